@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
 from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
 from ebclab.cli.progress import progress_bar
-from ebclab.errors import UserError
+from ebclab.errors import UnsavedError, UserError
 from ebclab.formatting import count
 from ebclab.terminal import console, say
 
@@ -63,21 +63,28 @@ def sample(options: SampleOptions) -> None:
     if options.run.startswith(TIMM) or is_export(options.run):
         raise UserError(f"RUN: an encoder alone has no chains, got {options.run}; name the run that it comes from")
     request = SampleRequest(options.source, options.steps, options.count, options.seed, tuple(options.overrides or ()))
+    unsaved = None
     with progress_bar() as on_progress:
-        done = sample_chains(
-            options.run,
-            request,
-            checkpoint_kind=checkpoint_name(options.checkpoint),
-            out=options.out,
-            data_root=options.data_root,
-            on_progress=on_progress,
-        )
+        try:
+            done = sample_chains(
+                options.run,
+                request,
+                checkpoint_kind=checkpoint_name(options.checkpoint),
+                out=options.out,
+                data_root=options.data_root,
+                on_progress=on_progress,
+            )
+        except UnsavedError as error:
+            done, unsaved = cast("Samples", error.result), error
     if options.as_json:
         say(json.dumps(done.to_mapping(), indent=2))
-        return
-    _print_table(done)
-    for place in done.written:
-        say(f"wrote {place}")
+    else:
+        _print_table(done)
+    if unsaved is not None:
+        raise unsaved
+    if not options.as_json:
+        for place in done.written:
+            say(f"wrote {place}")
 
 
 def _print_table(done: Samples) -> None:
@@ -94,14 +101,20 @@ def _print_table(done: Samples) -> None:
         table.add_column(title, justify="right")
     for title, cells in _rows(columns):
         table.add_row(title, *cells)
-    console().print(table)
-    say("saturated: pixels more than a tenth of the range beyond black or white")
-    say("distances: root mean square over pixels, black 0, white 1")
-    if done.judge and done.judge["test_accuracy"] is not None:
-        say(
-            f"answers: a logistic regression on pixels, fitted to {done.judge['train_images']:,} training images; "
-            f"{100 * done.judge['test_accuracy']:.1f} % of {done.judge['test_images']:,} test images right"
+    lines = [
+        "saturated: pixels more than a tenth of the range beyond black or white",
+        "distances: root mean square over pixels, black 0, white 1",
+    ]
+    if done.judge:
+        accuracy = done.judge["test_accuracy"]
+        lines.append(
+            f"answers: a logistic regression on pixels of {count(done.judge['train_images'], 'training image')}"
+            + ("" if accuracy is None else f", which is right on {100 * accuracy:.1f} % of test images")
         )
+    screen = console()
+    screen.print(table)
+    for line in lines:
+        screen.print(line, markup=False)
 
 
 def _rows(columns: list[Measured]) -> list[tuple[str, list[str]]]:

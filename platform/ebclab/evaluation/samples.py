@@ -26,6 +26,7 @@ from energy_contrast.method import PixelRange
 
 _AT_ONCE = 1024  # training images
 _JUDGED_ON = 10_000  # training images of the classifier, chosen at random
+_PAIRED = 2_000  # samples, all pairs of which are compared
 _SIDE = 32  # of the pixels that the classifier reads, at most
 
 
@@ -36,8 +37,8 @@ def levels(images: Tensor, pixel_range: PixelRange) -> Tensor:
 
 
 def diversity(pixels: Tensor) -> float | None:
-    """Return the mean distance, root mean square over pixels, of two samples (m, C, H, W); None of a single one."""
-    flat = pixels.flatten(1)
+    """Return the mean distance, root mean square over pixels, of two of the first 2,000 samples; None of one alone."""
+    flat = pixels[:_PAIRED].flatten(1)
     return float(torch.pdist(flat.double()).mean()) / math.sqrt(flat.shape[1]) if len(flat) > 1 else None
 
 

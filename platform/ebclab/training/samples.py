@@ -17,7 +17,7 @@ from ebclab.config.overrides import apply_overrides
 from ebclab.data.own_images import Images, own_images
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
-from ebclab.errors import RunError, UserError
+from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.samples import Measured, fit_judge, measure_samples
@@ -61,13 +61,15 @@ class SampleRequest:
         """Refuse what no chain can be run by.
 
         Raises:
-            UserError: There is no step or no chain, or a setting is not the method's.
+            UserError: There is no step, chain or seed, or a setting is not the method's.
         """
         problems = [
             f"--{name}: must be at least 1, got {value}"
             for name, value in (("steps", self.num_steps), ("count", self.count))
             if value < 1
         ]
+        if self.seed not in range(2**32):
+            problems.append(f"--seed: must be from 0 to {2**32 - 1}, got {self.seed}")
         problems += [
             f"--set: only settings of the method act on chains, got {text}; write method.KEY=VALUE"
             for text in self.overrides
@@ -139,6 +141,7 @@ def sample_chains(
 
     Raises:
         UserError: There is no such run or checkpoint, its method moves no images, or it has no such starts.
+        UnsavedError: The files cannot be written; its ``result`` is what would have been returned.
     """
     run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
     config, method_class = _settings(run, request, data_root, methods)
@@ -210,7 +213,9 @@ def _checkpoint(run: RunFolder, kind: checkpoint.Kind, request: SampleRequest) -
     if saved is None:
         raise RunError(f"{run.address}: the run has no {kind} checkpoint yet; train it first")
     if request.source == "buffer" and not saved.memories:
-        raise UserError(f"--from: the {kind} checkpoint of {run.address} holds no buffer; use noise or data")
+        raise UserError(
+            f"--from: the {kind} checkpoint of {run.address} holds no buffer, got buffer; use noise or data"
+        )
     return saved
 
 
@@ -272,12 +277,14 @@ def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: Run
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(folder / names[0], picture.getvalue())
         atomic.write_json(folder / names[1], done.to_mapping())
-    except OSError as error:
-        raise RunError(
-            f"{error.filename2 or error.filename or folder}: cannot be written, got {error.strerror or error}; "
-            "make room, or name another folder by --out"
+        if out is None:
+            run.send(*names)
+    except (OSError, RunError) as error:
+        reason = (error.strerror or error) if isinstance(error, OSError) else error
+        raise UnsavedError(
+            f"{out or run.address}: the samples were measured and {names[0]} cannot be written, got {reason}; "
+            "name another folder by --out",
+            done,
         ) from error
-    if out is None:
-        run.send(*names)
     places = [str(folder / name) if out else run.address_of(folder / name) for name in names]
     return replace(done, written=tuple(places))

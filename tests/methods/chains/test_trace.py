@@ -15,12 +15,13 @@ from energy_contrast.chains.trace import trace_chains
 from energy_contrast.method import Batch
 from energy_contrast.networks import build_encoder
 from energy_contrast.samplers import multistage_sgld
+from energy_contrast.sampling_method import ChainStart
 
 SMALL = {"ebclr": {"buffer_size": 8, "projection_size": 4}, "jem": {"buffer_size": 8}, "vem-image": {"bank_size": 8}}
 
 
-def test_chains_get_the_noise_of_new_ones_and_go_on_from_halfway() -> None:
-    """E(x) = |x - r|^2 / 2 has the gradient x - r: with the widest noise, x <- x - alpha (x - r) + sigma_max n."""
+def test_a_long_chain_moves_as_one_that_always_comes_back_from_the_buffer() -> None:
+    """E(x) = |x - r|^2 / 2 has the gradient x - r: x <- x - alpha (x - r) + sigma(kappa) n, kappa up every T steps."""
 
     def half_square(images: Tensor, centre: Tensor) -> Tensor:
         return (images - centre).square().sum(dim=1) / 2
@@ -30,24 +31,43 @@ def test_chains_get_the_noise_of_new_ones_and_go_on_from_halfway() -> None:
         energy,
         step_size=0.3,
         gradient_clamp=math.inf,
-        sigma_min=0.01,
+        sigma_min=0.0,
         sigma_max=0.5,
-        noise_decay_count=3,
+        noise_decay_count=2,
     )
-    start = torch.randn(4, 1, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    centre = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64)
-    trace = trace_chains(sampler, energy, start, centre, torch.Generator().manual_seed(2), 5)
+    position = torch.randn(4, 1, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    start = ChainStart(position, torch.tensor([0, 0, 1, 7], dtype=torch.int32))
+    centre, seen = torch.tensor([0.5, -1.0, 2.0, 0.0], dtype=torch.float64), list[int]()
+    noises, steps = torch.Generator().manual_seed(2), (0, 2, 7)
+    trace = trace_chains(sampler, energy, start, centre, noises, steps, num_steps=3, on_step=seen.append)
 
-    generator, x, moments = torch.Generator().manual_seed(2), start, {0: start}
-    for step in range(1, 6):
+    generator, x, moments = torch.Generator().manual_seed(2), position, {0: position}
+    for step in range(7):
         noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
-        x = x - 0.3 * (x - centre.view(1, 2, 2)) + 0.5 * noise
-        moments[step] = x
-    assert trace.steps == (0, 2, 5)
-    torch.testing.assert_close(trace.positions, torch.stack([moments[step] for step in (0, 2, 5)]))
+        counts = [count + step // 3 for count in (0, 0, 1, 7)]
+        widths = torch.tensor([0.5 * max(0, 1 - count / 2) for count in counts], dtype=torch.float64)
+        x = x - 0.3 * (x - centre.view(1, 2, 2)) + widths.view(4, 1, 1, 1) * noise
+        moments[step + 1] = x
+    assert (trace.steps, seen) == (steps, [1, 2, 3, 4, 5, 6, 7])
+    torch.testing.assert_close(trace.positions, torch.stack([moments[step] for step in steps]))
     for position, energies in zip(trace.positions, trace.energies, strict=True):
         expected = [sum((a - b) ** 2 for a, b in zip(x.flatten(), centre, strict=True)).item() / 2 for x in position]
         assert energies.tolist() == pytest.approx(expected)
+
+
+def test_snapshots_do_not_disturb_chains_that_hold_a_slope() -> None:
+    torch.manual_seed(0)
+    settings = {**SMALL["ebclr"], "num_steps": 4, "num_inner_steps": 2, "chain_gradient": "first-layer"}
+    encoder = build_encoder("resnet18", in_channels=1, width=4, batch_norm="none")
+    method = METHODS["ebclr"](METHODS["ebclr"].Config(**settings), encoder)
+    views = torch.randn(2, 2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    batch = Batch(views, torch.arange(2), torch.arange(2), views.new_empty(0, 1, 8, 8))
+    start = ChainStart(views[0], torch.zeros(2, dtype=torch.int32))
+    ends = [
+        method.trace_chains(batch, start, torch.Generator().manual_seed(2), steps).positions[-1]
+        for steps in ((5,), (0, 1, 3, 5))
+    ]
+    assert torch.equal(*ends)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +79,7 @@ def test_chains_get_the_noise_of_new_ones_and_go_on_from_halfway() -> None:
         ("vem-image", {"bank_temperature": 0.25}, (0,), 4.0),  # |u - q|^2 / (2 tau) = (1 - <u, q>) / tau
     ],
 )
-def test_a_trace_begins_with_the_first_views_and_shows_the_energies_that_the_method_gives_its_images(
+def test_a_trace_shows_the_energies_that_the_method_gives_its_images(
     name: str, settings: dict[str, Any], reference_views: tuple[int, ...], constant: float
 ) -> None:
     torch.manual_seed(0)
@@ -68,8 +88,9 @@ def test_a_trace_begins_with_the_first_views_and_shows_the_energies_that_the_met
     method = kind(kind.Config(**SMALL[name], **settings), encoder, *classes).double()
     views = torch.randn(2, 4, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     batch = Batch(views, torch.arange(4) % 3, torch.arange(4), views.new_empty(0, 1, 8, 8))
-    trace = method.trace_chains(batch, torch.Generator().manual_seed(2), 4)
-    assert torch.equal(trace.positions[0], views[0])
+    start = ChainStart(views[0] / 2, torch.zeros(4, dtype=torch.int32))
+    trace = method.trace_chains(batch, start, torch.Generator().manual_seed(2), (0, 2, 4))
+    assert torch.equal(trace.positions[0], views[0] / 2)
     assert not torch.equal(trace.positions[1], trace.positions[2])
     with torch.no_grad():
         references = method.encode_references(torch.cat([views[number] for number in reference_views]))

@@ -41,7 +41,6 @@ ERROR_PATHS = [
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
     (["show"], "show: nothing to show"),
-    (["evaluate", "nowhere", "--only", "knn,chains"], "--only: chains is a picture and no probe, got knn,chains"),
     # what the parser of options refuses
     (["pretrain", "simclr", "--epochs", "x"], "error: --epochs: not a whole number, got 'x'"),
     (["report", "there", "--price-per-gpu-hour", "x"], "error: --price-per-gpu-hour: not a number, got 'x'"),

@@ -82,16 +82,3 @@ def test_a_store_that_refuses_keeps_no_score_from_python(finished: Path, monkeyp
         evaluate_run(finished, only=["knn"])
     assert isinstance(unsaved.value.result, Evaluation)
     assert 0 < unsaved.value.result.rows["flatclr"]["knn"].value <= 1
-
-
-@pytest.mark.parametrize("name", ["chains.png"])
-def test_a_picture_that_cannot_be_written_is_a_sentence(
-    ebclab: Ebclab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    settings = ["data.train_limit=64", "training.batch_size=32", "method.buffer_size=64", "method.num_steps=1"]
-    options = [part for text in settings for part in ("--set", text)]
-    assert ebclab("pretrain", "ebclr", "--epochs", "1", "--name", "run", *options).code == 0
-    (tmp_path / "runs" / "run" / name).mkdir()  # no file can be written there
-    outcome = ebclab("evaluate", "runs/run", "--only", "chains")
-    assert outcome.code == 2
-    assert f"{tmp_path}/runs/run/{name}: cannot be written, got Is a directory" in outcome.err

@@ -18,8 +18,8 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights
 from ebclab.storage.remote import COPIES
-from ebclab.training.chain_picture import picture_chains
 from ebclab.training.display import SilentDisplay
+from ebclab.training.samples import SampleRequest, sample_chains
 
 TINY = [
     "training.epochs=1",
@@ -42,7 +42,7 @@ def probe(address: str) -> object:
 
 READERS: dict[str, Callable[[str], object]] = {
     "evaluate": probe,
-    "chains": lambda address: picture_chains(address, images=images()),
+    "sample": lambda address: sample_chains(address, SampleRequest("buffer", 2, 3), images=(images(), images())),
     "init": read_initial_weights,
 }
 
@@ -82,7 +82,9 @@ def test_whoever_reads_a_run_leaves_the_copy_that_it_is_trained_in_alone(run: Ru
         read(run.address)
         assert copy() == before
     there = tmp_path / "store" / "one"
-    assert {"evaluation.json", "chains.png", "result.json"} <= {path.name for path in there.iterdir()}
+    assert {"evaluation.json", "chains-buffer.png", "chains-buffer.json", "result.json"} <= {
+        path.name for path in there.iterdir()
+    }
     assert not (there / "checkpoints" / new.name).exists()
 
 
@@ -104,7 +106,7 @@ def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(
         ("model.safetensors", "", "/checkpoints: every last checkpoint is damaged, got", READERS),
         ("manifest.json", "{", "/checkpoints: every last checkpoint is damaged, got", READERS),
         ("manifest.json", '{"format": 99, "files": {}}', " was written by a newer ebclab, got format 99", READERS),
-        ("config.yaml", "a: [", "/config.yaml, line 1, column 5: ", ["evaluate", "chains"]),
+        ("config.yaml", "a: [", "/config.yaml, line 1, column 5: ", ["evaluate", "sample"]),
     ],
 )
 def test_what_is_wrong_with_a_run_in_a_store_is_called_by_its_address(

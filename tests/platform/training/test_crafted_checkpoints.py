@@ -24,8 +24,8 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
 from ebclab.training import fitting
-from ebclab.training.chain_picture import picture_chains
 from ebclab.training.pretrain import pretrain
+from ebclab.training.samples import SampleRequest, sample_chains
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import PixelRange
 from energy_contrast.networks import build_encoder
@@ -240,12 +240,24 @@ def test_a_run_does_not_go_on_from_what_somebody_made_up(run: Path, case: str) -
     _one_sentence(error, run)
 
 
+def sampled(run: Path) -> object:
+    return sample_chains(run, SampleRequest("buffer", 1, 2))
+
+
 @pytest.mark.parametrize("case", OF_THE_MODEL)
-@pytest.mark.parametrize("read", [evaluate_run, picture_chains, lambda run: load_trained_encoder(RunFolder.at(run))])
+@pytest.mark.parametrize("read", [evaluate_run, sampled, lambda run: load_trained_encoder(RunFolder.at(run))])
 def test_nobody_uses_an_encoder_that_somebody_made_up(run: Path, case: str, read: Callable[[Path], object]) -> None:
     OF_THE_MODEL[case](_last(run))
     with pytest.raises(RunError) as error:
         read(run)
+    _one_sentence(error, run)
+
+
+@pytest.mark.parametrize("case", [case for case in OF_THE_REST if case.startswith("memory")])
+def test_no_chain_begins_in_a_buffer_that_somebody_made_up(run: Path, case: str) -> None:
+    OF_THE_REST[case](_last(run))
+    with pytest.raises(UserError) as error:
+        sampled(run)
     _one_sentence(error, run)
 
 

@@ -1,0 +1,147 @@
+"""``ebclab sample``: chains of a run where images move, drawn and measured; one sentence where there are none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ebclab.cli import main
+
+from .conftest import TINY, Outcome
+
+Ebclab = Callable[..., Outcome]
+
+SMALL = {
+    "ebclr": ["--set", "method.buffer_size=64", "--set", "method.num_steps=2"],
+    "jem": ["--set", "method.buffer_size=64", "--set", "method.num_steps=2"],
+    "vem-image": ["--set", "method.bank_size=64", "--set", "method.num_steps=2"],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of one epoch of every method that moves images."""
+    folder = tmp_path_factory.mktemp("sampled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("EBCLAB_DATA", raising=False)
+        for method, settings in SMALL.items():
+            assert main(["pretrain", method, "--epochs", "1", "--name", method, *TINY, *settings]) == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def runs(ebclab: Ebclab, trained: Path) -> Path:
+    """Copies of these runs in runs/."""
+    return Path(shutil.copytree(trained, "runs")).absolute()
+
+
+@pytest.mark.parametrize(
+    ("method", "source"),
+    [("ebclr", "noise"), ("ebclr", "buffer"), ("jem", "data"), ("vem-image", "data"), ("vem-image", "buffer")],
+)
+def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path, method: str, source: str) -> None:
+    command = ("sample", f"runs/{method}", "--from", source, "--steps", "12", "--count", "5")
+    done = ebclab(*command)
+    assert done.code == 0, done.err
+    picture, numbers = (runs / method / f"chains-{source}.{ending}" for ending in ("png", "json"))
+    assert done.out.splitlines()[-2:] == [f"wrote {picture}", f"wrote {numbers}"]
+    assert max(map(len, done.out.splitlines()[:-2])) <= 80
+    with Image.open(picture) as image:
+        assert image.size == (4 * 108 + 12, 5 * (96 + 18 + 12) + 18 + 12)  # steps 0, 1, 10 and 12 of five chains
+        assert len(set(image.convert("L").tobytes())) > 20
+    found = json.loads(numbers.read_text())
+    assert list(found["samples"]) == ["0", "1", "10", "12"]
+    assert found["request"] == {"source": source, "num_steps": 12, "count": 5, "seed": 0, "overrides": []}
+    for each in (*found["samples"].values(), found["test_images"]):
+        assert sum(each["class_shares"].values()) == pytest.approx(1)
+        assert each["diversity"] > 0
+        assert each["nearest"] > 0
+    assert 0.5 < found["judge"]["test_accuracy"] <= 1
+    before = picture.read_bytes(), numbers.read_bytes()
+    assert json.loads(ebclab(*command, "--json").out) == found
+    assert (picture.read_bytes(), numbers.read_bytes()) == before
+    other = ebclab(*command, "--seed", "1", "--out", "other")
+    assert other.code == 0
+    assert Path(f"other/chains-{source}.png").read_bytes() != before[0]
+
+
+def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebclab, runs: Path) -> None:
+    command = ("sample", runs / "jem", "--steps", "3", "--count", "2", "--out", "out", "--json")
+    still = ebclab(*command, "--set", "method.step_size=1e-30", "--set", "method.noise_std=0")
+    first, *_, last = json.loads(still.out)["samples"].values()
+    assert first == last
+
+
+def test_chains_are_run_in_parts_of_a_batch(ebclab: Ebclab, runs: Path) -> None:
+    done = ebclab("sample", runs / "ebclr", "--from", "buffer", "--steps", "1", "--count", "40", "--json")
+    assert done.code == 0, done.err
+    with Image.open(runs / "ebclr" / "chains-buffer.png") as image:
+        assert image.height == 16 * (96 + 18 + 12) + 18 + 12
+
+
+def test_measured_samples_that_cannot_be_written_are_printed(ebclab: Ebclab, runs: Path) -> None:
+    (runs / "ebclr" / "chains-noise.png").mkdir()  # no file can be written there
+    outcome = ebclab("sample", "runs/ebclr", "--steps", "1", "--count", "2")
+    assert outcome.code == 2
+    assert "distance of two" in outcome.out
+    assert f"{runs}/ebclr: the samples were measured and chains-noise.png cannot be written, got Is" in outcome.err
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "no steps": (["runs/ebclr", "--steps", "0"], "--steps: must be at least 1, got 0"),
+    "no chains": (["runs/ebclr", "--count", "0"], "--count: must be at least 1, got 0"),
+    "no such start": (["runs/ebclr", "--from", "dust"], "--from: "),
+    "no seed": (["runs/ebclr", "--seed", "-1"], "--seed: must be from 0 to 4294967295, got -1"),
+    "a setting of training": (
+        ["runs/ebclr", "--set", "training.epochs=3"],
+        "--set: only settings of the method act on chains, got training.epochs=3; write method.KEY=VALUE",
+    ),
+    "all that is wrong": (["runs/ebclr", "--steps", "-1", "--count", "0"], "--count: must be at least 1, got 0"),
+    "no such setting": (["runs/ebclr", "--set", "method.sigma=3"], "method.sigma: no such setting"),
+    "more chains than memory": (["runs/ebclr", "--count", str(10**12)], "--count: 1,000,000,000,000 chains at 5 mo"),
+    "more chains than images": (
+        ["runs/ebclr", "--from", "buffer", "--count", "65"],
+        "--count: the buffer holds 64 images, got 65; use at most as many",
+    ),
+    "a checkpoint without its buffer": (
+        ["runs/ebclr", "--from", "buffer", "--checkpoint", "best"],
+        "--from: the best checkpoint of runs/ebclr holds no buffer, got buffer; use noise or data",
+    ),
+    "no such checkpoint": (["runs/ebclr", "--checkpoint", "first"], "--checkpoint: no such checkpoint, got 'first'"),
+    "no run": (["runs/none"], "runs/none: no run here, config.yaml is missing"),
+    "an export": (["encoder"], "RUN: an encoder alone has no chains, got encoder; name the run that it comes from"),
+    "pretrained": (["timm/resnet18"], "RUN: an encoder alone has no chains, got timm/resnet18; name the run that"),
+    "a method without chains of images": (
+        ["runs/done"],
+        "runs/done: chains of images are those of jem, ebclr, vem-image, got a run of flatclr",
+    ),
+    "another network": (["runs/ebclr", "--set", "method.projection_size=3"], "runs/ebclr: the checkpoint at step"),
+}
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The encoder of one of these runs."""
+    folder = tmp_path_factory.mktemp("exported") / "encoder"
+    assert main(["export", str(trained / "ebclr"), "--to", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_has_no_chains_is_refused_in_one_sentence(
+    ebclab: Ebclab, runs: Path, trained_once: Path, exported: Path, case: str
+) -> None:
+    shutil.copytree(trained_once, "runs/done")
+    shutil.copytree(exported, "encoder")
+    arguments, told = WRONG[case]
+    refused = ebclab("sample", *arguments)
+    assert refused.code == 2
+    assert told in refused.err.replace(f"{Path.cwd()}/", "")
+    assert refused.err.startswith("error: ")
+    assert len(refused.err.splitlines()) == (2 if case == "all that is wrong" else 1)
