@@ -15,7 +15,7 @@ from ebclab.formatting import count
 from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
-    from ebclab.evaluation.samples import Measured
+    from ebclab.evaluation.samples import SampleMeasures
     from ebclab.training.samples import Samples
 
 _CLASSES = 20  # of the table, at most
@@ -114,10 +114,10 @@ def _print_table(done: Samples) -> None:
     screen = console()
     screen.print(table)
     for line in lines:
-        screen.print(line, markup=False)
+        screen.print(line)
 
 
-def _rows(columns: list[Measured]) -> list[tuple[str, list[str]]]:
+def _rows(columns: list[SampleMeasures]) -> list[tuple[str, list[str]]]:
     """Return the rows of the table; what was measured of no column is left out."""
 
     def shown(value: float | None, form: str) -> str:
@@ -125,7 +125,7 @@ def _rows(columns: list[Measured]) -> list[tuple[str, list[str]]]:
 
     rows = [
         ("saturated, %", [f"{100 * each.saturation:.1f}" for each in columns]),
-        ("energy, nats", [f"{each.energy:.2f}" for each in columns]),
+        ("energy, nats", [f"{each.energy:.{'2f' if abs(each.energy) < 1e5 else '1e'}}" for each in columns]),
         ("distance of two", [shown(each.diversity, "{:.3f}") for each in columns]),
         ("to nearest training", [f"{each.nearest:.3f}" for each in columns]),
         ("entropy of answers", [shown(each.entropy, "{:.2f}") for each in columns]),

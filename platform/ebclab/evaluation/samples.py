@@ -129,7 +129,7 @@ def fit_judge(
 
 
 @dataclass(frozen=True)
-class Measured:
+class SampleMeasures:
     """Measures of images; None where there is nothing to measure by.
 
     Attributes:
@@ -158,7 +158,7 @@ def measure_samples(
     preprocessing: Preprocessing,
     judge: Judge | None,
     on_progress: OnProgress = silent,
-) -> Measured:
+) -> SampleMeasures:
     """Return the measures of samples.
 
     Args:
@@ -171,7 +171,7 @@ def measure_samples(
     """
     pixels = levels(images, preprocessing.pixel_range)
     answers = judge.answers(pixels) if judge else None
-    return Measured(
+    return SampleMeasures(
         saturation=float(saturated_share(images, preprocessing.pixel_range)),
         energy=float(energies.double().mean()),
         energy_std=float(energies.double().std()) if len(energies) > 1 else None,

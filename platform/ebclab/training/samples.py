@@ -20,7 +20,7 @@ from ebclab.data.sources.load import load_split
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.samples import Measured, fit_judge, measure_samples
+from ebclab.evaluation.samples import SampleMeasures, fit_judge, measure_samples
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
 from ebclab.methods_by_name import catalogue
@@ -105,8 +105,8 @@ class Samples:
     training_step: int
     request: SampleRequest
     judge: dict[str, Any] | None
-    samples: dict[int, Measured]
-    test_images: Measured
+    samples: dict[int, SampleMeasures]
+    test_images: SampleMeasures
     written: tuple[str, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
@@ -158,8 +158,10 @@ def sample_chains(
     generator = torch.Generator(device=device).manual_seed(request.seed)
     start = _start(request, prepared, batch, generator)
     trace = _trace(prepared, batch, start, generator, request.moments, on_progress)
-    if not trace.positions.isfinite().all():
-        raise RunError(f"{run.address}: pixels are not finite after {request.num_steps} steps; use fewer --steps")
+    if not (trace.positions.isfinite().all() and trace.energies.isfinite().all()):
+        raise RunError(
+            f"{run.address}: pixels or energies are not finite, got {request.num_steps} steps; use fewer --steps"
+        )
     data = config.data
     test = own_images(images[1]) if images else load_split(data.name, data.root, "test", Reading.of(data))
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(request.seed))[: request.count]
@@ -168,7 +170,7 @@ def sample_chains(
     beside = _trace(prepared, batch, unmoved, generator, (0,), silent)
     judge = fit_judge(prepared.bank, prepared.preprocessing, config.evaluation.linear_l2, on_progress)
 
-    def measure(positions: Tensor, energies: Tensor) -> Measured:
+    def measure(positions: Tensor, energies: Tensor) -> SampleMeasures:
         return measure_samples(positions, energies, prepared.bank, prepared.preprocessing, judge, on_progress)
 
     done = Samples(
@@ -201,6 +203,7 @@ def _settings(
         config = parse_experiment(apply_overrides(to_mapping(config), request.overrides), known)
     if data_root is not None:
         config = replace(config, data=replace(config.data, root=str(data_root)))
+    config = replace(config, training=replace(config.training, compile=False))
     return config, known[config.method_name]
 
 

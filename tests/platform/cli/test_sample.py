@@ -6,11 +6,14 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from ebclab.cli import main
+from energy_contrast.energy_based.jem import Jem
+from energy_contrast.sampling_method import ChainTrace
 
 from .conftest import TINY, Outcome
 
@@ -91,6 +94,23 @@ def test_measured_samples_that_cannot_be_written_are_printed(ebclab: Ebclab, run
     assert outcome.code == 2
     assert "distance of two" in outcome.out
     assert f"{runs}/ebclr: the samples were measured and chains-noise.png cannot be written, got Is" in outcome.err
+
+
+@pytest.mark.parametrize("field", ["positions", "energies"])
+def test_chains_that_explode_are_a_sentence(
+    ebclab: Ebclab, runs: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    trace_chains = Jem.trace_chains
+
+    def exploding(method: Jem, *given: Any) -> ChainTrace:
+        trace = trace_chains(method, *given)
+        getattr(trace, field)[-1, 0] = float("nan")
+        return trace
+
+    monkeypatch.setattr(Jem, "trace_chains", exploding)
+    outcome = ebclab("sample", "runs/jem", "--steps", "2", "--count", "2")
+    told = f"error: {runs}/jem: pixels or energies are not finite, got 2 steps; use fewer --steps"
+    assert (outcome.code, outcome.err.strip()) == (2, told)
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
