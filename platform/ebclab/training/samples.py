@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig, parse_experiment
+from ebclab.config.addresses import expanded, is_address
 from ebclab.config.experiment import methods_of, to_mapping
 from ebclab.config.overrides import apply_overrides
 from ebclab.data.own_images import Images, own_images
@@ -143,12 +144,16 @@ def sample_chains(
         UserError: There is no such run or checkpoint, its method moves no images, or it has no such starts.
         UnsavedError: The files cannot be written; its ``result`` is what would have been returned.
     """
+    if out is not None and is_address(str(out)):
+        raise UserError(f"--out: a folder on a disk is needed, got {out}")
     run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
     config, method_class = _settings(run, request, data_root, methods)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     saved = _checkpoint(run, checkpoint_kind, request)
     prepared = prepare(config, device, images[0] if images else None, method_class)
+    data = config.data
+    test = own_images(images[1]) if images else load_split(data.name, data.root, "test", Reading.of(data))
     training = prepared.training
     load_model(training.method, saved, run.address)
     if request.source == "buffer":
@@ -162,8 +167,6 @@ def sample_chains(
         raise RunError(
             f"{run.address}: pixels or energies are not finite, got {request.num_steps} steps; use fewer --steps"
         )
-    data = config.data
-    test = own_images(images[1]) if images else load_split(data.name, data.root, "test", Reading.of(data))
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(request.seed))[: request.count]
     real = prepared.preprocessing(test.images[chosen].to(device))
     unmoved = ChainStart(real, torch.zeros(len(real), dtype=torch.int32, device=device))
@@ -184,7 +187,9 @@ def sample_chains(
         },
         test_images=measure(beside.positions[0], beside.energies[0]),
     )
-    return _written(done, trace, prepared.preprocessing.pixel_range, run, None if out is None else Path(out))
+    return _written(
+        done, trace, prepared.preprocessing.pixel_range, run, None if out is None else expanded(str(out)).absolute()
+    )
 
 
 def _settings(
