@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file
 
 from ebclab.cli import main
+from energy_contrast.energy_based.ebclr import Ebclr
 from energy_contrast.energy_based.jem import Jem
-from energy_contrast.sampling_method import ChainTrace
+from energy_contrast.sampling_method import ChainStart, ChainTrace
 
 from .conftest import TINY, Outcome
 
@@ -72,6 +75,32 @@ def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path
     other = ebclab(*command, "--seed", "1", "--out", "other")
     assert other.code == 0
     assert Path(f"other/chains-{source}.png").read_bytes() != before[0]
+
+
+def test_chains_begin_in_noise_or_at_different_images_of_the_buffer(
+    ebclab: Ebclab, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: dict[str, ChainStart] = {}
+    trace_chains = Ebclr.trace_chains
+
+    def seen(method: Ebclr, batch: Any, start: ChainStart, *given: Any) -> ChainTrace:
+        begun.setdefault("first", start)
+        return trace_chains(method, batch, start, *given)
+
+    monkeypatch.setattr(Ebclr, "trace_chains", seen)
+    command = ("sample", "runs/ebclr", "--steps", "1", "--count", "32")  # a batch
+    assert ebclab(*command, "--from", "buffer").code == 0
+    start = begun.pop("first")
+    (saved,) = runs.glob("ebclr/checkpoints/last-0000000002/memory-buffer.safetensors")
+    memory = load_file(saved)
+    rows = [int((memory["pixels"] == each).flatten(1).all(dim=1).nonzero()[0]) for each in start.position]
+    assert len(set(rows)) == 32
+    assert start.counts.tolist() == memory["counts"][rows].tolist()
+
+    found = json.loads(ebclab(*command, "--json").out)["samples"]["0"]
+    assert begun["first"].counts.tolist() == [0] * 32
+    assert found["saturation"] == 0
+    assert found["diversity"] == pytest.approx(math.sqrt(1 / 6), rel=0.02)  # E |u - v|^2 of two uniform numbers
 
 
 def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebclab, runs: Path) -> None:
