@@ -268,3 +268,9 @@ class Method(nn.Module, ABC):
         """Return the embeddings (B, D) that downstream tasks use, of images (B, C, H, W)."""
         embedding: Tensor = self.encoder(images)
         return embedding
+
+    def project(self, images: Tensor) -> Tensor:
+        """Return the outputs (B, P) of ``head`` of images (B, C, H, W); their embeddings where there is no head."""
+        head = getattr(self, "head", None)
+        projection: Tensor = self.embed(images) if head is None else head(self.embed(images))
+        return projection

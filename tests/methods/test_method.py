@@ -129,6 +129,14 @@ def test_embed_returns_what_the_encoder_returns() -> None:
     torch.testing.assert_close(method.embed(images), method.encoder(images), rtol=0, atol=0)
 
 
+def test_project_returns_what_the_head_makes_of_embeddings_if_there_is_one() -> None:
+    method = Minimal(None, build_encoder())
+    images = torch.rand(3, 1, 2, 2)
+    torch.testing.assert_close(method.project(images), method.encoder(images), rtol=0, atol=0)
+    method.head = nn.Linear(2, 5)
+    torch.testing.assert_close(method.project(images), method.head(method.encoder(images)), rtol=0, atol=0)
+
+
 def test_a_method_without_forward_cannot_be_built() -> None:
     class Empty(Method):
         pass

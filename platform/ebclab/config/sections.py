@@ -297,11 +297,20 @@ class EvaluationConfig:
         "alignment_uniformity, uniformity, info_nce and auroc need no labels. docs/evaluation.md has them all.",
     )
     monitor: tuple[
-        Literal["classification", "geometry", "calibration", "few-labels", "out-of-distribution", "robustness"], ...
+        Literal[
+            "classification",
+            "geometry",
+            "information",
+            "calibration",
+            "few-labels",
+            "out-of-distribution",
+            "robustness",
+        ],
+        ...,
     ] = setting(
         (),
-        "Groups of metrics that are also measured on held-out images during training; geometry and "
-        "out-of-distribution need no labels.",
+        "Groups of metrics that are also measured on held-out images during training; geometry, "
+        "information and out-of-distribution need no labels.",
     )
     monitor_every: int = setting(
         1, "Measure the monitors every this many epochs, and after the last.", unit="epochs", minimum=1

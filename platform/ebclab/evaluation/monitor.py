@@ -52,6 +52,7 @@ def holdout_scores(
     *,
     device: torch.device | str,
     monitors: Sequence[str] = (),
+    project: Encoder | None = None,
 ) -> HoldoutScores:
     """Return the scores of an encoder on held-out images.
 
@@ -68,9 +69,10 @@ def holdout_scores(
         holdout: The held-out part of the training set.
         preprocessing: Preprocessing of stored images that the encoder expects.
         config: Objective, neighbours, temperature, bank, batch size.
-        views: Augmentation for ``alignment_uniformity``.
+        views: Augmentation for ``alignment_uniformity`` and ``holdout_information``.
         device: Device on which features and neighbours are computed.
         monitors: Names of further monitors to measure; that of the objective is always measured.
+        project: Maps preprocessed images to what the loss compares; None means the embeddings.
 
     Raises:
         DataError: A label is missing, a set is empty or too small for a monitor, there are fewer images than
@@ -78,7 +80,7 @@ def holdout_scores(
         DivergedError: The encoder returns NaN or infinity.
     """
     bank = limit(train, config.knn_bank_limit)
-    monitored = Monitored(encoder, bank, holdout, preprocessing, config, device)
+    monitored = Monitored(encoder, bank, holdout, preprocessing, config, device, views, project)
     labelled = monitored.is_labelled
     if config.objective in NEED_LABELS or labelled:
         for images in (bank, holdout):

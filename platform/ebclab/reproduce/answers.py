@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import correlation
 from typing import Literal, NamedTuple
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
 from ebclab.reproduce.claims import Cell, Claim, Inequality, clauses
 from ebclab.reproduce.study import FACTORS, Study, Unit
+
+_FEWEST_POINTS = 3  # two always lie on a line
 
 Answer = Literal["holds", "does not hold", "cannot be told"]
 
@@ -91,6 +96,9 @@ def _answered(
 ) -> AnsweredClaim:
     if claim.untold:
         return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
+    if claim.correlate:
+        part = _correlation(claim, study, measured, missing)
+        return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
     wanted = clauses(claim, study.columns_of)
     count = len({part for clause in wanted for some in clause for part in some})
     chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
@@ -101,6 +109,46 @@ def _answered(
     in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
     parts = [part for clause in answered for some in clause for part in some]
     return AnsweredClaim(claim.says, answer, _why(answer, parts), in_print, tuple(parts))
+
+
+def _correlation(
+    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredComparison:
+    """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
+    pairs = list(zip(claim.correlate, claim.against, strict=True))
+    points: dict[int, list[tuple[float, float]]] = {}
+    for row, (column, against) in product(study.rows, pairs):
+        one, other = measured.get((row, column)), measured.get((row, against))
+        if one is None or other is None:
+            continue
+        for seed in one.by_seed:
+            points.setdefault(seed, []).append((one.by_seed[seed], other.by_seed.get(seed, math.nan)))
+    low, high = claim.bounds
+    titles = " and ".join(study.columns[column].title for column in pairs[0])
+    compares = f"r over {len(pairs) * len(study.rows)} points, the first of {titles}"
+    found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
+    low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
+    by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
+    if not by_seed:
+        lacking = [missing[row, column] for row, column in product(study.rows, pairs[0]) if (row, column) in missing]
+        why = lacking[0] if lacking else f"at least {_FEWEST_POINTS} points that differ are needed"
+        return found(None, None, None, "cannot be told", why, None)
+    over_seeds = contrast_with_chance([(1.0, Measurements(by_seed, {}))], CHANCE)
+    if over_seeds.low is None or over_seeds.high is None:
+        return found(over_seeds.mean, None, None, "cannot be told", over_seeds.open, None)
+    answer: Answer = "holds" if low < over_seeds.low and over_seeds.high < high else "cannot be told"
+    if over_seeds.high < low or high < over_seeds.low:
+        answer = "does not hold"
+    why = "the interval has both sides" if answer == "cannot be told" else ""
+    return found(over_seeds.mean, over_seeds.low, over_seeds.high, answer, why, None)
+
+
+def _pearson(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the correlation of points; None for few of them, or for equal ones."""
+    finite = [point for point in points if not math.isnan(point[1])]
+    if len(finite) < _FEWEST_POINTS or any(len(set(values)) == 1 for values in zip(*finite, strict=True)):
+        return None
+    return correlation(*zip(*finite, strict=True))
 
 
 def _printed(part: AnsweredComparison) -> Answer:

@@ -19,7 +19,7 @@ ColumnsOf = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper: one of ``above``, ``alike``, ``best``, ``between`` and ``untold``.
+    """A statement of the paper: one of ``above``, ``alike``, ``best``, ``between``, ``correlate`` and ``untold``.
 
     A cell is written ROW/COLUMN. ROW alone stands for its cells in ``columns``, compared column by column.
     """
@@ -35,6 +35,10 @@ class Claim:
     best: tuple[str, ...] = setting((), "One of these is the highest of ``among``.")
     among: tuple[str, ...] = setting((), "See ``best``.")
     between: tuple[str, ...] = setting((), "Each of these is within ``bounds``.")
+    correlate: tuple[str, ...] = setting(
+        (), "Columns whose values, over rows and seeds, have a Pearson correlation with ``against`` within ``bounds``."
+    )
+    against: tuple[str, ...] = setting((), "See ``correlate``: a column for each of them, in the same order.")
     bounds: tuple[float, ...] = setting((), "See ``between``: lowest and highest, in the unit of the column.")
     columns: tuple[str, ...] = setting((), "Columns in which rows are compared; empty: all.")
     untold: str = setting("", "Why no cell answers it.")
@@ -128,13 +132,19 @@ def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -
         columns_of: The columns of each row of the study.
         columns: All columns of the study.
     """
-    kinds = [name for name in ("above", "alike", "best", "between", "untold") if getattr(claim, name)]
+    names = ("above", "alike", "best", "between", "correlate", "untold")
+    kinds = [name for name in names if getattr(claim, name)]
     lines = [] if claim.says else ["says: missing; write the statement"]
     if len(kinds) != 1:
-        lines.append(f"one of above, alike, best, between and untold is needed, got {', '.join(kinds) or 'none'}")
-    for name, other in (("above", "below"), ("best", "among"), ("between", "bounds")):
+        lines.append(f"one of {', '.join(names[:-1])} and {names[-1]} is needed, got {', '.join(kinds) or 'none'}")
+    bounded = "correlate" if claim.correlate else "between"
+    for name, other in (("above", "below"), ("best", "among"), (bounded, "bounds"), ("correlate", "against")):
         if bool(getattr(claim, name)) != bool(getattr(claim, other)):
             lines.append(f"{name} and {other}: one needs the other; write both")
+    if len(claim.correlate) != len(claim.against) and claim.correlate and claim.against:
+        lines.append(
+            f"against: a column for each of correlate is needed, got {len(claim.against)} for {len(claim.correlate)}"
+        )
     if claim.change and len(claim.change) != 2:
         lines.append(f"change: two columns are needed, got {len(claim.change)}")
     if claim.bounds and (len(claim.bounds) != 2 or claim.bounds[0] > claim.bounds[-1]):
@@ -142,7 +152,7 @@ def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -
     if len(claim.alike) == 1:
         lines.append("alike: at least two are needed, got 1")
     lines += [f"best: not in among, got {each!r}; add it" for each in claim.best if each not in claim.among]
-    for key in ("columns", "change"):
+    for key in ("columns", "change", "correlate", "against"):
         lines += [
             f"{key}: no such column, got {each!r}; {did_you_mean(each, columns)}"
             for each in getattr(claim, key)

@@ -18,6 +18,7 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
 
+_HELD_OUT = "holdout_"  # of metrics of held-out images
 _TIMES = ("seconds-per-epoch", "seconds-per-run")
 _KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
 
@@ -157,16 +158,17 @@ def _step(run: RunResult, epoch: int) -> int:
 
 
 def _in_log(run: RunResult, wanted: Wanted) -> Found:
-    """Return the last logged value of a training metric within an epoch.
+    """Return the last logged value of a metric, of training or of held-out images, within an epoch.
 
     Raises:
         UnmeasuredError: The run logged no such value in that epoch, or it is not finite.
     """
     name, last = wanted.measure.removeprefix("log/"), _step(run, wanted.epoch)
+    kind = "epoch" if name.startswith(_HELD_OUT) else "train"
     values = [
         record[name]
         for record in RunFolder.at(run.path).metrics.records()
-        if record["kind"] == "train" and _step(run, wanted.epoch - 1) < record["step"] <= last and name in record
+        if record["kind"] == kind and _step(run, wanted.epoch - 1) < record["step"] <= last and name in record
     ]
     if not values or not isinstance(values[-1], int | float):
         raise UnmeasuredError(f"{run.address}: no finite {name} in its log of epoch {wanted.epoch}")
@@ -174,7 +176,7 @@ def _in_log(run: RunResult, wanted: Wanted) -> Found:
 
 
 def _in_summary(run: RunResult, measure: str) -> Found:
-    """Return a time, or the last logged value of a training metric.
+    """Return a time, or the last logged value of a metric of training or of held-out images.
 
     Raises:
         UnmeasuredError: The run logged no such metric, or its last value is not finite.
@@ -185,7 +187,7 @@ def _in_summary(run: RunResult, measure: str) -> Found:
     if measure == "seconds-per-epoch":
         return Found(summary.seconds / summary.epochs, "training time over epochs, on this machine")
     name = measure.removeprefix("log/")
-    metrics: Mapping[str, float] = summary.metrics or {}
+    metrics: Mapping[str, float] = (summary.scores if name.startswith(_HELD_OUT) else summary.metrics) or {}
     if name not in metrics:
         raise UnmeasuredError(f"{run.address}: no metric {name} in its log; {did_you_mean(name, metrics)}")
     if not math.isfinite(metrics[name]):

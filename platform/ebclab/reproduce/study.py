@@ -338,7 +338,7 @@ def _claims(value: Any, problems: Problems) -> tuple[Claim, ...]:
 
 def _listed(key: str, value: Any) -> Any:
     """Return a single row or cell as a list of one."""
-    is_listed = key in ("above", "below", "alike", "best", "among", "between", "columns")
+    is_listed = key in ("above", "below", "alike", "best", "among", "between", "correlate", "against", "columns")
     return [value] if is_listed and isinstance(value, str) else value
 
 
@@ -445,6 +445,6 @@ def _wrong_claims(study: Study) -> list[str]:
         units = [{study.columns[column].unit for (_, column), _ in part.weights} for part in parts]
         if mixed := next((each for each in units if len(each) > 1), None):
             lines.append(f"claims.{place}: compares columns of different units, got {', '.join(sorted(mixed))}")
-        if not parts and not claim.untold:
+        if not parts and not claim.untold and not claim.correlate:
             lines.append(f"claims.{place}: compares nothing; its rows have no column in common")
     return lines

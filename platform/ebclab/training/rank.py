@@ -235,6 +235,7 @@ def _monitor(
             config.views,
             device=device,
             monitors=config.evaluation.monitor if monitored else (),
+            project=prepared.training.method.project,
         )
 
     return score

@@ -85,6 +85,44 @@ def test_intervals_are_students_of_paired_gaps_and_share_the_chance_unless_they_
     assert "1 of 2 comparisons are open" in claim.why
 
 
+CLOUD: Values = {
+    ("x", "a"): [0.31, 0.28, 0.30],
+    ("y", "a"): [0.45, 0.51, 0.49],
+    ("z", "a"): [0.60, 0.57, 0.62],
+    ("x", "b"): [0.60, 0.65, 0.61],
+    ("y", "b"): [1.05, 0.98, 1.01],
+    ("z", "b"): [1.20, 1.23, 1.18],
+}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sign", "answer"),
+    [
+        ([0, 1], 1, "holds"),  # the interval reaches beyond 1, which no r does
+        ([0, 0.99], 1, "cannot be told"),
+        ([-1, 0.5], 1, "does not hold"),
+        ([0, 1], -1, "does not hold"),
+    ],
+)
+def test_a_correlation_is_answered_by_students_interval_over_seeds(bounds: list[float], sign: int, answer: str):
+    values = {cell: [sign * each if cell[1] == "b" else each for each in some] for cell, some in CLOUD.items()}
+    claim = _answer({"correlate": "b", "against": "a", "bounds": bounds}, values)
+    r = [
+        stats.pearsonr(*([values[row, column][seed] for row in "xyz"] for column in "ba")).statistic
+        for seed in range(3)
+    ]
+    low, high = stats.t.interval(0.95, 2, np.mean(r), stats.sem(r))
+    assert claim.answer == answer
+    assert (claim.parts[0].number, claim.parts[0].low, claim.parts[0].high) == pytest.approx((np.mean(r), low, high))
+
+
+def test_a_correlation_of_one_seed_or_of_equal_points_cannot_be_told():
+    claim = {"correlate": "b", "against": "a", "bounds": [-2, 2]}
+    one_seed = _answer(claim, {cell: some[:1] for cell, some in CLOUD.items()})
+    assert (one_seed.answer, "(one seed)" in one_seed.why) == ("cannot be told", True)
+    assert "3 points" in _answer(claim, {cell: [1.0] * 3 for cell in CLOUD}).why
+
+
 def test_what_leaves_a_claim_open_is_said():
     one = _answer({"above": "x/a", "below": "y/a"}, {cell: some[:1] for cell, some in LOW.items()})
     assert (one.answer, one.why) == ("cannot be told", "A, x - y: +20.00, above 0 is needed (one seed)")
@@ -134,6 +172,8 @@ def test_every_mistake_in_claims_is_said_at_once():
         {"above": "x", "below": "y", "change": ["a"], "columns": ["d"]},
         {"between": "x", "bounds": [3, 1]},
         {"abov": "x", "untold": "nothing"},
+        {"correlate": ["a", "b"], "against": ["a"]},
+        {"correlate": "a", "against": "d", "bounds": [0, 1]},
     ]
     with pytest.raises(ConfigError) as caught:
         _study(*claims)
@@ -143,16 +183,19 @@ def test_every_mistake_in_claims_is_said_at_once():
         "claims.1.above: no such row, got 'w/a'",
         "claims.1.below: no such cell, got x/c",
         "claims.2.above and below: one needs the other",
-        "claims.3.one of above, alike, best, between and untold is needed, got alike, best",
+        "claims.3.one of above, alike, best, between, correlate and untold is needed, got alike, best",
         "claims.3.alike: at least two are needed, got 1",
         "claims.3.best: not in among, got 'y'",
         "claims.4.says: missing",
-        "claims.4.one of above, alike, best, between and untold is needed, got none",
+        "claims.4.one of above, alike, best, between, correlate and untold is needed, got none",
         "claims.5.change: two columns are needed, got 1",
         "claims.5.columns: no such column, got 'd'",
         "claims.5.above: no such cell, got x/d",
         "claims.5.below: no such cell, got y/d",
         "claims.6.bounds: two numbers in ascending order are needed, got [3.0, 1.0]",
+        "claims.8.correlate and bounds: one needs the other",
+        "claims.8.against: a column for each of correlate is needed, got 1 for 2",
+        "claims.9.against: no such column, got 'd'",
     ]
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Better, Findings, Number, Unit, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.errors import DataError
 from ebclab.evaluation.measures.geometry import MOST_IMAGES, TEMPERATURE, Geometry, geometry, two_views
+from ebclab.evaluation.measures.information import MOST_IN_POOL, TEMPERATURES, view_information
 
 INFO = GroupInfo(
     name="geometry",
     title="Geometry of the features",
     headline="effective-rank",
-    doc="alignment, uniformity, effective rank, effective sample size, InfoNCE against its bound; no labels",
-    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018)",
+    doc="alignment, uniformity, effective rank, effective sample size, InfoNCE and mutual information; no labels",
+    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018); FlatNCE, section 4",
     looks_at=("test",),
 )
 
@@ -26,19 +30,21 @@ def measure(measuring: Measuring) -> Findings:
     Raises:
         DataError: There are fewer than two test images."""
     test, subject = measuring.measured.test, measuring.subject
-    few = limit(test, MOST_IMAGES)
+    pool = limit(test, MOST_IN_POOL)
+    is_few = torch.isin(pool.keys, limit(test, MOST_IMAGES).keys)
+    few = pool.rows(is_few)
     if len(few) < 2:
         raise DataError(f"{test.name}: two test images are needed to compare images, got {len(few)}")
     features = measuring.features(test)
     first, second = two_views(
         subject.encoder.to(measuring.device),
-        few,
+        pool,
         subject.preprocessing,
         batch_size=measuring.options.settings.batch_size,
         device=measuring.device,
         on_progress=measuring.on_progress,
     )
-    found = geometry(first, second, features)
+    found = geometry(first[is_few], second[is_few], features)
     return Findings(
         (
             mean_over_images(
@@ -67,6 +73,7 @@ def measure(measuring: Measuring) -> Findings:
                 better="higher",
             ),
             *_contrasts(found, len(few)),
+            _information(first, second, measuring.device),
         )
     )
 
@@ -102,6 +109,23 @@ def _contrasts(found: Geometry, count: int) -> tuple[Number, ...]:
             better="neither",
             unit="share",
         ),
+    )
+
+
+def _information(first: Tensor, second: Tensor, device: torch.device) -> Number:
+    """Return the mutual information between the two views of all images."""
+    found = view_information(first, second, device)
+    count = len(first)
+    return _plain(
+        "information",
+        "mutual information between views",
+        found.nats,
+        count,
+        f"InfoNCE of embeddings, each image among all {count:,}, at temperature {found.temperature:g}, of "
+        f"{TEMPERATURES[0]:g} to {TEMPERATURES[-1]:g} the one with the largest estimate; a lower bound in expectation, "
+        f"at most log {count:,} = {found.bound:.3f} nats; {_VIEWS}",
+        better="neither",
+        unit="nats",
     )
 
 

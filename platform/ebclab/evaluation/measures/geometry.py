@@ -87,23 +87,25 @@ def two_views(
     *,
     batch_size: int,
     device: torch.device | str,
+    recipe: ViewsConfig | None = None,
     on_progress: OnProgress = silent,
 ) -> tuple[Tensor, Tensor]:
     """Return embeddings (n, D) float64 of two views of images, on the CPU, computed with the encoder frozen.
 
     Args:
-        encoder: Module on ``device``, or a function.
+        encoder: Module on ``device``, a bound method of one, or a function.
         images: The images; the random parameters of the views depend only on their keys.
         preprocessing: Preprocessing that the encoder expects.
         batch_size: Images, of two views each, per forward pass.
         device: Device to compute on.
+        recipe: How views are made; None means ``VIEWS``.
         on_progress: Called with images done and images in all.
     """
     parts = []
     with frozen(encoder), torch.no_grad():
         for start in range(0, len(images), batch_size):
             pixels, keys = (each[start : start + batch_size].to(device) for each in (images.images, images.keys))
-            views = make_views(pixels, keys, VIEWS, preprocessing, seed=0, epoch=0)  # (2, b, C, H, W)
+            views = make_views(pixels, keys, recipe or VIEWS, preprocessing, seed=0, epoch=0)  # (2, b, C, H, W)
             parts.append(encoder(views.flatten(0, 1)).double().cpu().unflatten(0, (2, -1)))
             on_progress(start + len(keys), len(images), f"two views of images of {images.name}")
     first, second = torch.cat(parts, dim=1)

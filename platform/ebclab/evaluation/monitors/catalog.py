@@ -23,6 +23,7 @@ from ebclab.evaluation.measures.calibration import (
     nll_contributions,
 )
 from ebclab.evaluation.measures.geometry import MOST_IMAGES, geometry, two_views
+from ebclab.evaluation.measures.information import MOST_IN_POOL, view_information
 from ebclab.evaluation.measures.rankings import auroc
 from ebclab.evaluation.monitors.monitored import Monitored
 from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
@@ -65,6 +66,24 @@ def _geometry(monitored: Monitored) -> dict[str, float]:
         "holdout_log_k_saturation": found.log_k_saturation,
         "holdout_ess": found.effective_sample_size,
     }
+
+
+def _information(monitored: Monitored) -> dict[str, float]:
+    few = limit(monitored.holdout, MOST_IN_POOL)
+    if len(few) < 2:
+        raise DataError(
+            f"evaluation.monitor: information compares images, got {len(few)} held-out image(s); hold more out"
+        )
+    views = two_views(
+        monitored.project or monitored.encoder,
+        few,
+        monitored.preprocessing,
+        batch_size=monitored.config.batch_size,
+        device=monitored.device,
+        recipe=monitored.views,
+    )
+    found = view_information(*views, monitored.device)
+    return {"holdout_information": found.nats, "holdout_information_share": found.nats / found.bound}
 
 
 def _calibration(monitored: Monitored) -> dict[str, float]:
@@ -159,6 +178,7 @@ def _module(monitored: Monitored) -> nn.Module:
 MEASURES: dict[str, Callable[[Monitored], dict[str, float]]] = {
     "classification": _classification,
     "geometry": _geometry,
+    "information": _information,
     "calibration": _calibration,
     "few-labels": _few_labels,
     "out-of-distribution": _out_of_distribution,

@@ -5,13 +5,13 @@ Shapes: n images of the bank, m held-out images, D features, K classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ebclab.config.sections import EvaluationConfig
+from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.features import Encoder, compute_features
@@ -31,6 +31,8 @@ class Monitored:
         preprocessing: Preprocessing of stored images that the encoder expects.
         config: Neighbours, protocols, batch size.
         device: Device on which features are computed.
+        views: Views that are trained on.
+        project: Maps preprocessed images to what the loss compares; None means the embeddings.
     """
 
     encoder: Encoder
@@ -39,6 +41,8 @@ class Monitored:
     preprocessing: Preprocessing
     config: EvaluationConfig
     device: torch.device | str
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    project: Encoder | None = None
 
     @property
     def is_labelled(self) -> bool:

@@ -53,6 +53,7 @@ class MonitorInfo:
     numbers: tuple[MonitorNumber, ...]
 
 
+_KEEPS_ALL = "an encoder that keeps every pixel wins"
 _INFORMATIVE = "it says what the loss can still tell, not how good the encoder is"
 
 MONITORS: dict[str, MonitorInfo] = {
@@ -77,6 +78,15 @@ MONITORS: dict[str, MonitorInfo] = {
                 MonitorNumber("holdout_info_nce", "InfoNCE", "lower"),
                 MonitorNumber("holdout_log_k_saturation", "log-K saturation", "neither", True, _INFORMATIVE),
                 MonitorNumber("holdout_ess", "effective sample size", "neither", True, _INFORMATIVE),
+            ),
+        ),
+        MonitorInfo(
+            "information",
+            "mutual information between two training views of all held-out images, by InfoNCE; no labels",
+            False,
+            (
+                MonitorNumber("holdout_information", "information, nats", "neither", trap=_KEEPS_ALL),
+                MonitorNumber("holdout_information_share", "information, share of log K", "neither", trap=_KEEPS_ALL),
             ),
         ),
         MonitorInfo(

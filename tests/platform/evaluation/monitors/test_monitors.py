@@ -25,6 +25,7 @@ from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.measures.altered import altered_half
+from ebclab.evaluation.measures.information import TEMPERATURES
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
 from ebclab.evaluation.monitors.catalog import MEASURES, NEIGHBOUR, halves
 from ebclab.evaluation.monitors.monitored import Monitored
@@ -60,6 +61,8 @@ def test_what_a_degenerate_encoder_wins_by_is_no_objective() -> None:
         "holdout_log_k_saturation",
         "holdout_ess",
         "holdout_ece",
+        "holdout_information",
+        "holdout_information_share",
     }
     with pytest.raises(
         ConfigError, match=r"evaluation.objective: no such choice, got 'holdout_nll'; .*minus_holdout_nll"
@@ -194,6 +197,22 @@ def test_every_objective_is_measured_and_larger_when_better(monitored: Monitored
     if name != objective:
         assert NUMBERS[name].better == "lower"
         assert scores.by_name[objective] == -scores.by_name[name]
+
+
+def test_information_is_of_what_the_loss_compares_in_the_views_trained_on(monitored: Monitored) -> None:
+    weight = torch.randn(16, 5, generator=torch.Generator().manual_seed(0))
+    still = replace(monitored, views=ViewsConfig(recipe="none"), project=lambda x: x.flatten(1) @ weight)
+    found = MEASURES["information"](still)
+    z = torch.from_numpy(_pixels(monitored.holdout)) @ weight.double()
+    unit = (z / z.norm(dim=1, keepdim=True)).numpy()
+    estimates = [
+        np.log(90) + np.mean([row[i] - np.log(np.exp(row).sum()) for i, row in enumerate(unit @ unit.T / tau)])
+        for tau in TEMPERATURES
+    ]
+    assert found["holdout_information"] == pytest.approx(max(estimates), rel=1e-4)
+    assert found["holdout_information_share"] == pytest.approx(max(estimates) / math.log(90), rel=1e-4)
+    cropped = replace(still, views=ViewsConfig(crop_scale_min=0.1))
+    assert MEASURES["information"](cropped)["holdout_information"] < found["holdout_information"]
 
 
 def test_monitors_add_their_numbers_and_say_what_they_took(monitored: Monitored) -> None:
