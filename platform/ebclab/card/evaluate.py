@@ -186,6 +186,7 @@ def _tasks(
                 request.autoattack,
                 request.fine_tuning_epochs,
                 request.pairs,
+                request.bins,
             ),
             FeatureStore(folder and folder / "features", device, settings.batch_size),
             device=device,

@@ -20,11 +20,13 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
+from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.linear_head import LinearClassifier, best_classifier
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.export.energies import REFERENCES, Energies
 from ebclab.training.trained_method import load_trained_method, method_from
+from energy_contrast.classifier import Classifier
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import ImageEnergy
 
@@ -49,6 +51,7 @@ class CardOptions:
         fine_tuning_epochs: Epochs over the labelled images when all weights are trained, at least 1; more with few
             labels.
         pairs: Number of pairs of views that are shown at each end of a ranking.
+        bins: Bins of calibration errors and of the reliability diagram, beside those with 15 and 20.
     """
 
     settings: EvaluationConfig
@@ -57,6 +60,7 @@ class CardOptions:
     autoattack: bool = False
     fine_tuning_epochs: int = 10
     pairs: int = 4
+    bins: int = 15
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,36 @@ class Measuring:
         train = limit(self.measured.train, REFERENCES)
         words = f"{len(train):,} training images of {short_name(self.measured.name)}, chosen by hash"
         return found.with_references(train.images, words, self.on_progress)
+
+    @property
+    def has_own_classifier(self) -> bool:
+        """Whether the run's method is itself a classifier, of the classes of this dataset."""
+        trained = self.subject.trained
+        on_own = trained is not None and trained.config.data.name == self.measured.name
+        return on_own and isinstance(self.method, Classifier)
+
+    def own_logits(self, images: ImageSet) -> Tensor:
+        """Return the logits (n, K) float64 of the method's own classifier, on the CPU."""
+        if not isinstance(self.method, Classifier):
+            raise TypeError(f"a method that classifies is needed, got {type(self.method)}")
+        return compute_features(
+            self.method.classify,
+            images.images,
+            self.subject.preprocessing,
+            batch_size=self.options.settings.batch_size,
+            device=self.device,
+            on_progress=self.on_progress,
+            what=f"the method's own classifier on {len(images):,} images of {images.name}",
+        ).double()
+
+    @cached_property
+    def own_test_logits(self) -> Tensor:
+        """(m, K) float64 logits of the method's own classifier of the test images."""
+        return self.own_logits(self.measured.test)
+
+
+OWN_CLASSIFIER = "the classifier that the method trained with the encoder, on its training images and their labels"
+"""Protocol of numbers of the method's own classifier."""
 
 
 class Group(NamedTuple):

@@ -10,6 +10,8 @@ from ebclab.card.measuring import MOST_PAIRS, CardOptions
 from ebclab.errors import UserError
 from ebclab.evaluation.protocols import PROTOCOLS, look_up
 
+MOST_BINS = 1_000
+
 
 @dataclass(frozen=True)
 class CardRequest:
@@ -31,6 +33,7 @@ class CardRequest:
         autoattack: Also run AutoAttack, which costs more than all other attacks together.
         fine_tuning_epochs: Epochs over the labelled images when all weights are trained.
         pairs: Number of pairs of views that are shown at each end of a ranking.
+        bins: Bins of calibration errors and of the reliability diagram, beside those with 15 and 20.
         train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
         test_limit: Test images of each dataset that are used, chosen by hash; 0 means all.
         workers: 0 measures in this process, without Ray; 1 or more distributes the groups over that many Ray workers.
@@ -50,6 +53,7 @@ class CardRequest:
     autoattack: bool = False
     fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
     pairs: int = CardOptions.pairs
+    bins: int = CardOptions.bins
     train_limit: int = 0
     test_limit: int = 0
     workers: int = 0
@@ -68,6 +72,7 @@ class CardRequest:
                 ("--seeds", 1, self.seeds),
                 ("--fine-tuning-epochs", 1, self.fine_tuning_epochs),
                 ("--pairs", 1, self.pairs),
+                ("--bins", 1, self.bins),
                 ("--attacked", 0, self.attacked_images),
                 ("--train-limit", 0, self.train_limit),
                 ("--test-limit", 0, self.test_limit),
@@ -77,6 +82,8 @@ class CardRequest:
         ]
         if self.pairs > MOST_PAIRS:
             problems.append(f"--pairs: must be at most {MOST_PAIRS}, got {self.pairs}")
+        if self.bins > MOST_BINS:
+            problems.append(f"--bins: must be at most {MOST_BINS:,}, got {self.bins}")
         if self.autoattack and find_spec("pyautoattack") is None:
             problems.append("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
         if self.workers and find_spec("ray") is None:

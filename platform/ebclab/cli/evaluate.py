@@ -30,6 +30,7 @@ _OF_CARDS = frozenset(
         "workers",
         "fine_tuning_epochs",
         "pairs",
+        "bins",
         "to",
     ]
 )
@@ -90,6 +91,7 @@ class EvaluateOptions:
     ] = 0
     fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning on the labelled images.")] = 10
     pairs: Annotated[int, typer.Option(help="Number of nearest and of farthest pairs of views to show.")] = 4
+    bins: Annotated[int, typer.Option(help="Bins of calibration errors, beside those with 15 and 20.")] = 15
     data_root: DataRoot = None
     to: Annotated[
         str | None,
@@ -135,6 +137,7 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         workers=options.workers,
         fine_tuning_epochs=options.fine_tuning_epochs,
         pairs=options.pairs,
+        bins=options.bins,
     )
     unsaved = None
     with progress_bar() as on_progress:

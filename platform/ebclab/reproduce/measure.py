@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
 
 _HELD_OUT = "holdout_"  # of metrics of held-out images
+_COUNTED = re.compile(r"calibration/[a-z-]+-(\d+)(?:-scaled|-own)?")  # a calibration error with its bins
 _TIMES = ("seconds-per-epoch", "seconds-per-run")
 _KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
 
@@ -141,6 +143,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         seeds=1,
         data_root=data_root,
         attacked_images=wanted.attacked,
+        bins=int(counted[1]) if (counted := _COUNTED.fullmatch(f"{group}/{name}")) else CardOptions.bins,
     )
     card = measure_cards(request).cards[0]
     numbers = {number.name: number for number in card.numbers(group)}

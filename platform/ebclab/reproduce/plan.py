@@ -11,7 +11,7 @@ from ebclab.config import ExperimentConfig, compose, did_you_mean, read_override
 from ebclab.errors import ConfigError
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
-from ebclab.reproduce.study import EFFICIENCY, Assignments, ColumnAtScale, Scale, SettingsOfSome, Shared, Study
+from ebclab.reproduce.study import EFFICIENCY, Assignments, CellOfRow, ColumnAtScale, Scale, Shared, Study
 
 POINTS = 20
 """Number of equal parts of a run after which it is measured for an efficiency."""
@@ -266,7 +266,7 @@ class _Layers:
         column, at_scale = self.study.columns[name], self.study.scales[self.scale]
         change = at_scale.columns.get(name, ColumnAtScale())
         wanted = Wanted(
-            column.measure,
+            self._of_row(row, name).measure or column.measure,
             self._placed(change.dataset or column.dataset),
             change.epoch or column.epoch,
             self._placed(change.outside or column.outside),
@@ -285,8 +285,10 @@ class _Layers:
     def of_column(self, row: str, column: str) -> Assignments:
         """Return what a column adds to the settings of a row."""
         at_scale = self.study.scales[self.scale].columns.get(column, ColumnAtScale())
-        of_row = self.study.rows[row].columns.get(column, SettingsOfSome())
-        return self.study.columns[column].set + of_row.set + at_scale.set
+        return self.study.columns[column].set + self._of_row(row, column).set + at_scale.set
+
+    def _of_row(self, row: str, column: str) -> CellOfRow:
+        return self.study.rows[row].columns.get(column, CellOfRow())
 
     def compose(self, row: str, column: str) -> ExperimentConfig:
         """Return the settings of a run without its seed.

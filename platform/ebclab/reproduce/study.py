@@ -84,6 +84,13 @@ class SettingsOfSome:
 
 
 @dataclass(frozen=True)
+class CellOfRow(SettingsOfSome):
+    """A column of one row: its settings, and another number of a card where the row has its own."""
+
+    measure: str = setting("", "card/GROUP/NUMBER in place of the column's, in the same unit; empty: the column's.")
+
+
+@dataclass(frozen=True)
 class StudyRow:
     """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
@@ -93,7 +100,7 @@ class StudyRow:
     beside: str = setting("", "Row of the published numbers that it stands beside; empty means its own name.")
     only: tuple[str, ...] = setting((), "Columns that the row has; empty: all.")
     set: tuple[str, ...] = setting((), "Settings.")
-    columns: dict[str, SettingsOfSome] = field(default_factory=dict)
+    columns: dict[str, CellOfRow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -285,7 +292,7 @@ def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: P
 def _rows(value: Any, problems: Problems) -> dict[str, StudyRow]:
     given = {name: _mapping(f"rows.{name}", row, problems) for name, row in _mapping("rows", value, problems).items()}
     columns = {
-        name: _sections(f"rows.{name}.columns", SettingsOfSome, row.pop("columns", None), problems)
+        name: _sections(f"rows.{name}.columns", CellOfRow, row.pop("columns", None), problems)
         for name, row in given.items()
     }
     rows = _sections("rows", StudyRow, given, problems)
@@ -421,6 +428,14 @@ def _no_such(key: str, name: str, known: Collection[str], what: str) -> str:
 def _wrong_measures(study: Study) -> list[str]:
     found = {name: measure_problem(column.measure) for name, column in study.columns.items()}
     lines = [f"columns.{name}.measure: {problem}" for name, problem in found.items() if problem]
+    for row, each in study.rows.items():
+        for name, cell in each.columns.items():
+            replaced = study.columns[name].measure if name in found else ""
+            problem = measure_problem(cell.measure) if cell.measure else None
+            if cell.measure and not problem and not all(text.startswith("card/") for text in (cell.measure, replaced)):
+                problem = f"replaces numbers of a card alone, got {cell.measure} for {replaced}; leave it out"
+            if problem:
+                lines.append(f"rows.{row}.columns.{name}.measure: {problem}")
     for name, column in study.columns.items():
         kind, _, rest = column.measure.partition("/")
         row, _, reached = rest.partition("/")

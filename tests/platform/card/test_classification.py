@@ -11,14 +11,17 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import top_k_accuracy_score
+from sklearn.metrics import roc_auc_score, top_k_accuracy_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
+from ebclab.card.groups import calibration, out_of_distribution
 from ebclab.card.groups.classification import measure
-from ebclab.card.images import MeasuredSet
+from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.measuring import CardOptions
 from ebclab.card.subject import Subject
+from ebclab.config.sections import EvaluationConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
 from ebclab.evaluation.linear_head import PENALTIES
@@ -52,6 +55,36 @@ def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
         )
         assert numbers["own-classifier"].value == pytest.approx(right / 90)
         assert right >= 45  # better than chance
+
+
+def test_calibration_and_outside_images_know_the_methods_own_probabilities(
+    make: Any, subject: Subject, measured: MeasuredSet
+) -> None:
+    trained: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name="stripes"), method=None))
+    dark = replace(measured.test, images=measured.test.images // 2, keys=measured.test.keys + 5_000)
+    options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5), seeds=1, bins=7)
+    outside = (OutsideSet("dark", "near", dark, measured.test),)
+    measuring = make(subject=replace(subject, trained=trained), outside=outside, options=options)
+    measuring.__dict__["method"] = Bright()
+    p, q = (
+        Bright().classify((part.images.double() / 255 - 0.5) / 0.25).softmax(dim=1).numpy()
+        for part in (measured.test, dark)
+    )
+    y, bins = measured.test.labels.numpy(), {7: np.zeros((7, 3)), 20: np.zeros((20, 3))}
+    for row, label in zip(p, y, strict=True):
+        for count, sums in bins.items():
+            sums[min(int(row.max() * count), count - 1)] += (1, row.max(), row.argmax() == label)
+    numbers = {number.name: number.value for number in calibration.measure(measuring).numbers}
+    for count, sums in bins.items():
+        gaps = np.abs(sums[:, 2] - sums[:, 1])
+        assert numbers[f"ece-{count}-own"] == pytest.approx(gaps.sum() / 90, abs=1e-6)
+        assert numbers[f"mce-{count}-own"] == pytest.approx((gaps / sums[:, 0].clip(1)).max(), abs=1e-6)
+    assert numbers["nll-own"] == pytest.approx(-np.log(p[np.arange(90), y]).mean(), rel=1e-6)
+    assert {"ece-7", "adaptive-ece-7", "classwise-ece-7-own", "ece-15"} <= numbers.keys()
+    found = {number.name: number.value for number in out_of_distribution.measure(measuring).numbers}
+    wanted = roc_auc_score([0] * 90 + [1] * 90, -np.concatenate([p, q]).max(axis=1))
+    assert found["near-dark-own-max-probability-auroc"] == pytest.approx(wanted, abs=1e-3)  # float32 ties
+    assert found["near-dark-own-max-probability-auroc"] != found["near-dark-max-probability-auroc"]
 
 
 def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_best_on_held_out_images(make: Any) -> None:

@@ -188,12 +188,15 @@ def test_names_of_groups_are_checked_all_at_once() -> None:
 
 def test_all_mistakes_of_a_request_are_told_at_once() -> None:
     with pytest.raises(UserError) as caught:
-        CardRequest(("x",), only=("geometri",), seeds=0, protocol="lbfg", train_limit=-1, workers=-2).groups()
+        CardRequest(
+            ("x",), only=("geometri",), seeds=0, protocol="lbfg", train_limit=-1, workers=-2, bins=10**9
+        ).groups()
     lines = str(caught.value).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "--seeds",
         "--train-limit",
         "--workers",
+        "--bins",
         "--protocol",
         "--only",
     ]

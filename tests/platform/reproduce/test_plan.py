@@ -37,6 +37,23 @@ def test_cells_with_the_same_settings_share_a_run(study: Study):
     assert apart.runs["cold-ess-seed0"].config.method.projection_size == 32
 
 
+def test_a_row_may_have_another_number_of_the_card_in_a_column():
+    columns = study_mapping()["columns"] | {"ece": {"title": "ECE", "measure": "card/calibration/ece-20"}}
+    rows = study_mapping()["rows"]
+    rows["warm"] = rows["warm"] | {"columns": {"ece": {"measure": "card/calibration/ece-20-own"}}}
+    plan = plan_study(parse_study("own/table9", study_mapping(columns=columns, rows=rows), "x"), "smoke")
+    measures = {cell.row: cell.wanted.measure for cell in plan.cells if cell.column == "ece"}
+    assert measures == {"cold": "card/calibration/ece-20", "warm": "card/calibration/ece-20-own"}
+    assert list(plan.runs) == ["cold-seed0", "warm-seed0"]
+    rows["warm"]["columns"] = {"knn": {"measure": "card/calibration/nll"}, "ece": {"measure": "card/calibratio/nll"}}
+    with pytest.raises(ConfigError) as caught:
+        parse_study("own/table9", study_mapping(columns=columns, rows=rows), "x")
+    assert [line.partition(",")[0] for line in caught.value.problems] == [
+        "x: rows.warm.columns.knn.measure: replaces numbers of a card alone",
+        "x: rows.warm.columns.ece.measure: no such group of the card",
+    ]
+
+
 def test_a_run_of_each_seed_differs_in_the_seed_alone(study: Study):
     one, other = (plan_study(study, "smoke", seeds=[3, 5]).runs[f"cold-seed{seed}"].config for seed in (3, 5))
     assert (one.seed, other.seed) == (3, 5)

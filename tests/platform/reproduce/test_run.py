@@ -12,6 +12,7 @@ import pytest
 
 from ebclab.card.card import Card
 from ebclab.card.evaluate import Cards
+from ebclab.card.request import CardRequest
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
 from ebclab.evaluation.adaptation import fine_tuning
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
@@ -198,7 +199,7 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
         batch_size=16,
         train_images=32,
         holdout_images=0,
-        scores={},
+        scores={"holdout_information": 3.5},
         best=None,
         metrics={"ess": 0.25, "loss": float("nan")},
         images_per_second=None,
@@ -208,16 +209,23 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
         finished="now",
     )
     run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
-    times = measure_run(run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", "")])
-    assert [found.value for found in times.values()] == [1.5, 0.25]
+    times = measure_run(
+        run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", ""), Wanted("log/holdout_information", "")]
+    )
+    assert [found.value for found in times.values()] == [1.5, 0.25, 3.5]
     with pytest.raises(UnmeasuredError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
         measure_run(run, [Wanted("log/es", "")])
     with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
         measure_run(run, [Wanted("log/loss", "")])
     card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
-    monkeypatch.setattr(measure_module, "measure_cards", lambda request: Cards((card,), "card.html"))
+    asked: list[CardRequest] = []
+    monkeypatch.setattr(measure_module, "measure_cards", lambda request: asked.append(request) or Cards((card,), ""))
     with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; Known: none"):
         measure_run(run, [Wanted("card/calibration/mce-21", "")])
+    for measure in ("calibration/ece-20-own", "calibration/nll", "robustness/fgsm-4"):
+        with pytest.raises(UnmeasuredError):
+            measure_run(run, [Wanted(f"card/{measure}", "", attacked=0)])
+    assert [(each.bins, each.attacked_images) for each in asked] == [(21, 1_000), (20, 0), (15, 0), (15, 0)]
 
 
 @pytest.mark.slow

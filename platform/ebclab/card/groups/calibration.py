@@ -10,7 +10,7 @@ import torch
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, Unit, accuracy, mean_over_images
 from ebclab.evaluation.measures.calibration import (
     TEMPERATURES,
@@ -27,12 +27,13 @@ from ebclab.evaluation.measures.calibration import (
     largest_error,
     nll_contributions,
 )
-from ebclab.reports.plots import BLUE, GREY, ORANGE, Plot, plot
+from ebclab.reports.plots import BLUE, GREY, ORANGE, PURPLE, Plot, plot
 
 INFO = GroupInfo(
     name="calibration",
     title="Calibration",
-    doc="ECE and MCE with 15 and 20 bins, adaptive and classwise ECE, Brier score, NLL; before and after a temperature",
+    doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's own "
+    "classifier, if it is one",
     source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
     needs=("labels",),
     headline="ece-15",
@@ -40,7 +41,7 @@ INFO = GroupInfo(
 )
 
 BINS = (15, 20)
-"""15: the common choice, also used for metrics with a single number of bins; 20: the tables of VEM."""
+"""15: the common choice; 20: the tables of VEM. Metrics with a single number of bins have that of the options."""
 
 _DRAWS = 1_000
 
@@ -54,6 +55,17 @@ class _Probabilities(NamedTuple):
     logits: Tensor  # (n, K)
     labels: Tensor
     keys: Tensor
+    usual: int  # bins of metrics with a single number of them
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of bins of ECE and MCE."""
+        return tuple(dict.fromkeys((*BINS, self.usual)))
+
+    @property
+    def label(self) -> str:
+        """Name in tables and plots."""
+        return self.words.removeprefix(", ") or "as it comes"
 
     @property
     def confidences(self) -> Tensor:
@@ -77,10 +89,13 @@ def measure(measuring: Measuring) -> Findings:
     )
     fitted = f"logits divided by {temperature:.4g}, the temperature of least NLL on the held-out images"
     test, logits = data.test, measuring.test_logits
-    states = (
-        _Probabilities("", "", f"{classifier}; as it comes", logits, test.labels, test.keys),
-        _Probabilities("-scaled", ", scaled", f"{classifier}; {fitted}", logits / temperature, test.labels, test.keys),
-    )
+    rest = (test.labels, test.keys, measuring.options.bins)
+    states = [
+        _Probabilities("", "", f"{classifier}; as it comes", logits, *rest),
+        _Probabilities("-scaled", ", scaled", f"{classifier}; {fitted}", logits / temperature, *rest),
+    ]
+    if measuring.has_own_classifier:
+        states.append(_Probabilities("-own", ", own classifier", OWN_CLASSIFIER, measuring.own_test_logits, *rest))
     top = states[0]
     numbers = [accuracy("accuracy", "accuracy", top.right[None], top.keys, protocol=classifier)]
     numbers += [number for pair in zip(*map(_numbers, states), strict=True) for number in pair]
@@ -102,7 +117,8 @@ def measure(measuring: Measuring) -> Findings:
             f"No temperature between {TEMPERATURES[0]:g} and {TEMPERATURES[1]:g} is best on the {len(held):,} held-out "
             f"images, so the end of the range, {temperature:g}, was taken; numbers after scaling say little."
         )
-    tables = (*[_bins(count, states) for count in BINS], chance)
+    tables = (*[_bins(count, states) for count in top.counts], chance)
+    remarks += measuring.code_not_run
     return Findings(tuple(numbers), tables, (_reliability(states),), remarks=tuple(remarks))
 
 
@@ -110,20 +126,20 @@ def _numbers(state: _Probabilities) -> list[Number]:
     """Return the metrics of one temperature, in the same order before and after scaling."""
     scores, right = state.confidences, state.right
     numbers = []
-    for count in BINS:
+    for count in state.counts:
         numbers.append(_error(state, f"ece-{count}", f"ECE, {count} bins", state.bins(count), f"{count} equal bins"))
-    numbers += [_largest(state, count) for count in BINS]
-    adaptive = bin_table(scores, right, equal_mass(scores, BINS[0]))
+    numbers += [_largest(state, count) for count in state.counts]
+    adaptive = bin_table(scores, right, equal_mass(scores, state.usual))
     held = f"{len(adaptive.counts)} bins of {int(adaptive.counts.min()):,} to {int(adaptive.counts.max()):,} images"
-    numbers.append(_error(state, f"adaptive-ece-{BINS[0]}", f"adaptive ECE, {BINS[0]} bins", adaptive, held))
-    classwise = classwise_contributions(state.logits.softmax(dim=1), state.labels, BINS[0])
+    numbers.append(_error(state, f"adaptive-ece-{state.usual}", f"adaptive ECE, {state.usual} bins", adaptive, held))
+    classwise = classwise_contributions(state.logits.softmax(dim=1), state.labels, state.usual)
     numbers.append(
         _without_interval(
             state,
-            f"classwise-ece-{BINS[0]}",
-            f"classwise ECE, {BINS[0]} bins",
+            f"classwise-ece-{state.usual}",
+            f"classwise ECE, {state.usual} bins",
             classwise,
-            f"{BINS[0]} equal bins of every class's probability, mean over {state.logits.shape[1]} classes",
+            f"{state.usual} equal bins of every class's probability, mean over {state.logits.shape[1]} classes",
         )
     )
     brier = brier_contributions(state.logits.softmax(dim=1), state.labels)
@@ -176,20 +192,19 @@ def _chance(states: Sequence[_Probabilities]) -> tuple[Table, list[str]]:
     rows: list[tuple[str | float, ...]] = []
     remarks = []
     for state in states:
-        error = calibration_error(state.bins(BINS[0]))
-        drawn = calibrated_errors(state.confidences, equal_width(BINS[0]), _DRAWS, torch.Generator().manual_seed(0))
+        error = calibration_error(state.bins(state.usual))
+        drawn = calibrated_errors(state.confidences, equal_width(state.usual), _DRAWS, torch.Generator().manual_seed(0))
         mean, most = float(drawn.mean()), float(drawn.quantile(0.95))
-        when = "scaled" if state.suffix else "as it comes"
-        rows.append((when, *[round(100 * value, 2) for value in (error, mean, most)]))
+        rows.append((state.label, *[round(100 * value, 2) for value in (error, mean, most)]))
         if error <= most:
             remarks.append(
-                f"ECE of the classifier {when}, {error:.2%}, is no sign of bad calibration: with "
+                f"ECE of the classifier ({state.label}), {error:.2%}, is no sign of bad calibration: with "
                 f"{len(state.labels):,} images a perfectly calibrated one shows up to {most:.2%} in 95 of 100 cases."
             )
     columns = ("classifier", "ECE, %", "calibrated: mean, %", "calibrated: 95 % of draws below, %")
     note = (
-        f"ECE, {BINS[0]} bins, beside that of a perfectly calibrated classifier with the same confidences: each image "
-        f"is right with the chance that its confidence says; {_DRAWS:,} draws, seed 0."
+        f"ECE, {states[0].usual} bins, beside that of a perfectly calibrated classifier with the same confidences: each "
+        f"image is right with the chance that its confidence says; {_DRAWS:,} draws, seed 0."
     )
     return Table("What chance alone adds to the ECE", columns, tuple(rows), note), remarks
 
@@ -201,7 +216,7 @@ def _bins(count: int, states: Sequence[_Probabilities]) -> Table:
         low, high = tables[0].edges[b : b + 2].tolist()
         rows.append((f"{low:.3f} to {high:.3f}", *[cell for table in tables for cell in _cells(table, b)]))
     heads = ("n", "mean confidence, %", "accuracy, %")
-    columns = ("confidence", *heads, *[f"{head} (scaled)" for head in heads])
+    columns = ("confidence", *heads, *[f"{head} ({each.label})" for each in states[1:] for head in heads])
     return Table(f"{count} bins", columns, tuple(rows), "A bin holds its lower end; the last one both ends.")
 
 
@@ -216,8 +231,8 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06)
     line = {"color": GREY, "width": 1, "dash": "dot"}
     figure.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line=line, name="calibrated", hoverinfo="skip")
-    for state, name, colour in zip(states, ("as it comes", "scaled"), (ORANGE, BLUE), strict=True):
-        table = state.bins(BINS[0])
+    for state, colour in zip(states, (ORANGE, BLUE, PURPLE), strict=False):
+        name, table = state.label, state.bins(state.usual)
         held = table.counts > 0
         figure.add_scatter(
             x=table.confidences[held].tolist(),
@@ -246,7 +261,7 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
     figure.update_yaxes(title="accuracy", tickformat=".0%", range=[-0.03, 1.03], row=1, col=1)
     figure.update_yaxes(title="images", rangemode="tozero", row=2, col=1)
     note = (
-        f"{BINS[0]} bins of the confidence: below the dotted line the classifier is too sure, above it too modest. "
-        "Bars: how many test images each point stands for; small points, of few images, say little."
+        f"{states[0].usual} bins of the confidence: below the dotted line the classifier is too sure, above it too "
+        "modest. Bars: how many test images each point stands for; small points, of few images, say little."
     )
     return plot("Reliability", note, figure, height=480)

@@ -7,15 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, accuracy
 from ebclab.evaluation.answers import images_key, table_of
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
-from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import PENALTIES, fit_head
 from ebclab.evaluation.protocols import LBFGS
-from energy_contrast.classifier import Classifier
 
 INFO = GroupInfo(
     name="classification",
@@ -49,31 +47,17 @@ def measure(measuring: Measuring) -> Findings:
     numbers.append(_top(1, logits, measuring, protocol))
     if data.num_classes > 5:
         numbers.append(_top(5, logits, measuring, protocol))
-    trained = measuring.subject.trained
-    if trained is not None and trained.config.data.name == data.name and isinstance(measuring.method, Classifier):
-        numbers.append(_own_classifier(measuring, measuring.method))
+    if measuring.has_own_classifier:
+        numbers.append(_own_classifier(measuring))
     return Findings(tuple(numbers), tables=(_penalties(measuring),), remarks=measuring.code_not_run)
 
 
-def _own_classifier(measuring: Measuring, method: Classifier) -> Number:
+def _own_classifier(measuring: Measuring) -> Number:
     """Return the accuracy of a method that is itself a classifier."""
     test = measuring.measured.test
-    logits = compute_features(
-        method.classify,
-        test.images,
-        measuring.subject.preprocessing,
-        batch_size=measuring.options.settings.batch_size,
-        device=measuring.device,
-        on_progress=measuring.on_progress,
-        what="the method's own classifier",
-    )
-    return accuracy(
-        "own-classifier",
-        "the method's own classifier",
-        (logits.argmax(dim=1) == test.labels)[None],
-        test.keys,
-        protocol="the classifier that the method trained with the encoder, on its training images and their labels",
-    )
+    right = measuring.own_test_logits.argmax(dim=1) == test.labels
+    title = "the method's own classifier"
+    return accuracy("own-classifier", title, right[None], test.keys, protocol=OWN_CLASSIFIER)
 
 
 def _number(score: Score, title: str, keys: Tensor) -> Number:

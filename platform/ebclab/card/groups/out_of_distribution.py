@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ebclab.card.images import OutsideSet
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, mean_over_images, two_samples
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
@@ -35,7 +35,7 @@ from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, 
 INFO = GroupInfo(
     name="out-of-distribution",
     title="Images from outside",
-    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy, if it has one",
+    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy and classifier",
     source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
     needs=("labels", "outside"),
     looks_at=("train", "test", "outside"),
@@ -46,6 +46,7 @@ _PROTOCOL = (
     f"kind overlap the other, none with fewer than {FEWEST} images of a kind"
 )
 _ENERGY, _OWN, _SLOPE = "energy", "own-energy", "own-energy-slope"
+_OWN_PROBABILITY = "own-max-probability"
 _FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
@@ -91,7 +92,7 @@ class _Ranking:
 def measure(measuring: Measuring) -> Findings:
     """Return the metrics of all detectors on each out-of-distribution set, and histograms of energies."""
     fitted = _fitted(measuring)
-    detectors = (*_plain(measuring, fitted), *_own(measuring))
+    detectors = (*_plain(measuring, fitted), *_own(measuring), *_own_probability(measuring))
     names = set_names(measuring.outside)
     rankings = {
         name: [_ranking(detector, name, outside) for detector in detectors]
@@ -162,6 +163,20 @@ def _own(measuring: Measuring) -> list[_Detector]:
             f"|grad_x E(x)| by preprocessed pixels: the negated approximate mass of JEM (section 5.3.3); {words}",
             lambda images: energies(images)[:, 1],
         ),
+    ]
+
+
+def _own_probability(measuring: Measuring) -> list[_Detector]:
+    """Return the detector by the highest probability of the method's own classifier; empty if it is none."""
+    if not measuring.has_own_classifier:
+        return []
+    return [
+        _Detector(
+            _OWN_PROBABILITY,
+            "maximum probability of the method's own classifier",
+            f"-max_k softmax(logits)_k (Hendrycks & Gimpel, 2017) of {OWN_CLASSIFIER}",
+            _once(lambda images: -measuring.own_logits(images).softmax(dim=1).amax(dim=1)),
+        )
     ]
 
 
@@ -308,7 +323,7 @@ def _overview(rankings: dict[str, list[_Ranking]], sets: Sequence[OutsideSet]) -
 def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     """Return a sentence that compares the method's own energy with the best detector on features."""
     (own,) = (each for each in rankings if each.detector == _OWN)
-    plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE)]
+    plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE, _OWN_PROBABILITY)]
     best = max(plain, key=lambda each: each.auroc.value)
     found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
     found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
