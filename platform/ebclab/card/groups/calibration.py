@@ -32,8 +32,8 @@ from ebclab.reports.plots import BLUE, GREY, ORANGE, PURPLE, Plot, plot
 INFO = GroupInfo(
     name="calibration",
     title="Calibration",
-    doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's own "
-    "classifier, if it is one",
+    doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's "
+    "own classifier, if it is one",
     source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
     needs=("labels",),
     headline="ece-15",
@@ -203,8 +203,8 @@ def _chance(states: Sequence[_Probabilities]) -> tuple[Table, list[str]]:
             )
     columns = ("classifier", "ECE, %", "calibrated: mean, %", "calibrated: 95 % of draws below, %")
     note = (
-        f"ECE, {states[0].usual} bins, beside that of a perfectly calibrated classifier with the same confidences: each "
-        f"image is right with the chance that its confidence says; {_DRAWS:,} draws, seed 0."
+        f"ECE, {states[0].usual} bins, beside that of a perfectly calibrated classifier with the same confidences: "
+        f"each image is right with the chance that its confidence says; {_DRAWS:,} draws, seed 0."
     )
     return Table("What chance alone adds to the ECE", columns, tuple(rows), note), remarks
 
