@@ -104,6 +104,8 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
         raise UserError("\n".join(f"--only: {problem}" for problem in wrong))
+    if request.scaling is not None:
+        subjects = [subject.scaled(*request.scaling) for subject in subjects]
     base = _base(request, subjects)
     refusal = _refusal(base)
 
@@ -121,7 +123,9 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     unsaved: UnsavedError | None = None
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, found in zip(subjects, measured, strict=True):
-        if not (refusal or request.train_limit or request.test_limit):  # exports show them as the run's scores
+        if not (
+            refusal or request.train_limit or request.test_limit or request.scaling
+        ):  # exports show them as the run's scores
             try:
                 _keep_scores(subject, found)
             except UnsavedError as error:
@@ -181,12 +185,13 @@ def _tasks(
             images.measured,
             CardOptions(
                 settings,
-                request.seeds,
-                request.attacked_images,
-                request.autoattack,
-                request.fine_tuning_epochs,
-                request.pairs,
-                request.bins,
+                seeds=request.seeds,
+                attacked_images=request.attacked_images,
+                autoattack=request.autoattack,
+                pairs=request.pairs,
+                fine_tuning_epochs=request.fine_tuning_epochs,
+                fine_tuning=request.fine_tuning,
+                bins=request.bins,
             ),
             FeatureStore(folder and folder / "features", device, settings.batch_size),
             device=device,

@@ -174,12 +174,13 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
         DataError: The dataset does not exist or does not fit the encoder.
     """
     if subject.trained is not None:
-        found, train, test = images_of_run(subject.trained, name, data_root)
+        found, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
     else:
-        side, decoding = subject.preprocessing.read_size, subject.preprocessing.decoding
+        side, seen = subject.preprocessing.read_size, subject.preprocessing
         if not side and name.startswith(PHOTOGRAPHS):
             side = subject.preprocessing.image_size
-        reading = Reading(colour="rgb" if subject.in_channels == 3 else "grey", resize=side, decoding=decoding)
+        colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
+        reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
         found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
 

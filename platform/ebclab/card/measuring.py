@@ -48,9 +48,10 @@ class CardOptions:
         seeds: Number of random seeds of a protocol: 0, 1 and so on.
         attacked_images: Number of test images that are attacked, chosen by hash; 0 means all.
         autoattack: Also run AutoAttack, which takes many times as long as all other attacks together.
-        fine_tuning_epochs: Epochs over the labelled images when all weights are trained, at least 1; more with few
-            labels.
         pairs: Number of pairs of views that are shown at each end of a ranking.
+        fine_tuning_epochs: Epochs over the labelled images when all weights are trained; more with few labels. 0 means
+            those of the protocol.
+        fine_tuning: Protocol by which all weights are trained.
         bins: Bins of calibration errors and of the reliability diagram, beside those with 15 and 20.
     """
 
@@ -58,8 +59,9 @@ class CardOptions:
     seeds: int = 3
     attacked_images: int = 1_000
     autoattack: bool = False
-    fine_tuning_epochs: int = 10
     pairs: int = 4
+    fine_tuning_epochs: int = 0
+    fine_tuning: str = "simclr"
     bins: int = 15
 
 

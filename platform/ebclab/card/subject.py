@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded
 from ebclab.config.timm_names import TIMM, weights_problem
+from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
@@ -75,6 +76,14 @@ class Subject:
         if self.trained is not None and (self.run is not None or self.saved is not None):
             return no_energy(self.trained.config)
         return no_heads(f"{self.address}, {self.origin}" if self.trained is None else self.label)
+
+    def scaled(self, side: int, resampling: Resampling) -> Subject:
+        """Return the same encoder on images whose largest central squares are scaled to ``side`` pixels."""
+        side = side or self.preprocessing.image_size
+        preprocessing = replace(self.preprocessing, image_size=side, read_size=side, resampling=resampling)
+        digest = hashlib.sha256(f"{self.digest} {side} {resampling}".encode()).hexdigest()
+        origin = f"{self.origin}; images scaled to {side} x {side}, {resampling}"
+        return replace(self, preprocessing=preprocessing, digest=digest, origin=origin)
 
     def without_folder(self) -> Subject:
         """Return the same encoder with all that groups read from its run's folder loaded into memory.
@@ -216,6 +225,7 @@ def _pixels(subject: Subject) -> Subject:
     seen = subject.preprocessing
     channels = subject.in_channels
     plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size, seen.decoding)
+    plain = replace(plain, resampling=seen.resampling)
     return replace(
         subject,
         label="raw pixels",
@@ -236,5 +246,8 @@ def _digest(encoder: nn.Module, preprocessing: Preprocessing, architecture: Mapp
 
     Weights do not identify a network: two that differ in pooling have equal weights before their first step.
     """
-    facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), asdict(preprocessing)])
+    seen = asdict(preprocessing)
+    if preprocessing.resampling == "bilinear":  # as when there was no other
+        del seen["resampling"]
+    facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), seen])
     return hashlib.sha256(facts.encode()).hexdigest()

@@ -30,7 +30,10 @@ _OF_CARDS = frozenset(
         "workers",
         "fine_tuning_epochs",
         "pairs",
+        "fine_tuning",
         "bins",
+        "size",
+        "resampling",
         "to",
     ]
 )
@@ -86,11 +89,23 @@ class EvaluateOptions:
     ] = False
     train_limit: Annotated[int, typer.Option(help="Number of training images to use, chosen by hash; 0: all.")] = 0
     test_limit: Annotated[int, typer.Option(help="Number of test images to use, chosen by hash; 0: all.")] = 0
+    size: Annotated[
+        int,
+        typer.Option(help="Side that the largest central squares of images are scaled to; 0: the encoder's own."),
+    ] = 0
+    resampling: Annotated[
+        str, typer.Option(help="How images are scaled: bilinear or bicubic; by default as the encoder's own were.")
+    ] = ""
     workers: Annotated[
         int, typer.Option(metavar="W", help="0: this process; W: distribute the groups over W Ray workers.")
     ] = 0
-    fine_tuning_epochs: Annotated[int, typer.Option(help="Epochs of fine-tuning on the labelled images.")] = 10
     pairs: Annotated[int, typer.Option(help="Number of nearest and of farthest pairs of views to show.")] = 4
+    fine_tuning: Annotated[str, typer.Option(help="Fine-tuning protocol; `ebclab show --protocols` lists them.")] = (
+        "simclr"
+    )
+    fine_tuning_epochs: Annotated[
+        int, typer.Option(help="Epochs of fine-tuning on the labelled images; 0: as many as the protocol says.")
+    ] = 0
     bins: Annotated[int, typer.Option(help="Bins of calibration errors, beside those with 15 and 20.")] = 15
     data_root: DataRoot = None
     to: Annotated[
@@ -135,9 +150,12 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
         train_limit=options.train_limit,
         test_limit=options.test_limit,
         workers=options.workers,
+        fine_tuning=options.fine_tuning,
         fine_tuning_epochs=options.fine_tuning_epochs,
         pairs=options.pairs,
         bins=options.bins,
+        size=options.size,
+        resampling=options.resampling,
     )
     unsaved = None
     with progress_bar() as on_progress:

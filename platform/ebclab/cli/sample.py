@@ -55,8 +55,8 @@ class SampleOptions:
 @takes(SampleOptions)
 def sample(options: SampleOptions) -> None:
     """Run long chains of an energy-based run; draw them by step, and measure them beside real test images."""
-    from ebclab.card.subject import is_export
     from ebclab.config.timm_names import TIMM
+    from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import checkpoint_name
     from ebclab.training.samples import SampleRequest, sample_chains
 

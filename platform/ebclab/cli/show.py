@@ -34,9 +34,10 @@ def show(
     from ebclab.config import cost_rows, listing, to_yaml
 
     if protocols:
-        from ebclab.evaluation.protocols import PROTOCOLS
+        from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS
 
         _print_pairs({name: protocol.doc for name, protocol in PROTOCOLS.items()})
+        _print_pairs({f"--fine-tuning {name}": protocol.doc for name, protocol in FINE_TUNING.items()})
     if card:
         from ebclab.card.catalog import GROUPS
 

@@ -20,6 +20,9 @@ Decoding = Literal["full", "reduced"]
 """How a JPEG file that will be scaled down is decoded: in full, or reduced to 1/2, 1/4 or 1/8 of its sides, whichever
 is the smallest that still covers the target square."""
 
+Resampling = Literal["bilinear", "bicubic"]
+"""How pixels of a scaled image are interpolated."""
+
 MOST_PIXELS = 1 << 27
 """Most pixels of an image that is decoded: half a gigabyte at the four bytes that Pillow uses for each."""
 
@@ -47,7 +50,9 @@ class NoBytesError(ValueError):
     """The pixels of an image cannot be converted to bytes by a rule that suits all images."""
 
 
-def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding = "full") -> Tensor:
+def read_photograph(
+    content: bytes, channels: int, side: int, decoding: Decoding = "full", resampling: Resampling = "bilinear"
+) -> Tensor:
     """Return one encoded image as (C, H, W) uint8.
 
     The first frame of an animation is read. Of 16 bits, the higher 8 are used, as Pillow does for colours. Transparent
@@ -58,6 +63,7 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
         channels: 3 for colour, 1 for grey.
         side: Side of the square that it is cropped and scaled to, pixels; 0 leaves its size.
         decoding: How a JPEG file is decoded if ``side`` is given.
+        resampling: How it is scaled.
 
     Raises:
         OSError: The content is not an image or is truncated; other damage raises other errors.
@@ -73,7 +79,7 @@ def read_photograph(content: bytes, channels: int, side: int, decoding: Decoding
         upright = in_bytes(picture, "RGB" if channels == 3 else "L")
         if upright is not picture:
             picture.close()  # frees its pixels
-        return _pixels(central_square(upright, side) if side else upright)
+        return _pixels(central_square(upright, side, resampling) if side else upright)
 
 
 def kind_of_damage(error: BaseException) -> str:
@@ -106,19 +112,19 @@ def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
     return found
 
 
-def central_squares(images: Tensor, side: int) -> Tensor:
+def central_squares(images: Tensor, side: int, resampling: Resampling = "bilinear") -> Tensor:
     """Crop and scale images (B, C, H, W) uint8, C = 1 or 3, as ``read_photograph`` does: (B, C, side, side) uint8."""
     last = images[:, 0] if images.shape[1] == 1 else images.permute(0, 2, 3, 1)  # (B, H, W) or (B, H, W, 3)
     pictures = (Image.fromarray(each) for each in last.cpu().contiguous().numpy())
-    return torch.stack([_pixels(central_square(each, side)) for each in pictures]).to(images.device)
+    return torch.stack([_pixels(central_square(each, side, resampling)) for each in pictures]).to(images.device)
 
 
-def central_square(picture: Image.Image, side: int) -> Image.Image:
+def central_square(picture: Image.Image, side: int, resampling: Resampling = "bilinear") -> Image.Image:
     """Return the largest central square of a picture, scaled to ``side`` pixels, antialiased."""
     largest = min(picture.size)
     left, top = ((length - largest) // 2 for length in picture.size)
     square = picture.crop((left, top, left + largest, top + largest))
-    return square.resize((side, side), Image.Resampling.BILINEAR)
+    return square.resize((side, side), Image.Resampling[resampling.upper()])
 
 
 def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:

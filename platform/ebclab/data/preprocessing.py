@@ -12,7 +12,7 @@ from torch.nn import functional
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.constants import constant
 from ebclab.data.image_set import ImageSet
-from ebclab.data.photograph import DAMAGE, Decoding, central_squares, read_photograph
+from ebclab.data.photograph import DAMAGE, Decoding, Resampling, central_squares, read_photograph
 from ebclab.errors import DataError
 from energy_contrast.method import PixelRange
 
@@ -28,6 +28,7 @@ class Preprocessing:
         read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
             pixels; images of another size are treated in the same way. 0: they were not, and are only resized.
         decoding: How JPEG files were decoded when they were read (``data.decoding``).
+        resampling: How images are scaled to ``read_size``.
     """
 
     image_size: int
@@ -35,6 +36,7 @@ class Preprocessing:
     std: tuple[float, ...]
     read_size: int = 0
     decoding: Decoding = "full"
+    resampling: Resampling = "bilinear"
 
     def in_words(self) -> str:
         """Return a description of what happens to the pixels of an image file, for users."""
@@ -44,7 +46,7 @@ class Preprocessing:
             side = self.read_size
             if self.decoding == "reduced":
                 read += f", JPEG decoded at the least 1/2, 1/4 or 1/8 of at least {side} x {side}"
-            read += f", then the largest central square, scaled to {side} x {side} bytes (Pillow, bilinear)"
+            read += f", then the largest central square, scaled to {side} x {side} bytes (Pillow, {self.resampling})"
         resized = f"divided by 255, resized to {self.image_size} x {self.image_size} (bilinear, antialiased)"
         if not self.read_size:
             resized += " without a crop, so that an image of another shape is squeezed"
@@ -62,7 +64,9 @@ class Preprocessing:
             DataError: It cannot be read.
         """
         try:
-            return read_photograph(Path(path).read_bytes(), len(self.mean), self.read_size, self.decoding)
+            return read_photograph(
+                Path(path).read_bytes(), len(self.mean), self.read_size, self.decoding, self.resampling
+            )
         except DAMAGE as error:
             raise DataError(f"{path}: not a readable image, got {error}; give another file") from error
 
@@ -85,7 +89,7 @@ class Preprocessing:
                 f"images: those of other sizes than {self.read_size} x {self.read_size} are cropped and scaled as "
                 f"bytes, got {images.dtype} of {images.shape[-1]} x {images.shape[-2]}; give uint8"
             )
-        return central_squares(images, self.read_size)
+        return central_squares(images, self.read_size, self.resampling)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1].

@@ -5,6 +5,7 @@ Shapes: n training rows, m test rows, D features, K classes, S seeds, B rows of 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 
@@ -15,8 +16,10 @@ from torch.nn import functional
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol, look_up
+from ebclab.evaluation.protocols import PROTOCOLS, STALLED, EpochProtocol, SolvedProtocol, look_up
 from ebclab.optimization.softmax_regression import SoftmaxRegression
+
+_log = logging.getLogger("ebclab.evaluation")
 
 
 def linear_answers(
@@ -108,25 +111,68 @@ def train_layers(
     optimizer = _optimizer(protocol, layer, peak)
     steps = math.ceil(len(x) / batch_size)
     order = torch.empty(0)
+    until = _Convergence(protocol, layer)
     for epoch in range(protocol.epochs):
+        loss = torch.zeros(len(seeds), device=x.device)
         if epoch == 0 or protocol.order == "every-epoch":
             order = torch.stack([torch.randperm(len(x), generator=g) for g in generators]).to(x.device)  # (S, n)
         for step, rows in enumerate(torch.split(order, batch_size, dim=1)):  # rows (S, B)
             for group in optimizer.param_groups:
                 group["lr"] = peak * rate_at(protocol, epoch + step / steps)
-            _step(layer, optimizer, x[rows], y[rows])
+            loss += _step(layer, optimizer, x[rows], y[rows]) / len(x)
+        if until.reached(loss):
+            on_progress(protocol.epochs, protocol.epochs, "linear")
+            break
         on_progress(epoch + 1, protocol.epochs, "linear")
-    return layer[0].detach(), layer[1].detach()
+    else:
+        until.warn()
+    return until.layer[0].detach(), until.layer[1].detach()
 
 
-def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """Do one optimizer step of each seed's layer on its own mean cross-entropy; x (S, B, D), y (S, B)."""
+class _Convergence:
+    """The layers of seeds that have converged by a protocol's tolerance, and of the others; without one, the layers."""
+
+    def __init__(self, protocol: EpochProtocol, layer: list[Tensor]) -> None:
+        self._protocol, self._trained = protocol, layer
+        self._losses: list[Tensor] = []
+        self._running = torch.ones(len(layer[0]), dtype=torch.bool, device=layer[0].device)
+        self.layer = [part.detach().clone() for part in layer] if protocol.tolerance else layer
+
+    def reached(self, loss: Tensor) -> bool:
+        """Take in an epoch's mean losses (S,); return whether every seed has converged."""
+        if not self._protocol.tolerance:
+            return False
+        for kept, trained in zip(self.layer, self._trained, strict=True):
+            kept[self._running] = trained.detach()[self._running]
+        self._losses.append(loss)
+        if len(self._losses) > STALLED:
+            self._running &= self._losses[-1 - STALLED] - loss >= self._protocol.tolerance
+        return not bool(self._running.any())
+
+    def warn(self) -> None:
+        """Log a warning if seeds have not converged."""
+        if self._protocol.tolerance and (count := int(self._running.sum())):
+            _log.warning(
+                "linear probe %s: %d of %d seeds not converged after %d epochs, their accuracy may be low",
+                self._protocol.name,
+                count,
+                len(self._running),
+                self._protocol.epochs,
+            )
+
+
+def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
+    """Do one optimizer step of each seed's layer on its own mean cross-entropy; x (S, B, D), y (S, B).
+
+    Returns the summed loss of each seed, (S,).
+    """
     weights, biases = layer
     logits = torch.baddbmm(biases, x, weights)  # (S, B, K)
-    loss = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="sum") / y.shape[1]
+    losses = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).sum(dim=1)
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    (losses.sum() / y.shape[1]).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
+    return losses.detach()
 
 
 def rate_at(protocol: EpochProtocol, epoch: float) -> float:

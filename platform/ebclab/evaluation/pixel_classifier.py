@@ -46,7 +46,7 @@ def attackable_pixels(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """
     read_size, side = preprocessing.read_size, preprocessing.image_size
     if read_size and images.shape[-2:] != (read_size, read_size):
-        images = central_squares(images, read_size)
+        images = central_squares(images, read_size, preprocessing.resampling)
     pixels = images.float() / 255
     if max(pixels.shape[-2:]) > side:
         pixels = functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True).clamp(0, 1)

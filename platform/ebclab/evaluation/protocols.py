@@ -57,9 +57,11 @@ class EpochProtocol:
         learning_rate: Peak learning rate; per 256 images of the batch if ``scale_rate`` is set.
         scale_rate: Whether to multiply the rate by batch size / 256.
         batch_size: Images per step, at most the size of the training set; the last batch may be incomplete.
-        epochs: Passes over the training features.
+        epochs: Passes over the training features; the largest number of them if there is a ``tolerance``.
         schedule: cosine decays to 0, updated every step; steps divides by 10 after 60 % and after 80 % of the epochs.
         order: once: one random order for all epochs; every-epoch: a new random order in each epoch.
+        tolerance: A seed has converged, and is trained no further, once the mean loss of an epoch is less than this
+            below that of ``STALLED`` epochs before, in nats; 0: all epochs are trained.
         init: uniform: both weights and biases in +/- 1/sqrt(D); normal: weights N(0, 0.01^2), biases 0.
     """
 
@@ -75,9 +77,13 @@ class EpochProtocol:
     scale_rate: bool = False
     order: Literal["once", "every-epoch"] = "every-epoch"
     init: Literal["uniform", "normal"] = "uniform"
+    tolerance: float = 0.0
 
 
 Protocol = SolvedProtocol | EpochProtocol
+
+STALLED = 10
+"""Epochs within which the loss of a protocol with a ``tolerance`` must still fall."""
 
 LBFGS = SolvedProtocol(
     name="lbfgs",
@@ -123,6 +129,21 @@ _ALL: tuple[Protocol, ...] = (
         schedule="cosine",
     ),
     EpochProtocol(
+        name="flatnce-adam",
+        doc="Adam 1e-3, batch 512, constant rate, to convergence: until the loss falls by less than 1e-3 in ten epochs",
+        source="FlatNCE, section 5 and appendix E.3: Adam, no l2, no augmentation, trained to convergence",
+        departs=(
+            "Rate, batch, what convergence means, its limit of 1,000 epochs and PyTorch's initial weights are our "
+            "reading: the paper names none. Images of 224 pixels, scaled bicubically, are options of evaluate."
+        ),
+        optimizer="adam",
+        learning_rate=1e-3,
+        batch_size=512,
+        epochs=1_000,
+        schedule="constant",
+        tolerance=1e-3,
+    ),
+    EpochProtocol(
         name="moco-sgd",
         doc="SGD 30, momentum 0.9, batch 256, 100 epochs, a tenth of the rate from epoch 60 and again from 80",
         source="the code released with MoCo (He et al., 2020)",
@@ -149,6 +170,81 @@ _ALL: tuple[Protocol, ...] = (
 
 PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
 """All linear protocols by name, the values of ``evaluation.linear_protocol``."""
+
+
+@dataclass(frozen=True)
+class FineTuningProtocol:
+    """How all weights of an encoder and a new linear layer are trained, without weight decay.
+
+    Attributes:
+        name: Key in `FINE_TUNING`.
+        doc: One-line description.
+        source: Source of the protocol.
+        departs: Deviations from the source, with reasons.
+        optimizer: sgd has Nesterov momentum 0.9; nadam is Adam with Nesterov momentum, betas 0.9 and 0.999.
+        rates: Learning rates; of several, the first of those with the highest held-out accuracy.
+        schedule: cosine decays to 0, updated every step.
+        batch_size: Largest number of images of a step; sizes of batches differ by one image at most.
+        epochs: Passes over the labelled images, unless the user says how many.
+        smallest_crop: Smallest share of the area that a training view shows.
+        test_crop: Central share of each side of test images that is seen.
+    """
+
+    name: str
+    doc: str
+    source: str
+    departs: str
+    optimizer: Literal["sgd", "nadam"]
+    rates: tuple[float, ...]
+    schedule: Literal["constant", "cosine"]
+    batch_size: int
+    epochs: int
+    smallest_crop: float
+    test_crop: float = 1.0
+
+    @property
+    def optimizer_in_words(self) -> str:
+        """Optimizer and schedule as text."""
+        name = "Adam" if self.optimizer == "nadam" else "SGD"
+        schedule = "cosine to 0 without warm-up" if self.schedule == "cosine" else "constant rate"
+        return f"{name} with Nesterov momentum 0.9, {schedule}"
+
+
+FINE_TUNING: dict[str, FineTuningProtocol] = {
+    each.name: each
+    for each in (
+        FineTuningProtocol(
+            name="simclr",
+            doc="SGD with Nesterov momentum, best of three rates on held-out images, cosine, batches of 64, 10 epochs",
+            source="Chen et al. (2020), SimCLR, appendix B.5",
+            departs="Smaller batches, fewer epochs, larger crops, and the choice of the rate; see docs/evaluation.md.",
+            optimizer="sgd",
+            rates=(0.03, 0.1, 0.01),
+            schedule="cosine",
+            batch_size=64,
+            epochs=10,
+            smallest_crop=0.5,
+        ),
+        FineTuningProtocol(
+            name="flatnce",
+            doc="Adam with Nesterov momentum 0.9 at 5^-5, batches of 512, 100 epochs, tested on the central 7/8",
+            source="FlatNCE, appendix E.3",
+            departs=(
+                "5^-5 is as printed; 5e-5 may be meant. Unsaid: schedule (here constant), the crops' smallest share "
+                "(0.08, SimCLR's), the second beta (0.999). Flips where the dataset's usual views flip. The test "
+                "crop of 224 of 256 pixels is taken as a share of the image; no fewer than 200 steps, for few labels."
+            ),
+            optimizer="nadam",
+            rates=(5.0**-5,),
+            schedule="constant",
+            batch_size=512,
+            epochs=100,
+            smallest_crop=0.08,
+            test_crop=7 / 8,
+        ),
+    )
+}
+"""All protocols of fine-tuning by name, as in ``--fine-tuning``."""
 
 
 def look_up(where: str, kind: str, name: str, table: Mapping[str, _Value]) -> _Value:

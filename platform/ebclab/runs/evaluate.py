@@ -17,6 +17,7 @@ from ebclab.data.digests import STREAMED, index_digest, stream_digest
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images, own_name
+from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.sources.location import short_name
@@ -174,13 +175,16 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
     raise UserError(f"--checkpoint: no such checkpoint, got {name!r}; {did_you_mean(name, ['last', 'best'])}")
 
 
-def images_of_run(trained: TrainedEncoder, dataset: str | None, root: str | None) -> tuple[str, ImageSet, ImageSet]:
+def images_of_run(
+    trained: TrainedEncoder, dataset: str | None, root: str | None, seen: Preprocessing | None = None
+) -> tuple[str, ImageSet, ImageSet]:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
     Args:
         trained: The run's encoder.
         dataset: The dataset; None means the run's own.
         root: Folder that holds datasets; None means the run's own.
+        seen: How images of other datasets are scaled, if not as the run's own.
 
     Raises:
         DataError: They cannot be read, or are not the images that the run was trained on.
@@ -189,6 +193,8 @@ def images_of_run(trained: TrainedEncoder, dataset: str | None, root: str | None
     name, reading = dataset or data.name, Reading.of(data)
     if name.startswith(PHOTOGRAPHS) and not reading.resize:
         reading = replace(reading, resize=trained.preprocessing.image_size)
+    if seen is not None and seen != trained.preprocessing and name != data.name and reading.resize:
+        reading = replace(reading, resize=seen.read_size, resampling=seen.resampling)
     train, test = _load(name, root or data.root, reading)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:

@@ -189,7 +189,16 @@ def test_names_of_groups_are_checked_all_at_once() -> None:
 def test_all_mistakes_of_a_request_are_told_at_once() -> None:
     with pytest.raises(UserError) as caught:
         CardRequest(
-            ("x",), only=("geometri",), seeds=0, protocol="lbfg", train_limit=-1, workers=-2, bins=10**9
+            ("x",),
+            only=("geometri",),
+            seeds=0,
+            protocol="lbfg",
+            train_limit=-1,
+            workers=-2,
+            bins=10**9,
+            size=10**6,
+            resampling="bicubc",
+            fine_tuning="x",
         ).groups()
     lines = str(caught.value).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
@@ -197,7 +206,10 @@ def test_all_mistakes_of_a_request_are_told_at_once() -> None:
         "--train-limit",
         "--workers",
         "--bins",
+        "--size",
         "--protocol",
+        "--fine-tuning",
+        "--resampling",
         "--only",
     ]
 

@@ -117,3 +117,28 @@ def test_a_place_that_ends_like_an_alteration_is_read(digits: MeasuredSet, tmp_p
 def test_what_is_neither_near_nor_far_is_a_sentence(digits: MeasuredSet, given: str) -> None:
     with pytest.raises(UserError, match="--ood: must be NAME, near=NAME or far=NAME, got"):
         outside_set(given, subject(), digits, None)
+
+
+def test_images_are_scaled_as_asked_for_and_not_as_the_encoders_own_were(tmp_path: Path) -> None:
+    draw = numpy.random.default_rng(0)
+    for place in range(4):  # the path has train and test, one class each
+        for part in ("train", "test"):
+            folder = tmp_path / part / f"class{place % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(draw.integers(0, 256, (23, 31), dtype=numpy.uint8)).save(folder / f"{place}.png")
+    asked = subject().scaled(12, "bicubic")
+    found = named_set(f"folder:{tmp_path}", asked, None)
+    by_pillow = []
+    for path in sorted((tmp_path / "test").rglob("*.png")):
+        with Image.open(path) as picture:
+            square = picture.convert("L").crop((4, 0, 27, 23)).resize((12, 12), Image.Resampling.BICUBIC)
+            by_pillow.append(torch.from_numpy(numpy.array(square)))
+    expected = torch.stack(by_pillow)[:, None]
+    assert torch.equal(found.test.images, expected)
+    stored = torch.from_numpy(draw.integers(0, 256, (2, 1, 8, 8), dtype=numpy.uint8))  # of a set of arrays
+    larger = [Image.fromarray(each[0].numpy()).resize((12, 12), Image.Resampling.BICUBIC) for each in stored]
+    pixels = torch.stack([torch.from_numpy(numpy.array(each)) for each in larger])[:, None].float() / 255
+    seen = asked.preprocessing
+    torch.testing.assert_close(seen(stored), (pixels - seen.mean[0]) / seen.std[0])
+    assert len({asked.digest, subject().digest, subject().scaled(12, "bilinear").digest}) == 3
+    assert "12 x 12, bicubic" in asked.origin

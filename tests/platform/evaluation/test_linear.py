@@ -123,6 +123,40 @@ def test_layers_equal_a_plain_pytorch_loop(optimizer: str, order: str) -> None:
         torch.testing.assert_close(biases[row, 0], layer.bias.detach(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_seed_is_trained_until_its_loss_stalls_whatever_others_do(caplog: pytest.LogCaptureFixture) -> None:
+    protocol = PROTOCOLS["flatnce-adam"]
+    assert isinstance(protocol, EpochProtocol)
+    x, y, _, _ = blobs(0.5)
+    fast = dataclasses.replace(protocol, learning_rate=0.05, batch_size=64)
+    weights, _ = train_layers(fast, x, y, 4, (7, 8), silent)
+    ends = []
+    for row, seed in enumerate((7, 8)):
+        layer, losses = nn.Linear(4, 4), []
+        generator = torch.Generator().manual_seed(seed)
+        layer.weight.data = torch.empty(4, 4).uniform_(-0.5, 0.5, generator=generator).T
+        layer.bias.data = torch.empty(4).uniform_(-0.5, 0.5, generator=generator)
+        optimizer = torch.optim.Adam(layer.parameters(), 0.05)
+        while len(losses) <= 10 or losses[-11] - losses[-1] >= 1e-3:
+            total = 0.0
+            for rows in torch.randperm(len(x), generator=generator).split(64):
+                loss = nn.functional.cross_entropy(layer(x[rows]), y[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total += loss.item() * len(rows)
+            losses.append(total / len(x))
+        torch.testing.assert_close(weights[row], layer.weight.detach().T, rtol=1e-3, atol=1e-4)
+        ends.append(len(losses))
+    assert ends[0] != ends[1]
+    model = LogisticRegression(C=1e8, max_iter=10_000, tol=1e-8).fit(x.numpy(), y.numpy())
+    least = -model.predict_log_proba(x.numpy())[torch.arange(len(y)), y].mean()
+    found = nn.functional.cross_entropy(x @ weights[0] + train_layers(fast, x, y, 4, (7,), silent)[1][0], y)
+    assert least <= float(found) < least + 0.01
+    assert caplog.records == []
+    train_layers(dataclasses.replace(fast, epochs=11), x, y, 4, (7,), silent)
+    assert "flatnce-adam: 1 of 1 seeds not converged after 11 epochs" in caplog.text
+
+
 def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> nn.Linear:
     """Train one nn.Linear with torch's own loss, optimizer and cosine schedule, from the same draws."""
     generator = torch.Generator().manual_seed(seed)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, gain, rates_in_words, task_on
+from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, choice_in_words, gain, task_on
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, accuracy
 from ebclab.data.label_lists import LabelList, label_list
@@ -166,11 +166,9 @@ def _frozen_words(first: LabelList) -> str:
 def _trained_words(measuring: Measuring, beginning: Beginning, first: LabelList) -> str:
     task, folds = task_on(measuring), num_folds(first)
     begin = "the encoder's weights" if beginning.name == "fine-tuned" else "random weights, others for each list"
-    choice = (
-        f"chosen from {rates_in_words()} on one of {folds} parts of the labelled images, then trained on all of them"
-        if folds > 1
-        else "fixed, since a class has a single image"
-    )
+    choice = choice_in_words(task, f"one of {folds} parts of the labelled images, then trained on all of them")
+    if folds < 2:
+        choice = "fixed, since a class has a single image"
     return f"from {begin}: {task.in_words} ({task.epochs_for(len(first.rows)):,} epochs here); learning rate {choice}"
 
 

@@ -16,7 +16,6 @@ from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.fine_tuning import (
-    RATES,
     ChosenRate,
     FineTuningTask,
     choose_rate,
@@ -25,13 +24,14 @@ from ebclab.evaluation.adaptation.fine_tuning import (
     predictions,
 )
 from ebclab.evaluation.comparison import CHANCE
+from ebclab.evaluation.protocols import FINE_TUNING
 from ebclab.evaluation.seeds_and_images import difference_over_images
 
 INFO = GroupInfo(
     name="fine-tuning",
     title="Fine-tuning",
     doc="top 1 after all weights were trained on all labels, also on every further dataset, beside random weights",
-    source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches",
+    source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches; FlatNCE, appendix E.3, by name",
     needs=("labels",),
     is_quick=False,
 )
@@ -69,13 +69,15 @@ def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
 def task_on(measuring: Measuring) -> FineTuningTask:
     """Return the fine-tuning task on the dataset of ``measuring``, the same for all initial weights."""
     options, data = measuring.options, measuring.measured
+    protocol = FINE_TUNING[options.fine_tuning]
     return FineTuningTask(
         num_classes=data.num_classes,
         preprocessing=measuring.subject.preprocessing,
-        views=light_views(data.name),
-        epochs=options.fine_tuning_epochs,
+        views=light_views(data.name, protocol),
+        epochs=options.fine_tuning_epochs or protocol.epochs,
         batch_size=options.settings.batch_size,
         device=measuring.device,
+        protocol=protocol,
     )
 
 
@@ -108,9 +110,15 @@ def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, 
     return replace(number, low=low, high=high)
 
 
-def rates_in_words() -> str:
-    """Return the learning rates that are tried, as text."""
-    return ", ".join(f"{rate:g}" for rate in sorted(RATES))
+def choice_in_words(task: FineTuningTask, where: str) -> str:
+    """Return how the learning rate is chosen, as text.
+
+    Args:
+        task: Has the rates that are tried.
+        where: The images that it is chosen on; empty if there are none.
+    """
+    rates = sorted(task.protocol.rates)
+    return f"chosen from {', '.join(f'{rate:g}' for rate in rates)} on {where}" if where and len(rates) > 1 else "fixed"
 
 
 def measure(measuring: Measuring) -> Findings:
@@ -133,7 +141,8 @@ def measure(measuring: Measuring) -> Findings:
     note = (
         "Each trained on the images that are not held out, with the first seed. No test image was looked at for this."
     )
-    columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in RATES), "rate taken")
+    rates = task_on(measuring).protocol.rates
+    columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in rates), "rate taken")
     table = Table("Learning rates tried", columns, tuple(rows), note)
     return Findings(tuple(numbers), tables=(table,), remarks=tuple(remarks))
 
@@ -148,7 +157,7 @@ def _on_one(
     for beginning in both:
         what = f"{beginning.title}, {data.name}"
         chosen = _chosen(beginning, measuring, what)
-        rows.append((data.name, beginning.title, *rate_cells(chosen)))
+        rows.append((data.name, beginning.title, *rate_cells(chosen, task_on(measuring))))
         answered = [
             answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")
             for seed in seeds
@@ -183,16 +192,16 @@ def _chosen(beginning: Beginning, measuring: Measuring, what: str) -> ChosenRate
     )
 
 
-def rate_cells(chosen: ChosenRate) -> tuple[str | float, ...]:
+def rate_cells(chosen: ChosenRate, task: FineTuningTask) -> tuple[str | float, ...]:
     """Return the held-out accuracy of each learning rate in per cent, and the rate chosen, as table cells."""
-    shares = chosen.accuracies or (None,) * len(RATES)
-    return (*("none held out" if share is None else round(100 * share, 2) for share in shares), f"{chosen.rate:g}")
+    shares = chosen.accuracies or (None,) * len(task.protocol.rates)
+    return (*("not asked" if share is None else round(100 * share, 2) for share in shares), f"{chosen.rate:g}")
 
 
 def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, chosen: ChosenRate) -> str:
     begin = "the encoder's weights" if beginning.name == "fine-tuned" else "random weights, others for each seed"
     held_out = len(data.parts[1])
-    choice = f"chosen from {rates_in_words()} on {held_out:,} held-out training images" if held_out else "fixed"
+    choice = choice_in_words(task, f"{held_out:,} held-out training images" if held_out else "")
     return (
         f"from {begin}: {task.in_words}; learning rate {chosen.rate:g}, {choice}; then trained on all "
         f"{len(data.train):,} training images"

@@ -63,5 +63,8 @@ def _classified(measuring: Measuring, other: MeasuredSet) -> Findings:
 
 def _as_seen(measuring: Measuring, other: MeasuredSet) -> str:
     """Return a phrase on the resizing of the images for the encoder; empty if they are not resized."""
-    side, (height, width) = measuring.subject.preprocessing.image_size, other.train.images.shape[-2:]
-    return "" if (height, width) == (side, side) else f", {width} x {height} pixels scaled to {side} x {side}"
+    seen, (height, width) = measuring.subject.preprocessing, other.train.images.shape[-2:]
+    side = seen.image_size
+    if (height, width) == (side, side):
+        return ""
+    return f", {width} x {height} pixels scaled to {side} x {side}, {seen.resampling}"

@@ -11,7 +11,7 @@ from PIL import UnidentifiedImageError
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
-from ebclab.data.photograph import DAMAGE, Decoding, TooManyPixelsError, kind_of_damage, read_photograph
+from ebclab.data.photograph import DAMAGE, Decoding, Resampling, TooManyPixelsError, kind_of_damage, read_photograph
 from ebclab.errors import DataError
 
 
@@ -26,6 +26,7 @@ class Reading:
         image_column: Column of a Parquet set that holds the images.
         label_column: Column of a Parquet set that holds the labels, if there is one.
         decoding: How JPEG files are decoded if ``resize`` is set.
+        resampling: How images are scaled to ``resize``.
     """
 
     resize: int = 0
@@ -34,6 +35,7 @@ class Reading:
     image_column: str = "image"
     label_column: str = "label"
     decoding: Decoding = "full"
+    resampling: Resampling = "bilinear"
 
     @classmethod
     def of(cls, data: DataConfig) -> Reading:
@@ -139,7 +141,8 @@ def decode_image(content: bytes, reading: Reading) -> Tensor:
         OSError: The content is not an image or is truncated; other damage raises other errors.
         ValueError: It has too many pixels, or pixels that are not bytes.
     """
-    return read_photograph(content, 3 if reading.colour == "rgb" else 1, reading.resize, reading.decoding)
+    channels = 3 if reading.colour == "rgb" else 1
+    return read_photograph(content, channels, reading.resize, reading.decoding, reading.resampling)
 
 
 def mixed_sizes(one: Example, other: Example) -> DataError:

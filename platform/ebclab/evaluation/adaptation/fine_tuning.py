@@ -1,9 +1,7 @@
 """Fine-tuning: all weights of an encoder and a new linear layer are trained on labelled images.
 
-``L = mean over a batch of -log softmax(W f(view) + b)_y``, minimised by SGD with Nesterov momentum, without weight
-decay, with cosine decay of the learning rate to 0: the recipe of SimCLR (Chen et al., 2020, appendix B.5), with smaller
-batches for small datasets and a learning rate chosen on held-out images. The given encoder is not modified: a copy of
-it is trained.
+``L = mean over a batch of -log softmax(W f(view) + b)_y``, minimised by a protocol of ``FINE_TUNING``, without weight
+decay. The given encoder is not modified: a copy of it is trained.
 
 Shapes: n labelled images, m others, B images of a batch, D features, K classes.
 """
@@ -13,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -29,18 +27,13 @@ from ebclab.data.views import make_views
 from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.features import check_images, compute_features
 from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.protocols import FINE_TUNING, FineTuningProtocol
 from ebclab.hardware import draws_put_back
 from ebclab.optimization.schedules import learning_rate_at
 
-RATES = (0.03, 0.1, 0.01)
-"""Learning rates that ``choose_rate`` tries; the first of equally good ones is chosen."""
-
-BATCH_SIZE = 64
 LEAST_STEPS = 200
 """Minimum number of optimizer steps, however few images there are."""
 
-MOMENTUM = 0.9
-SMALLEST_CROP = 0.5
 _ORDER_SALT = 0x66696E6574756E65
 _LAYER_SALT = 0x6E65776C61796572
 
@@ -56,6 +49,7 @@ class FineTuningTask:
         epochs: Passes over the labelled images, but no fewer than ``LEAST_STEPS`` steps.
         batch_size: Images per forward pass in prediction.
         device: Device to compute on.
+        protocol: Optimizer, rates, batches and crops.
     """
 
     num_classes: int
@@ -64,20 +58,26 @@ class FineTuningTask:
     epochs: int
     batch_size: int
     device: torch.device
+    protocol: FineTuningProtocol = FINE_TUNING["simclr"]
 
     def epochs_for(self, count: int) -> int:
         """Return the number of passes over ``count`` labelled images."""
-        return max(self.epochs, math.ceil(LEAST_STEPS / _batches(count)))
+        return max(self.epochs, math.ceil(LEAST_STEPS / self.batches(count)))
 
     @property
     def in_words(self) -> str:
         """The recipe in words, complete enough to reproduce it."""
-        flips = "flips half of the time" if self.views.flip_rate else "no flips"
+        flips, chosen = "flips half of the time" if self.views.flip_rate else "no flips", self.protocol
+        tested = f"; tested on the central {100 * chosen.test_crop:g} % of each side" if chosen.test_crop < 1 else ""
         return (
-            f"all weights and a new linear layer, SGD with Nesterov momentum {MOMENTUM:g}, no weight decay, cosine "
-            f"to 0 without warm-up, batches of {BATCH_SIZE}, {self.epochs} epochs and no fewer than {LEAST_STEPS} "
-            f"steps, batch norm in training mode, crops of {100 * SMALLEST_CROP:g} to 100 % of the area, {flips}"
+            f"all weights and a new linear layer, {chosen.optimizer_in_words}, no weight decay, batches of "
+            f"{chosen.batch_size}, {self.epochs} epochs and no fewer than {LEAST_STEPS} steps, batch norm in training "
+            f"mode, crops of {100 * chosen.smallest_crop:g} to 100 % of the area, {flips}{tested}"
         )
+
+    def batches(self, count: int) -> int:
+        """Return the number of batches of an epoch of ``count`` images."""
+        return math.ceil(count / self.protocol.batch_size)
 
 
 class ChosenRate(NamedTuple):
@@ -85,24 +85,25 @@ class ChosenRate(NamedTuple):
 
     Attributes:
         rate: The rate.
-        accuracies: Accuracy of each of ``RATES`` on held-out images, 0 if training diverged; empty if no image was held
-            out, in which case the first rate is used.
+        accuracies: Accuracy of each rate of the protocol on held-out images, 0 if training diverged; empty if no image
+            was held out, or there is one rate: the first rate is then used.
     """
 
     rate: float
     accuracies: tuple[float, ...]
 
 
-def light_views(dataset: str) -> ViewsConfig:
+def light_views(dataset: str, protocol: FineTuningProtocol = FINE_TUNING["simclr"]) -> ViewsConfig:
     """Return the views that fine-tuning trains on, the same for every encoder.
 
     Args:
         dataset: Its name. Images are flipped if its usual views flip them; images of unknown datasets are not, since
             a mirror image may have a different label.
+        protocol: Has the smallest crop.
     """
     usual = USUAL_VIEWS.get(dataset)
     flip_rate = VIEW_RECIPES[usual].settings["flip_rate"] if usual else 0.0
-    return ViewsConfig(crop_scale_min=SMALLEST_CROP, flip_rate=flip_rate)
+    return ViewsConfig(crop_scale_min=protocol.smallest_crop, flip_rate=flip_rate)
 
 
 def fine_tuned(
@@ -143,12 +144,12 @@ def fine_tuned(
         model: nn.Sequential = (
             nn.Sequential(copied, layer.to(task.device)).to(memory_format=torch.channels_last).train()
         )
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM, nesterov=True)
-        epochs, steps = task.epochs_for(len(labelled)), _batches(len(labelled))
+        optimizer = _optimizer(model, task.protocol, rate)
+        epochs, steps = task.epochs_for(len(labelled)), task.batches(len(labelled))
         for epoch in range(epochs):
-            for step, rows in enumerate(_epoch(labelled.keys, seed, epoch)):
+            for step, rows in enumerate(_epoch(labelled.keys, seed, epoch, steps)):
                 for group in optimizer.param_groups:
-                    group["lr"] = _rate_at(epoch * steps + step, rate, epochs * steps)
+                    group["lr"] = _rate_at(epoch * steps + step, rate, epochs * steps, task.protocol)
                 _step(model, optimizer, labelled.rows(rows), task, seed, epoch)
             on_progress(epoch + 1, epochs, what)
     return model.eval()
@@ -161,14 +162,15 @@ def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Ten
         DataError: There are no images, or they have a wrong number of channels.
         DivergedError: The network returns NaN or infinity.
     """
+    pixels, seen = images.images, task.preprocessing
+    if task.protocol.test_crop < 1:
+        pixels, seen = _central(seen.as_read(pixels), task.protocol.test_crop), replace(seen, read_size=0)
     try:
-        logits = compute_features(
-            model, images.images, task.preprocessing, batch_size=task.batch_size, device=task.device
-        )
+        logits = compute_features(model, pixels, seen, batch_size=task.batch_size, device=task.device)
     except DivergedError as error:
         raise DivergedError(
             f"fine-tuning: training diverged, the network gives NaN or infinity for images of {images.name}; the "
-            f"encoder's features are too large for rates of {min(RATES):g} to {max(RATES):g}"
+            f"encoder's features are too large for rates of {min(task.protocol.rates):g} and more"
         ) from error
     return logits.argmax(dim=1)
 
@@ -194,10 +196,11 @@ def choose_rate(
         on_progress: See ``fine_tuned``.
         what: Description of the task, for ``on_progress``.
     """
-    if len(held_out) == 0:
-        return ChosenRate(RATES[0], ())
+    rates = task.protocol.rates
+    if len(held_out) == 0 or len(rates) == 1:
+        return ChosenRate(rates[0], ())
     accuracies = []
-    for rate in RATES:
+    for rate in rates:
         named = f"{what}, rate {rate:g}"
         model = fine_tuned(encoder, fitted, task, rate=rate, seed=seed, on_progress=on_progress, what=named)
         try:
@@ -205,22 +208,34 @@ def choose_rate(
         except DivergedError:
             right = torch.zeros(1)
         accuracies.append(float(right.double().mean()))
-    best = max(range(len(RATES)), key=lambda place: accuracies[place])  # the first of equals
-    return ChosenRate(RATES[best], tuple(accuracies))
+    best = max(range(len(rates)), key=lambda place: accuracies[place])  # the first of equals
+    return ChosenRate(rates[best], tuple(accuracies))
 
 
-def _batches(count: int) -> int:
-    """Return the number of batches of an epoch of ``count`` images, each of at most ``BATCH_SIZE`` images."""
-    return math.ceil(count / BATCH_SIZE)
+def _central(images: Tensor, share: float) -> Tensor:
+    """Return the central ``share`` of each side of images (n, C, H, W)."""
+    for dim in (2, 3):
+        length = images.shape[dim]
+        kept = max(1, round(share * length))
+        images = images.narrow(dim, (length - kept) // 2, kept)
+    return images
 
 
-def _epoch(keys: Tensor, seed: int, epoch: int) -> Iterator[Tensor]:
+def _optimizer(model: nn.Module, protocol: FineTuningProtocol, rate: float) -> torch.optim.Optimizer:
+    if protocol.optimizer == "nadam":
+        return torch.optim.NAdam(model.parameters(), lr=rate, betas=(0.9, 0.999))
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, nesterov=True)
+
+
+def _epoch(keys: Tensor, seed: int, epoch: int, batches: int) -> Iterator[Tensor]:
     """Yield the rows (B,) of each batch of an epoch; batch sizes differ by at most one."""
     order = torch.argsort(hash_words(_ORDER_SALT, seed, epoch, keys), stable=True)
-    yield from torch.tensor_split(order, _batches(len(keys)))
+    yield from torch.tensor_split(order, batches)
 
 
-def _rate_at(step: int, rate: float, num_steps: int) -> float:
+def _rate_at(step: int, rate: float, num_steps: int, protocol: FineTuningProtocol) -> float:
+    if protocol.schedule == "constant":
+        return rate
     return learning_rate_at(step, peak=rate, num_steps=num_steps, warmup_steps=0, schedule="cosine", final_rate=0.0)
 
 

@@ -18,14 +18,15 @@ from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.adaptation import fine_tuning
 from ebclab.evaluation.adaptation.fine_tuning import (
     LEAST_STEPS,
-    RATES,
     FineTuningTask,
     choose_rate,
     fine_tuned,
     light_views,
     predictions,
 )
+from ebclab.evaluation.protocols import FINE_TUNING
 
+RATES = FINE_TUNING["simclr"].rates
 PLAIN = Preprocessing(4, (0.5,), (0.25,))
 TASK = FineTuningTask(2, PLAIN, ViewsConfig(), epochs=3, batch_size=32, device=torch.device("cpu"))
 AS_THEY_ARE = ViewsConfig()  # no crop, no flip
@@ -92,6 +93,46 @@ def test_the_steps_are_those_of_the_equation() -> None:
         torch.testing.assert_close(found.detach().double(), expected, rtol=1e-4, atol=1e-6)
 
 
+def test_flatnces_steps_are_those_of_adam_with_nesterov_momentum() -> None:
+    # Dozat (2016): mu_t = 0.9 (1 - 0.96^(t / 250) / 2), M_t = mu_1 ... mu_t; m and v are Adam's averages, and
+    # w <- w - rate ((1 - mu_t) g / (1 - M_t) + mu_(t+1) m / (1 - M_t mu_(t+1))) / (sqrt(v / (1 - 0.999^t)) + 1e-8).
+    data, encoder = made_up(6), nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    task = replace(TASK, protocol=FINE_TUNING["flatnce"])
+    (rate,) = task.protocol.rates
+    start = fine_tuned(encoder, data, task, rate=0.0, seed=1)
+    trained = fine_tuned(encoder, data, task, rate=rate, seed=1)
+    weights = [parameter.detach().double().requires_grad_() for parameter in start.parameters()]  # U, a, V, c
+    x = ((data.images.double() / 255 - 0.5) / 0.25).flatten(1)
+    means, squares, product = [0.0] * 4, [0.0] * 4, 1.0
+    for step in range(1, 6):
+        u, a, v, c = weights
+        loss = functional.cross_entropy((x @ u.T + a) @ v.T + c, data.labels)
+        now, then = (0.9 * (1 - 0.5 * 0.96 ** (0.004 * at)) for at in (step, step + 1))
+        product *= now
+        for place, g in enumerate(torch.autograd.grad(loss, weights)):
+            means[place] = 0.9 * means[place] + 0.1 * g
+            squares[place] = 0.999 * squares[place] + 0.001 * g**2
+            ahead = (1 - now) * g / (1 - product) + then * means[place] / (1 - product * then)
+            moved = weights[place] - rate * ahead / ((squares[place] / (1 - 0.999**step)).sqrt() + 1e-8)
+            weights[place] = moved.detach().requires_grad_()
+    assert rate == pytest.approx(0.00032)
+    for found, expected in zip(trained.parameters(), weights, strict=True):
+        torch.testing.assert_close(found.detach().double(), expected.detach(), rtol=1e-4, atol=1e-6)
+    assert choose_rate(encoder, data, data, task, seed=0) == (rate, ())  # nothing to choose
+
+
+def test_flatnces_test_images_are_seen_without_their_border() -> None:
+    seen: list[Tensor] = []
+    model = nn.Sequential(nn.Flatten())
+    model.register_forward_hook(lambda _, given, output: seen.append(given[0]))
+    images = torch.randint(0, 256, (5, 1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = ImageSet("made-up", images, torch.zeros(5, dtype=torch.int64), torch.arange(5), (), (0.5,), (0.25,))
+    task = replace(TASK, protocol=FINE_TUNING["flatnce"], preprocessing=replace(PLAIN, image_size=14, read_size=16))
+    predictions(model, data, task)
+    torch.testing.assert_close(seen[0], (images[:, :, 1:15, 1:15].float() / 255 - 0.5) / 0.25)
+    assert light_views("cifar10", task.protocol) == ViewsConfig(crop_scale_min=0.08, flip_rate=0.5)
+
+
 def test_the_given_encoder_stays_as_it_is_to_the_bit() -> None:
     encoder = WithNorm().eval()
     before = copy.deepcopy(encoder)
@@ -122,11 +163,11 @@ def test_a_seed_means_the_same_bits_and_moves_no_generator() -> None:
 
 def test_an_epoch_has_every_image_once_in_batches_of_almost_one_size() -> None:
     keys = torch.arange(130) * 7
-    batches = list(fine_tuning._epoch(keys, 0, 0))
+    batches = list(fine_tuning._epoch(keys, 0, 0, TASK.batches(130)))
     assert [len(rows) for rows in batches] == [44, 43, 43]
     assert torch.equal(torch.cat(batches).sort().values, torch.arange(130))
-    assert not torch.equal(torch.cat(batches), torch.cat(list(fine_tuning._epoch(keys, 0, 1))))
-    assert min(len(rows) for rows in fine_tuning._epoch(keys[:65], 0, 0)) == 32  # and no single image
+    assert not torch.equal(torch.cat(batches), torch.cat(list(fine_tuning._epoch(keys, 0, 1, 3))))
+    assert min(len(rows) for rows in fine_tuning._epoch(keys[:65], 0, 0, 2)) == 32  # and no single image
 
 
 @pytest.mark.parametrize(("count", "epochs"), [(10, 200), (600, 20), (6000, 10), (60_000, 10)])
