@@ -48,10 +48,11 @@ class _StoredNumber:
     epoch: int = 0
     outside: str = ""
     attacked: int = Wanted.attacked
+    protocol: str = Wanted.protocol
 
     @property
     def wanted(self) -> Wanted:
-        return Wanted(self.measure, self.dataset, self.epoch, self.outside, self.attacked)
+        return Wanted(self.measure, self.dataset, self.epoch, self.outside, self.attacked, self.protocol)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ebclab.card.catalog import GROUPS
 from ebclab.card.evaluate import measure_cards
@@ -18,6 +19,12 @@ from ebclab.evaluation.evaluate import PROBES
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
+
+CARD_PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "flatnce": {"protocol": "flatnce-adam", "size": 224, "resampling": "bicubic", "fine_tuning": "flatnce"},
+}
+"""Options of a card by name of the protocol; empty: the usual ones."""
 
 _HELD_OUT = "holdout_"  # of metrics of held-out images
 _COUNTED = re.compile(r"calibration/[a-z-]+-(\d+)(?:-scaled|-own)?")  # a calibration error with its bins
@@ -35,6 +42,7 @@ class Wanted:
         epoch: Epoch after which it is measured; 0 means the last.
         outside: Images from outside, of a card; empty means none.
         attacked: Number of test images that are attacked, of a card; 0 means all.
+        protocol: Key in ``CARD_PROTOCOLS``.
     """
 
     measure: str
@@ -42,6 +50,7 @@ class Wanted:
     epoch: int = 0
     outside: str = ""
     attacked: int = CardOptions.attacked_images
+    protocol: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,6 +144,8 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
     """
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
+    if group == "transfer":
+        datasets = (run.summary.dataset, *datasets)
     request = CardRequest(
         (str(run.path),),
         datasets,
@@ -143,11 +154,12 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         seeds=1,
         data_root=data_root,
         attacked_images=wanted.attacked,
+        **CARD_PROTOCOLS[wanted.protocol],
         bins=int(counted[1]) if (counted := _COUNTED.fullmatch(f"{group}/{name}")) else CardOptions.bins,
     )
     card = measure_cards(request).cards[0]
     numbers = {number.name: number for number in card.numbers(group)}
-    if wanted.outside:  # the one set of outside images is part of every name
+    if wanted.outside or group == "transfer":  # the one set of other images is part of every name
         name = next((each for each in numbers if each.endswith(f"-{name}")), name)
     if name not in numbers:
         problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))

@@ -271,6 +271,7 @@ class _Layers:
             change.epoch or column.epoch,
             self._placed(change.outside or column.outside),
             change.attacked,
+            change.protocol,
         )
         data = [text for text in self._texts(row, name) if text.startswith(_DATA)]
         needed = [text for text in (*data[-1:], wanted.dataset, wanted.outside) if text.endswith(_PLACE)]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from scipy import stats
+from sklearn.metrics import top_k_accuracy_score
 from torch import nn
 
 from ebclab.card.card import CardFolder
@@ -23,6 +24,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation import fine_tuning as training
 from ebclab.evaluation.answers import images_key
@@ -288,3 +290,28 @@ def test_other_epochs_are_measured_anew(tmp_path: Path) -> None:
         card = measure_card(CardTask(work, ("few-labels",), CardFolder(tmp_path / str(epochs))), {"ebclab": "0"})
         keys.append(card.results[0].key)
     assert len(set(keys)) == 2
+
+
+def test_top_5_of_few_labels_is_that_of_scikit_learn_and_contains_top_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_labels, "PERCENTS", (20,))
+    parts = [load_split("digits", None, split).rows(torch.arange(150)) for split in ("train", "test")]
+    subject = replace(a_subject(), preprocessing=Preprocessing(8, (0.5,), (0.25,)))
+    work = measuring(subject=subject, data=MeasuredSet("digits", *parts), seeds=1)
+    findings = few_labels.measure(work)
+    values, labels = by_name(findings), work.measured.test.labels
+    (row,) = findings.tables[0].rows
+    rate = float(dict(zip(findings.tables[0].columns, row, strict=True))["rate, fine-tuned"])
+    chosen = label_list(work.measured.train, 20, 0, 10)
+    task = fine_tuning.task_on(work)
+    model = training.fine_tuned(subject.encoder, work.measured.train.rows(chosen.rows), task, rate=rate, seed=0)
+    with torch.no_grad():
+        logits = model(subject.preprocessing(work.measured.test.images)).double().numpy()
+    for top, suffix in ((1, ""), (5, "-top5")):
+        expected = top_k_accuracy_score(labels.numpy(), logits, k=top)
+        assert values[f"fine-tuned-20-percent{suffix}"] == pytest.approx(expected)
+    for name in ("frozen", "fine-tuned", "from-scratch"):
+        assert values[f"{name}-20-percent"] < values[f"{name}-20-percent-top5"] < 1
+    assert fine_tuning.within(torch.zeros(3, 9), torch.tensor([0, 4, 5])).tolist() == [
+        [True, False, False],
+        [True, True, False],
+    ]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from ebclab.card.card import Card
+from ebclab.card.card import Card, GroupResult
 from ebclab.card.evaluate import Cards
 from ebclab.card.request import CardRequest
+from ebclab.card.results import Findings, Number
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
 from ebclab.evaluation.adaptation import fine_tuning
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
@@ -226,6 +227,16 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(UnmeasuredError):
             measure_run(run, [Wanted(f"card/{measure}", "", attacked=0)])
     assert [(each.bins, each.attacked_images) for each in asked] == [(21, 1_000), (20, 0), (15, 0), (15, 0)]
+    elsewhere = Number("voc-map-11-point", "", 0.75, "as usual", 10, "higher")
+    card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
+    wanted = Wanted("card/transfer/map-11-point", "voc:/x", protocol="flatnce")
+    assert measure_run(run, [wanted])[wanted].value == 0.75
+    assert asked[-1].datasets == ("digits", "voc:/x")
+    assert (asked[-1].protocol, asked[-1].scaling, asked[-1].fine_tuning) == (
+        "flatnce-adam",
+        (224, "bicubic"),
+        "flatnce",
+    )
 
 
 @pytest.mark.slow

@@ -35,7 +35,11 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         column={},
         rows={"cold": {"title": "cold", "method": "simclr", "sett": [], "columns": {"kn": {}}}},
         published={"warm": {"knn": 1.0}, "cold": {"kn": 2.0, "ess": "high"}},
-        scales={"smok": {}, "small": {"seeds": [-1]}, "paper": {"columns": {"kn": {"here": 3}}}},
+        scales={
+            "smok": {},
+            "small": {"seeds": [-1]},
+            "paper": {"columns": {"kn": {"here": 3}, "ess": {"protocol": "flatnc"}}},
+        },
     )
     expected = [
         "column: no such section; did you mean columns?",
@@ -51,6 +55,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         "scales.small.seeds: out of range, got [-1]",
         "scales.paper.columns.kn: no such column; did you mean knn?",
         "scales.paper.columns.kn.here: wrong type, got 3",
+        "scales.paper.columns.ess.protocol: no such protocol, got 'flatnc'; did you mean flatnce?",
     ]
     assert [start for start in expected if not any(line.startswith(start) for line in lines)] == []
     assert len(lines) == len(expected)

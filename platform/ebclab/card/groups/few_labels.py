@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, choice_in_words, gain, task_on
+from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, choice_in_words, gain, task_on, within
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, Table, accuracy
 from ebclab.data.label_lists import LabelList, label_list
@@ -24,8 +24,8 @@ PERCENTS = (1, 10)
 INFO = GroupInfo(
     name="few-labels",
     title="Few labels",
-    doc="top 1 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights fine-tuned, and "
-    "the same network from scratch",
+    doc="top 1 and top 5 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights "
+    "fine-tuned, and the same network from scratch",
     source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
     needs=("labels",),
     is_quick=False,
@@ -40,6 +40,7 @@ class _Measured(NamedTuple):
 
     lists: tuple[LabelList, ...]
     numbers: dict[str, Number]
+    top5: tuple[Number, ...]
     choices: dict[str, list[str]]
 
 
@@ -65,7 +66,7 @@ def measure(measuring: Measuring) -> Findings:
         measured.append(_on_lists(measuring, lists, both))
     if not measured:
         raise DataError(remarks[-1])
-    numbers = tuple(number for each in measured for number in each.numbers.values())
+    numbers = tuple(number for each in measured for number in (*each.numbers.values(), *each.top5))
     plots = (_plot(measured),) if len(measured) > 1 else ()
     return Findings(numbers, tables=(_table(measured),), plots=plots, remarks=tuple(remarks))
 
@@ -74,27 +75,39 @@ def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Be
     """Return all results with one fraction of the labels."""
     percent, words = lists[0].percent, _list_in_words(measuring, lists[0])
     right, frozen = _frozen(measuring, lists)
-    numbers = {
-        "frozen": _number(measuring, "frozen", "frozen, logistic regression", right, lists[0], _frozen_words(lists[0]))
-    }
-    choices, answered = {"frozen": frozen}, {}
+    described = {"frozen": ("frozen, logistic regression", _frozen_words(lists[0]))}
+    choices, answered = {"frozen": frozen}, {"frozen": right}
     for beginning in both:
         right, rates = _trained(measuring, lists, beginning)
         choices[beginning.name], answered[beginning.name] = rates, right
-        numbers[beginning.name] = _number(
-            measuring, beginning.name, beginning.title, right, lists[0], _trained_words(measuring, beginning, lists[0])
-        )
-    if answered:
+        described[beginning.name] = beginning.title, _trained_words(measuring, beginning, lists[0])
+    numbers = {
+        name: _number(measuring, name, *words, answered[name][:, 0], lists[0]) for name, words in described.items()
+    }
+    top5 = tuple(
+        _number(measuring, name, *words, answered[name][:, 1], lists[0], top=5)
+        for name, words in described.items()
+        if measuring.measured.num_classes > 5
+    )
+    if both:
         protocol = f"right after fine-tuning minus right from scratch, image by image, {words}; both as above"
         title = f"gain over the same network from scratch, {percent} % of the labels"
-        numbers["gain"] = gain(f"gain-{percent}-percent", title, answered, measuring, protocol)
-    return _Measured(lists, numbers, choices)
+        numbers["gain"] = gain(
+            f"gain-{percent}-percent",
+            title,
+            {each.name: answered[each.name][:, 0] for each in both},
+            measuring,
+            protocol,
+        )
+    return _Measured(lists, numbers, top5, choices)
 
 
-def _number(measuring: Measuring, name: str, title: str, right: Tensor, first: LabelList, protocol: str) -> Number:
+def _number(
+    measuring: Measuring, name: str, title: str, protocol: str, right: Tensor, first: LabelList, top: int = 1
+) -> Number:
     return accuracy(
-        f"{name}-{first.percent}-percent",
-        f"{title}, {first.percent} % of the labels",
+        f"{name}-{first.percent}-percent" + (f"-top{top}" if top > 1 else ""),
+        f"{title}, {first.percent} % of the labels" + (f", top {top}" if top > 1 else ""),
         right,
         measuring.measured.test.keys,
         protocol=f"{protocol}; {_list_in_words(measuring, first)}",
@@ -103,7 +116,7 @@ def _number(measuring: Measuring, name: str, title: str, right: Tensor, first: L
 
 
 def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor, list[str]]:
-    """Return per-image correctness (S, n) on the test set with a frozen encoder, and the penalty of each list."""
+    """Return ``within`` (S, 2, n) of the test set with a frozen encoder, and the penalty of each list."""
     data = measuring.measured
     x, test_x = measuring.features(data.train), measuring.features(data.test).double()
     right, penalties = [], []
@@ -116,13 +129,13 @@ def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor,
             usual_l2=measuring.options.settings.linear_l2,
             on_progress=measuring.on_progress,
         )
-        right.append(found.head.logits(test_x).argmax(dim=1) == data.test.labels)
+        right.append(within(found.head.logits(test_x), data.test.labels))
         penalties.append(f"{found.chosen.l2:g}")
     return torch.stack(right), penalties
 
 
 def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> tuple[Tensor, list[str]]:
-    """Return per-image correctness (S, n) on the test set after fine-tuning, and the learning rate of each list."""
+    """Return ``within`` (S, 2, n) of the test set after fine-tuning, and the learning rate of each list."""
     right, rates = [], []
     for each in lists:
         labelled = measuring.measured.train.rows(each.rows)

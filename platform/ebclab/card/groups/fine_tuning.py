@@ -21,7 +21,7 @@ from ebclab.evaluation.adaptation.fine_tuning import (
     choose_rate,
     fine_tuned,
     light_views,
-    predictions,
+    predicted_logits,
 )
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.protocols import FINE_TUNING
@@ -84,11 +84,17 @@ def task_on(measuring: Measuring) -> FineTuningTask:
 def answers(
     beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
 ) -> Tensor:
-    """Return per-image correctness (n,) bool on the test set after training on ``labelled``."""
+    """Return ``within`` of the test set after training on ``labelled``."""
     task, test = task_on(measuring), measuring.measured.test
     encoder = beginning.encoder(seed)
     model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
-    return predictions(model, test, task) == test.labels
+    return within(predicted_logits(model, test, task), test.labels)
+
+
+def within(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return whether each label has the largest logit, and one of the five largest, (2, n) bool."""
+    hits = logits.sort(dim=1, descending=True, stable=True).indices == labels[:, None]  # equal ones as argmax has them
+    return torch.stack([hits[:, 0], hits[:, :5].any(dim=1)])
 
 
 def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, protocol: str) -> Number:
@@ -159,7 +165,7 @@ def _on_one(
         chosen = _chosen(beginning, measuring, what)
         rows.append((data.name, beginning.title, *rate_cells(chosen, task_on(measuring))))
         answered = [
-            answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")
+            answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")[0]
             for seed in seeds
         ]
         right[beginning.name] = torch.stack(answered)

@@ -156,7 +156,12 @@ def fine_tuned(
 
 
 def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
-    """Return the predicted class (m,) of each image, without augmentation.
+    """Return the predicted class (m,) of each image; errors are those of ``predicted_logits``."""
+    return predicted_logits(model, images, task).argmax(dim=1)
+
+
+def predicted_logits(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
+    """Return the logits (m, K) of each image, without augmentation.
 
     Raises:
         DataError: There are no images, or they have a wrong number of channels.
@@ -166,13 +171,12 @@ def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Ten
     if task.protocol.test_crop < 1:
         pixels, seen = _central(seen.as_read(pixels), task.protocol.test_crop), replace(seen, read_size=0)
     try:
-        logits = compute_features(model, pixels, seen, batch_size=task.batch_size, device=task.device)
+        return compute_features(model, pixels, seen, batch_size=task.batch_size, device=task.device)
     except DivergedError as error:
         raise DivergedError(
             f"fine-tuning: training diverged, the network gives NaN or infinity for images of {images.name}; the "
             f"encoder's features are too large for rates of {min(task.protocol.rates):g} and more"
         ) from error
-    return logits.argmax(dim=1)
 
 
 def choose_rate(
