@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import pytest
@@ -12,6 +15,7 @@ from torch import nn
 
 from ebclab.card.images import MeasuredSet, named_set, outside_set
 from ebclab.card.subject import Subject
+from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, UserError
@@ -127,14 +131,16 @@ def test_images_are_scaled_as_asked_for_and_not_as_the_encoders_own_were(tmp_pat
             folder.mkdir(parents=True, exist_ok=True)
             Image.fromarray(draw.integers(0, 256, (23, 31), dtype=numpy.uint8)).save(folder / f"{place}.png")
     asked = subject().scaled(12, "bicubic")
-    found = named_set(f"folder:{tmp_path}", asked, None)
+    data = SimpleNamespace(data=DataConfig(name="digits", colour="grey", resize=10))
+    of_run: Any = SimpleNamespace(config=data, preprocessing=subject().preprocessing)
     by_pillow = []
     for path in sorted((tmp_path / "test").rglob("*.png")):
         with Image.open(path) as picture:
             square = picture.convert("L").crop((4, 0, 27, 23)).resize((12, 12), Image.Resampling.BICUBIC)
             by_pillow.append(torch.from_numpy(numpy.array(square)))
     expected = torch.stack(by_pillow)[:, None]
-    assert torch.equal(found.test.images, expected)
+    for encoder in (asked, replace(asked, trained=of_run)):
+        assert torch.equal(named_set(f"folder:{tmp_path}", encoder, None).test.images, expected)
     stored = torch.from_numpy(draw.integers(0, 256, (2, 1, 8, 8), dtype=numpy.uint8))  # of a set of arrays
     larger = [Image.fromarray(each[0].numpy()).resize((12, 12), Image.Resampling.BICUBIC) for each in stored]
     pixels = torch.stack([torch.from_numpy(numpy.array(each)) for each in larger])[:, None].float() / 255

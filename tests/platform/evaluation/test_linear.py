@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.errors import ConfigError, DataError
-from ebclab.evaluation.linear import linear_answers, rate_at, standardise, train_layers
+from ebclab.evaluation.linear import _Convergence, linear_answers, rate_at, standardise, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
 
@@ -155,6 +155,21 @@ def test_a_seed_is_trained_until_its_loss_stalls_whatever_others_do(caplog: pyte
     assert caplog.records == []
     train_layers(dataclasses.replace(fast, epochs=11), x, y, 4, (7,), silent)
     assert "flatnce-adam: 1 of 1 seeds not converged after 11 epochs" in caplog.text
+
+
+def test_a_seed_that_has_converged_is_not_taken_up_again() -> None:
+    layer = [torch.zeros(2, 1, 1), torch.zeros(2, 1, 1)]
+    until = _Convergence(dataclasses.replace(SHORT, tolerance=1e-3), layer)
+    epochs = 0
+    while True:
+        epochs += 1
+        for part in layer:
+            part.fill_(epochs)
+        losses = torch.tensor([1.0 if epochs <= 11 else 0.5 / epochs, max(5.0 - epochs / 10, 2.0)])
+        if until.reached(losses):
+            break
+    # the first stalls from epochs 1 to 11; the second is 2 from epoch 30 on
+    assert (epochs, [part.flatten().tolist() for part in until.layer]) == (40, [[11.0, 40.0]] * 2)
 
 
 def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> nn.Linear:
