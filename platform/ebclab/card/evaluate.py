@@ -330,7 +330,7 @@ def _send(subjects: Sequence[Subject]) -> None:
 
 
 def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
-    """Save kNN and linear scores of a run and its references, as ``ebclab evaluate --only knn,linear`` does.
+    """Save the scores of probes of a run and its references, as ``ebclab evaluate --only knn,linear,top5`` does.
 
     Raises:
         UnsavedError: They cannot be written.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -16,9 +16,11 @@ from ebclab.evaluation.answers import Answers, share_right
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
 from ebclab.evaluation.intervals import Score, make_score
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
-from ebclab.evaluation.linear import linear_answers
+from ebclab.evaluation.linear import linear_within
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, SolvedProtocol, look_up
+
+_TOPS = (1, 5)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class FeatureSplit:
         test_y: (m,) int64 in [0, num_classes).
         test_keys: (m,) keys of the test images.
         num_classes: Number of classes.
+        linear: Answers of linear probes, so that each is trained once for its top 1 and top 5.
     """
 
     train_x: Tensor
@@ -40,6 +43,7 @@ class FeatureSplit:
     test_y: Tensor
     test_keys: Tensor
     num_classes: int
+    linear: dict[tuple[str, tuple[int, ...], float], Tensor] = field(default_factory=dict)
 
 
 def evaluate_encoder(
@@ -152,18 +156,21 @@ def _score(name: str, right: Tensor, split: FeatureSplit, detail: str, seeds: tu
 def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress, top: int = 1) -> Score:
     protocol = PROTOCOLS[config.linear_protocol]
     seeds = tuple(range(seed, seed + config.linear_seeds))
-    right = linear_answers(
-        protocol.name,
-        split.train_x,
-        split.train_y,
-        split.test_x,
-        split.test_y,
-        num_classes=split.num_classes,
-        seeds=seeds,
-        l2=config.linear_l2,
-        top=top,
-        on_progress=on_progress,
-    )
+    asked = protocol.name, seeds, config.linear_l2
+    if asked not in split.linear:
+        split.linear[asked] = linear_within(
+            protocol.name,
+            split.train_x,
+            split.train_y,
+            split.test_x,
+            split.test_y,
+            num_classes=split.num_classes,
+            seeds=seeds,
+            l2=config.linear_l2,
+            tops=_TOPS,
+            on_progress=on_progress,
+        )
+    right = split.linear[asked][_TOPS.index(top)]
     exact = isinstance(protocol, SolvedProtocol)
     detail = f"linear, {protocol.name}: {protocol.doc}" + (f", l2 {config.linear_l2:g}" if exact else "")
     name, detail = ("linear", detail) if top == 1 else (f"top{top}", f"top {top}, {detail}")

@@ -22,7 +22,7 @@ from ebclab.optimization.softmax_regression import SoftmaxRegression
 _log = logging.getLogger("ebclab.evaluation")
 
 
-def linear_answers(
+def linear_within(
     protocol: str,
     train_x: Tensor,
     train_y: Tensor,
@@ -32,10 +32,10 @@ def linear_answers(
     num_classes: int,
     seeds: Sequence[int],
     l2: float,
-    top: int = 1,
+    tops: Sequence[int] = (1,),
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return whether the label of each test row is among the ``top`` largest logits, (S, m) bool.
+    """Return whether the label of each test row is among the largest logits, (T, S, m) bool for T values of ``tops``.
 
     S is 1 for lbfgs, which has no randomness.
 
@@ -50,7 +50,7 @@ def linear_answers(
             computation; up to rounding, the result of a seed does not depend on the others.
         l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 added to the mean cross-entropy; 0.5 * l2 * ||w_1 - w_0||^2 for two
             classes.
-        top: Number of classes that may be named.
+        tops: Numbers of classes that may be named.
         on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver and at the end).
 
     Raises:
@@ -63,10 +63,11 @@ def linear_answers(
     if isinstance(chosen, SolvedProtocol):
         logits, classes = _solved_logits(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
-        return (classes[_largest(logits, top)] == test_y.cpu()[:, None]).any(dim=1)[None]
+        known = test_y.cpu()[:, None]
+        return torch.stack([(classes[_largest(logits, top)] == known).any(dim=1)[None] for top in tops])
     weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
-    named = _largest(torch.matmul(test_x, weights) + biases, top)  # (S, m, top)
-    return (named == test_y[:, None]).any(dim=2)
+    logits = torch.matmul(test_x, weights) + biases  # (S, m, K)
+    return torch.stack([(_largest(logits, top) == test_y[:, None]).any(dim=2) for top in tops])
 
 
 def _largest(logits: Tensor, top: int) -> Tensor:

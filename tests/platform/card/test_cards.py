@@ -71,7 +71,7 @@ def test_a_run_gets_a_card_beside_it_and_keeps_its_scores(copies: Path, capsys: 
 
 def test_the_card_has_the_scores_of_the_single_probes(copies: Path) -> None:
     scores = []
-    for only in ("knn,linear", "classification"):
+    for only in ("knn,linear,top5", "classification"):
         assert main(["evaluate", "runs/s0", "--only", only]) == 0
         scores.append(json.loads(Path("runs/s0/evaluation.json").read_text())["rows"])
     assert scores[0] == scores[1]

@@ -24,7 +24,9 @@ from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
+from ebclab.evaluation import linear
 from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from energy_contrast.classifier import Classifier
 
 
@@ -105,6 +107,32 @@ def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_bes
         expected = top_k_accuracy_score(digits.test.labels.numpy(), logits, k=count)
         assert numbers[f"linear-top{count}"].value == pytest.approx(expected, abs=1e-12)
     assert numbers["linear-top1"].value < numbers["linear-top5"].value < 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_probe_of_any_protocol_is_trained_once_for_top_1_and_top_5(
+    make: Any, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    if isinstance(PROTOCOLS[protocol], EpochProtocol):
+        monkeypatch.setitem(PROTOCOLS, protocol, replace(PROTOCOLS[protocol], epochs=12))
+    parts = {split: load_split("digits", None, split) for split in ("train", "test")}
+    digits = MeasuredSet("digits", parts["train"].rows(torch.arange(300)), parts["test"].rows(torch.arange(200)))
+    plain = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")
+    options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5, linear_protocol=protocol), seeds=2)
+    trained = []
+    for name in ("train_layers", "_solved_logits"):
+        function = getattr(linear, name)
+        monkeypatch.setattr(linear, name, lambda *given, _do=function: trained.append(_do(*given)) or trained[-1])
+    numbers = {each.name: each for each in measure(make(subject=plain, measured=digits, options=options)).numbers}
+    ((one, other),) = trained
+    x = digits.test.images.flatten(1).float() / 255
+    logits = one[None].numpy() if protocol == "lbfgs" else (x @ one + other).numpy()
+    for top, name in ((1, "linear"), (5, "top5")):
+        expected = [
+            top_k_accuracy_score(digits.test.labels.numpy(), each, k=top, labels=np.arange(10)) for each in logits
+        ]
+        assert numbers[name].value == pytest.approx(np.mean(expected), abs=0.003)  # one of 400 may tie
+    assert numbers["linear"].value < numbers["top5"].value
 
 
 def test_there_is_no_top_5_of_three_classes(make: Any) -> None:

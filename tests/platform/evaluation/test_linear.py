@@ -14,12 +14,17 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.errors import ConfigError, DataError
-from ebclab.evaluation.linear import _Convergence, linear_answers, rate_at, standardise, train_layers
+from ebclab.evaluation.linear import _Convergence, linear_within, rate_at, standardise, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
 
 EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(protocol, EpochProtocol)]
 SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
+
+
+def linear_answers(*data: Any, top: int = 1, **options: Any) -> Tensor:
+    """Return whether the label is among the ``top`` largest logits, (S, m)."""
+    return linear_within(*data, tops=(top,), **options)[0]
 
 
 def linear_accuracies(*data: Any, **options: Any) -> list[float]:

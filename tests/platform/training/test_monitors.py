@@ -20,7 +20,7 @@ from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult
 
 TINY = ["data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"]
-ALL = "evaluation.monitor=[classification,geometry,calibration,few-labels,out-of-distribution,robustness]"
+ALL = "evaluation.monitor=[classification,geometry,information,calibration,few-labels,out-of-distribution,robustness]"
 
 
 class Noting(SilentDisplay):

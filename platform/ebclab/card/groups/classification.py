@@ -35,7 +35,8 @@ def measure(measuring: Measuring) -> Findings:
         _number(
             PROBES[name](split, settings, measuring.subject.seed or 0, measuring.on_progress), title, data.test.keys
         )
-        for name, title in (("knn", "kNN"), ("linear", "linear probe"))
+        for name, title in (("knn", "kNN"), ("linear", "linear probe"), ("top5", "linear probe, top 5"))
+        if name != "top5" or data.num_classes > 5
     ]
     fitted, chosen = measuring.classifier
     head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2, start=fitted)

@@ -15,7 +15,7 @@ from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.features import Encoder, compute_features
-from ebclab.evaluation.linear import linear_answers
+from ebclab.evaluation.linear import linear_within
 from ebclab.evaluation.linear_head import LinearHead, fit_head
 from ebclab.evaluation.protocols import LBFGS
 
@@ -67,7 +67,7 @@ class Monitored:
     @cached_property
     def linear_right(self) -> Tensor:
         """(1, m) bool: which held-out images the probe of ``evaluation.linear_protocol`` classifies correctly."""
-        return linear_answers(
+        return linear_within(
             self.config.linear_protocol,
             self.known,
             self.bank.labels.to(self.known.device),
@@ -76,7 +76,7 @@ class Monitored:
             num_classes=self.num_classes,
             seeds=(0,),
             l2=self.config.linear_l2,
-        )
+        )[0]
 
     @cached_property
     def head(self) -> LinearHead:
