@@ -27,7 +27,9 @@ def show(
     methods: Annotated[bool, typer.Option("--methods", help="List the methods and their costs.")] = False,
     recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,
     views: Annotated[bool, typer.Option("--views", help="List the view recipes.")] = False,
-    protocols: Annotated[bool, typer.Option("--protocols", help="List the linear probe protocols.")] = False,
+    protocols: Annotated[
+        bool, typer.Option("--protocols", help="List the protocols of linear probes and of fine-tuning.")
+    ] = False,
     card: Annotated[bool, typer.Option("--card", help="List the groups of the evaluation card.")] = False,
 ) -> None:
     """Print settings as YAML that `--config` takes back, or list what can be named."""

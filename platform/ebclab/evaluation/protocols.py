@@ -1,6 +1,6 @@
-"""Protocols of linear probes by name: training on frozen features, source, and deviations from it.
+"""Protocols of linear probes and of fine-tuning by name: training, source, and deviations from it.
 
-All of them use features of images without augmentation, computed once with the encoder in eval mode, and report the
+Linear probes use features of images without augmentation, computed once with the encoder in eval mode, and report the
 last epoch. Choosing the best epoch by test accuracy, as some released code does, would be selection on the test set.
 """
 
@@ -187,7 +187,8 @@ class FineTuningProtocol:
         batch_size: Largest number of images of a step; sizes of batches differ by one image at most.
         epochs: Passes over the labelled images, unless the user says how many.
         smallest_crop: Smallest share of the area that a training view shows.
-        test_crop: Central share of each side of test images that is seen.
+        flips_all: Whether images of every dataset are flipped; else those whose usual views flip them.
+        test_crop: Share of the shorter side that is the side of the central square seen of test images.
     """
 
     name: str
@@ -200,6 +201,7 @@ class FineTuningProtocol:
     batch_size: int
     epochs: int
     smallest_crop: float
+    flips_all: bool = False
     test_crop: float = 1.0
 
     @property
@@ -231,8 +233,8 @@ FINE_TUNING: dict[str, FineTuningProtocol] = {
             source="FlatNCE, appendix E.3",
             departs=(
                 "5^-5 is as printed; 5e-5 may be meant. Unsaid: schedule (here constant), the crops' smallest share "
-                "(0.08, SimCLR's), the second beta (0.999). Flips where the dataset's usual views flip. The test "
-                "crop of 224 of 256 pixels is taken as a share of the image; no fewer than 200 steps, for few labels."
+                "(0.08, SimCLR's), the second beta (0.999). The test crop of 224 of 256 pixels is taken as a share of "
+                "the image; no fewer than 200 steps, for few labels."
             ),
             optimizer="nadam",
             rates=(5.0**-5,),
@@ -240,6 +242,7 @@ FINE_TUNING: dict[str, FineTuningProtocol] = {
             batch_size=512,
             epochs=100,
             smallest_crop=0.08,
+            flips_all=True,
             test_crop=7 / 8,
         ),
     )

@@ -98,11 +98,13 @@ def light_views(dataset: str, protocol: FineTuningProtocol = FINE_TUNING["simclr
 
     Args:
         dataset: Its name. Images are flipped if its usual views flip them; images of unknown datasets are not, since
-            a mirror image may have a different label.
+            a mirror image may have a different label. A protocol may flip all.
         protocol: Has the smallest crop.
     """
     usual = USUAL_VIEWS.get(dataset)
     flip_rate = VIEW_RECIPES[usual].settings["flip_rate"] if usual else 0.0
+    if protocol.flips_all:
+        flip_rate = 0.5
     return ViewsConfig(crop_scale_min=protocol.smallest_crop, flip_rate=flip_rate)
 
 
@@ -169,7 +171,8 @@ def predicted_logits(model: nn.Module, images: ImageSet, task: FineTuningTask) -
     """
     pixels, seen = images.images, task.preprocessing
     if task.protocol.test_crop < 1:
-        pixels, seen = _central(seen.as_read(pixels), task.protocol.test_crop), replace(seen, read_size=0)
+        pixels = _central(pixels, task.protocol.test_crop)
+        seen = replace(seen, read_size=seen.image_size if seen.read_size else 0)  # scaled once
     try:
         return compute_features(model, pixels, seen, batch_size=task.batch_size, device=task.device)
     except DivergedError as error:
@@ -217,12 +220,11 @@ def choose_rate(
 
 
 def _central(images: Tensor, share: float) -> Tensor:
-    """Return the central ``share`` of each side of images (n, C, H, W)."""
-    for dim in (2, 3):
-        length = images.shape[dim]
-        kept = max(1, round(share * length))
-        images = images.narrow(dim, (length - kept) // 2, kept)
-    return images
+    """Return the central square of images (n, C, H, W) whose side is ``share`` of the shorter one."""
+    height, width = images.shape[-2:]
+    side = max(1, round(share * min(height, width)))
+    top, left = (height - side) // 2, (width - side) // 2
+    return images[..., top : top + side, left : left + side]
 
 
 def _optimizer(model: nn.Module, protocol: FineTuningProtocol, rate: float) -> torch.optim.Optimizer:

@@ -130,7 +130,10 @@ def test_flatnces_test_images_are_seen_without_their_border() -> None:
     task = replace(TASK, protocol=FINE_TUNING["flatnce"], preprocessing=replace(PLAIN, image_size=14, read_size=16))
     predictions(model, data, task)
     torch.testing.assert_close(seen[0], (images[:, :, 1:15, 1:15].float() / 255 - 0.5) / 0.25)
-    assert light_views("cifar10", task.protocol) == ViewsConfig(crop_scale_min=0.08, flip_rate=0.5)
+    assert light_views("flowers102:/x", task.protocol) == ViewsConfig(crop_scale_min=0.08, flip_rate=0.5)
+    wide = replace(data, images=torch.cat([images, images], dim=3)[..., 8:28])  # 16 x 20: the square begins at 3
+    predictions(model, wide, task)
+    torch.testing.assert_close(seen[1], (wide.images[:, :, 1:15, 3:17].float() / 255 - 0.5) / 0.25)
 
 
 def test_the_given_encoder_stays_as_it_is_to_the_bit() -> None:
