@@ -79,8 +79,8 @@ class Subject:
 
     def scaled(self, side: int, resampling: Resampling) -> Subject:
         """Return the same encoder on images whose largest central squares are scaled to ``side`` pixels."""
-        side = side or self.preprocessing.image_size
-        preprocessing = replace(self.preprocessing, image_size=side, read_size=side, resampling=resampling)
+        preprocessing = self.preprocessing.scaled(side, resampling)
+        side = preprocessing.image_size
         digest = hashlib.sha256(f"{self.digest} {side} {resampling}".encode()).hexdigest()
         origin = f"{self.origin}; images scaled to {side} x {side}, {resampling}"
         return replace(self, preprocessing=preprocessing, digest=digest, origin=origin)

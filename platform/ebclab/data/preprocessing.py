@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -37,6 +37,11 @@ class Preprocessing:
     read_size: int = 0
     decoding: Decoding = "full"
     resampling: Resampling = "bilinear"
+
+    def scaled(self, side: int, resampling: Resampling) -> Preprocessing:
+        """Return the one that scales the largest central square of images to ``side`` pixels, 0: to ``image_size``."""
+        side = side or self.image_size
+        return replace(self, image_size=side, read_size=side, resampling=resampling)
 
     def in_words(self) -> str:
         """Return a description of what happens to the pixels of an image file, for users."""

@@ -20,11 +20,11 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
 
-CARD_PROTOCOLS: Mapping[str, Mapping[str, Any]] = {
+PAPER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "flatnce": {"protocol": "flatnce-adam", "size": 224, "resampling": "bicubic", "fine_tuning": "flatnce"},
 }
-"""Options of a card by name of the protocol; empty: the usual ones."""
+"""Options of evaluation by name of the protocol; empty: the usual ones."""
 
 _HELD_OUT = "holdout_"  # of metrics of held-out images
 _COUNTED = re.compile(r"calibration/[a-z-]+-(\d+)(?:-scaled|-own)?")  # a calibration error with its bins
@@ -42,7 +42,7 @@ class Wanted:
         epoch: Epoch after which it is measured; 0 means the last.
         outside: Images from outside, of a card; empty means none.
         attacked: Number of test images that are attacked, of a card; 0 means all.
-        protocol: Key in ``CARD_PROTOCOLS``.
+        protocol: Key in ``PAPER_OPTIONS``.
     """
 
     measure: str
@@ -107,7 +107,8 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
             together = [
                 other
                 for other in wanted
-                if other.measure in PROBES and (other.dataset, other.epoch) == (each.dataset, each.epoch)
+                if other.measure in PROBES
+                and (other.dataset, other.epoch, other.protocol) == (each.dataset, each.epoch, each.protocol)
             ]
             found |= _probed(run, together, data_root)
         elif each.measure.startswith("card/"):
@@ -119,17 +120,20 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
 
 def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
     """Return the scores of probes on one dataset."""
-    dataset, epoch = wanted[0].dataset, wanted[0].epoch
+    dataset, epoch, options = wanted[0].dataset, wanted[0].epoch, PAPER_OPTIONS[wanted[0].protocol]
     scores = evaluate_run(
         run.path,
         dataset=dataset or None,
         data_root=data_root,
         only=list(dict.fromkeys(each.measure for each in wanted)),
         kept_step=_step(run, epoch) if epoch else None,
+        protocol=options.get("protocol"),
+        scaling=(options["size"], options["resampling"]) if options else None,
     )
     (row,) = scores.rows.values()
     where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"
     where += f", after epoch {epoch}" if epoch else ""
+    where += f", scaled to {options['size']} pixels, {options['resampling']}" if options else ""
     return {
         each: Found(row[each.measure].value, f"{row[each.measure].detail}; {where}", row[each.measure].answers)
         for each in wanted
@@ -154,7 +158,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         seeds=1,
         data_root=data_root,
         attacked_images=wanted.attacked,
-        **CARD_PROTOCOLS[wanted.protocol],
+        **PAPER_OPTIONS[wanted.protocol],
         bins=int(counted[1]) if (counted := _COUNTED.fullmatch(f"{group}/{name}")) else CardOptions.bins,
     )
     card = measure_cards(request).cards[0]

@@ -22,7 +22,7 @@ from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import ConfigError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproduce.claims import Claim, ColumnsOf, clauses, problems_of
-from ebclab.reproduce.measure import CARD_PROTOCOLS, measure_problem
+from ebclab.reproduce.measure import PAPER_OPTIONS, measure_problem
 from energy_contrast.settings import setting
 
 Scale = Literal["smoke", "small", "paper"]
@@ -112,7 +112,7 @@ class ColumnAtScale:
     epoch: int = setting(0, "Epoch in place of the paper's; 0: the paper's.", minimum=0)
     outside: str = setting("", "Images from outside in place of the paper's.")
     attacked: int = setting(1_000, "Test images that are attacked; 0: all.", minimum=0)
-    protocol: str = setting("", "flatnce: a card with FlatNCE's transfer and fine-tuning protocols; empty: the usual.")
+    protocol: str = setting("", "flatnce: measured by FlatNCE's transfer and fine-tuning protocols; empty: as usual.")
     not_run: str = setting("", "Why it is not run at this scale, and what to put where; empty where it is run.")
     set: tuple[str, ...] = setting((), "Settings over all others.")
 
@@ -431,10 +431,10 @@ def _wrong_measures(study: Study) -> list[str]:
     lines = [f"columns.{name}.measure: {problem}" for name, problem in found.items() if problem]
     lines += [
         f"scales.{scale}.columns.{name}.protocol: no such protocol, got {change.protocol!r}; "
-        f"{did_you_mean(change.protocol, [each for each in CARD_PROTOCOLS if each])}"
+        f"{did_you_mean(change.protocol, [each for each in PAPER_OPTIONS if each])}"
         for scale, changes in study.scales.items()
         for name, change in changes.columns.items()
-        if change.protocol not in CARD_PROTOCOLS
+        if change.protocol not in PAPER_OPTIONS
     ]
     for row, each in study.rows.items():
         for name, cell in each.columns.items():

@@ -17,6 +17,7 @@ from ebclab.data.digests import STREAMED, index_digest, stream_digest
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images, own_name
+from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source
@@ -83,6 +84,7 @@ def evaluate_run(
     protocol: str | None = None,
     checkpoint_kind: str = "last",
     kept_step: int | None = None,
+    scaling: tuple[int, Resampling] | None = None,
     references: bool = False,
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
@@ -100,6 +102,7 @@ def evaluate_run(
         protocol: Linear probe protocol; None means the run's setting.
         checkpoint_kind: "last" or "best".
         kept_step: Measure the checkpoint that ``training.keep_every`` kept after this many steps, and write no file.
+        scaling: Side and resampling of images, if not as the run's own are scaled; no file is written either.
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
@@ -114,18 +117,19 @@ def evaluate_run(
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind, methods, kept_step)
     config = trained.config
+    seen = trained.preprocessing.scaled(*scaling) if scaling else trained.preprocessing
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
     if images is not None:
         name, train, test = _given_images(trained, images)
     else:
-        name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None)
+        name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None, seen)
     _check_channels(trained.in_channels, test)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     shared: dict[str, Any] = {"device": device, "only": only, "seed": config.seed, "on_progress": on_progress}
 
     def measure(encoder: nn.Module) -> dict[str, Score]:
-        return evaluate_encoder(encoder.to(device), train, test, trained.preprocessing, settings, **shared)
+        return evaluate_encoder(encoder.to(device), train, test, seen, settings, **shared)
 
     rows = {config.method_name: measure(trained.encoder)}
     if references:
@@ -134,7 +138,7 @@ def evaluate_run(
         )
         rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
-    if kept_step is None:
+    if kept_step is None and scaling is None:
         write_evaluation(run, evaluation, config.data.name)
     return evaluation
 

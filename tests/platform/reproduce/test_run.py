@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+import torch
+from PIL import Image
 
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.evaluate import Cards
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number
+from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
 from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproduce import measure as measure_module
 from ebclab.reproduce import run as run_module
@@ -27,7 +32,9 @@ from ebclab.reproduce.plan import StudyPlan, plan_study
 from ebclab.reproduce.run import run_plan
 from ebclab.reproduce.study import Study, parse_study
 from ebclab.reproduce.table import NOT_REACHED, table_of_plan
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
+from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training.display import SilentDisplay
 from ebclab.training.pretrain import RunResult, pretrain
 
@@ -60,6 +67,27 @@ def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
     assert cold.numbers[ess].value < warm.numbers[ess].value  # a lower temperature gives fewer negatives the weight
     result = json.loads((folder.runs / "cold-seed0" / "result.json").read_text())
     assert cold.seconds == result["seconds"]
+
+    run = pretrain(plan.runs["cold-seed0"].config, runs=folder.runs, name="cold-seed0", resume=True)
+    wanted = [replace(knn, protocol=protocol) for protocol in ("", "here")]
+    monkeypatch.setitem(
+        measure_module.PAPER_OPTIONS, "here", {"protocol": "lbfgs", "size": 12, "resampling": "bicubic"}
+    )
+    kept = _files(folder.path)
+    usual, scaled = measure_run(run, wanted).values()
+    assert usual.value == cold.numbers[knn].value
+    assert "scaled to 12 pixels, bicubic" in scaled.detail
+    trained = load_trained_encoder(RunFolder.at(run.path), "last")
+    larger = [load_split("digits", None, part) for part in ("train", "test")]
+    for place, images in enumerate(larger):
+        pixels = [
+            numpy.array(Image.fromarray(each[0]).resize((12, 12), 3)) for each in images.images.numpy()
+        ]  # bicubic
+        larger[place] = replace(images, images=torch.from_numpy(numpy.stack(pixels))[:, None])
+    seen = replace(trained.preprocessing, image_size=12)
+    by_hand = evaluate_encoder(trained.encoder, *larger, seen, trained.config.evaluation, device="cpu", only=["knn"])
+    assert scaled.value == by_hand["knn"].value != usual.value
+    assert _files(folder.path) == kept
 
     before = _files(folder.path)
     monkeypatch.setattr(run_module, "measure_run", None)
