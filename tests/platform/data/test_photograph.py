@@ -68,9 +68,9 @@ def test_the_least_scale_that_covers_the_square_is_decoded(
 ) -> None:
     sizes: list[tuple[int, int]] = []
 
-    def noted(picture: Image.Image, side: int) -> Image.Image:
+    def noted(picture: Image.Image, side: int, resampling: photograph.Resampling) -> Image.Image:
         sizes.append(picture.size)
-        return central_square(picture, side)
+        return central_square(picture, side, resampling)
 
     monkeypatch.setattr(photograph, "central_square", noted)
     read_photograph(natural[0], 3, side, "reduced")
