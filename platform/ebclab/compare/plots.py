@@ -14,9 +14,10 @@ from ebclab.compare.plan import Task
 from ebclab.compare.statistics import score_distribution
 from ebclab.compare.tuning_curve import CONFIDENCE
 from ebclab.compare.wording import METRICS, margin_words, task_words
-from ebclab.evaluation.comparison import MeanInterval
+from ebclab.document.document import Plot
+from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, plot
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
@@ -173,7 +174,7 @@ def _add_curve(
         )
 
 
-def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]:
+def _bars(values: Sequence[Interval], *, thickness: float) -> dict[str, Any]:
     """Return error bars of the intervals, of length 0 if there is no interval."""
     return {
         "type": "data",
@@ -189,7 +190,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     if not found:
         return None
     figure = go.Figure()
-    kinds: list[tuple[str, str, Callable[[MethodAt], MeanInterval | None]]] = [
+    kinds: list[tuple[str, str, Callable[[MethodAt], Interval | None]]] = [
         ("default", GREY, lambda each: each.default),
         ("tuned", BLUE, lambda each: each.tuned),
     ]
@@ -334,7 +335,7 @@ def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
     if len(findings.whole) < 3:
         return None
     names = list(findings.whole)
-    chances = {(each.one, each.other): each.probability for each in findings.improvements}
+    chances = {(each.one, each.other): each.probability.mean for each in findings.improvements}
     figure = _matrix(chances, rows=names, columns=names, between=" over ", digits=".2f")
     figure.update_xaxes(title="over this method", side="bottom")
     note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
-from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
+from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.formatting import count, csv_table
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
@@ -130,7 +130,7 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     """Return the lines about the sweep on the card of an exported encoder, one fact per line."""
     plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
-    shown = [shown_score(objective, value) for value in entry.values]
+    shown = [format_of(objective).number(value) for value in entry.values]
     by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))
     what = f"{OBJECTIVES[objective]} ({objective})"
     kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
@@ -170,11 +170,12 @@ def _protocol(plan: SweepPlan) -> str:
 
 
 def _mean(objective: str, measured: ConfirmedSettings | SeedScores) -> str:
-    mean = shown_score(objective, measured.mean)
+    form = format_of(objective)
+    mean = form.number(measured.mean)
     if measured.low is None or measured.high is None:
         return f"{mean}, {'one seed gives' if measured.std is None else 'equal seeds without answers give'} no interval"
     over = f"seeds and {measured.images:,} images" if measured.images else "seeds only"
-    return f"{mean}, 95 % interval {shown_interval(objective, measured.low, measured.high)} over {over}"
+    return f"{mean}, 95 % interval {form.ends(measured.low, measured.high)} over {over}"
 
 
 def _short(value: Any) -> str:

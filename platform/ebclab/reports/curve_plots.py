@@ -10,10 +10,11 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from ebclab.document.document import Plot
 from ebclab.evaluation.objectives import SHARES
 from ebclab.reports.comparable import as_text
 from ebclab.reports.costs import pareto
-from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, epoch_ticks, plot
+from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, ending, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.trial import Trial

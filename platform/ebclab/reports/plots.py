@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
+from ebclab.document.document import Plot
 from ebclab.sweeps.trial import Trial
 
 BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
@@ -43,23 +43,6 @@ _STOPS = {
     "diverged": "diverged",
     "epoch ": "below the median",
 }
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A plot with its title and note.
-
-    Attributes:
-        title: Heading.
-        note: How to read the plot; may be empty.
-        figure: Plain values for plotly.js.
-        height: Height in pixels.
-    """
-
-    title: str
-    note: str
-    figure: dict[str, Any]
-    height: int
 
 
 def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ebclab.card.images import OutsideSet
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, mean_over_images, two_samples
+from ebclab.card.results import Findings, Number, mean_over_images, two_samples
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
+from ebclab.document.document import Plot, Table
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
 from ebclab.evaluation.measures.rankings import (
@@ -30,7 +31,7 @@ from ebclab.evaluation.measures.rankings import (
     variances,
 )
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
+from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, plot
 from energy_contrast.sampling_method import ImageEnergy
 
 INFO = GroupInfo(

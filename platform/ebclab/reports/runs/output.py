@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ebclab.formatting import clock, count, csv_table
-from ebclab.reports.html import page_frame, templates
+from ebclab.document.html import as_page
+from ebclab.formatting import csv_table
 from ebclab.reports.place import page_place
-from ebclab.reports.runs.curves import MOST_POINTS, curves, is_thinned, look
-from ebclab.reports.runs.facts import (
-    differing,
-    events_in_words,
-    facts,
-    newest_scores,
-    num_apart,
-    open_runs,
-    score_in_words,
-    shown_number,
-    speed,
-    state_in_words,
-)
+from ebclab.reports.runs.document import runs_document
+from ebclab.reports.runs.facts import facts, open_runs
 from ebclab.runs.record import RunRecord
 from ebclab.sweeps.log import finite
 
@@ -44,52 +32,14 @@ def write_run_report(places: Sequence[str | Path], to: str | Path | None = None)
     records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")
     page = place.path
+    document = runs_document(records, page.with_suffix(".csv").name, page.with_suffix(".json").name)
     return place.write(
         {
             ".csv": _csv(records),
             ".json": json.dumps(finite([_plain(record) for record in records]), allow_nan=False) + "\n",
-            page.suffix: _render(records, page.with_suffix(".csv").name, page.with_suffix(".json").name),
+            page.suffix: as_page(document),
         }
     )
-
-
-def _render(records: Sequence[RunRecord], csv_name: str, json_name: str) -> str:
-    newest = [newest_scores(record) for record in records]
-    names = list(dict.fromkeys(name for scores in newest for name in scores))
-    return (
-        templates("ebclab.reports")
-        .get_template("runs.html.j2")
-        .render(
-            records=records,
-            facts=[facts(record) for record in records],
-            newest=newest,
-            scores=names,
-            score_in_words=score_in_words,
-            shown_number=shown_number,
-            speed=speed,
-            state_in_words=state_in_words,
-            clock=clock,
-            differing=differing(records),
-            apart=num_apart(records),
-            count=count,
-            events=[(record.name, events_in_words(record)) for record in records],
-            commands=[_command(record) for record in records],
-            looks=[look(number) for number in range(len(records))],
-            plots=curves(records),
-            most_points=MOST_POINTS if is_thinned(records) else 0,
-            csv_name=csv_name,
-            json_name=json_name,
-            **page_frame(),
-        )
-    )
-
-
-def _command(record: RunRecord) -> str:
-    """Return the command that trains a run with the same settings under another name."""
-    folder = record.folder
-    settings = str(folder.config_path) if folder.remote is None else (folder.remote / folder.config_path.name).address
-    method = str(record.settings.get("method.name", ""))
-    return shlex.join(["ebclab", "pretrain", method, "--config", settings, "--name", "ANOTHER"])
 
 
 def _csv(records: Sequence[RunRecord]) -> str:
