@@ -59,7 +59,10 @@ def _subjects(compared: SideBySide) -> Facts:
     ]
     by_content = {card.data: card for card in reversed(compared.cards)}
     facts += [
-        ("Images", f"{card.dataset}: {card.num_train:,} for training, {card.num_test:,} for testing; {card.data[:16]}")
+        (
+            "Images",
+            f"{card.dataset}: {card.num_train:,} for training, {card.num_test:,} for testing; content {card.data[:16]}",
+        )
         for card in reversed(by_content.values())
     ]
     machine = compared.cards[0].environment

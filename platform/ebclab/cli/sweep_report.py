@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ebclab.config.check import short
 from ebclab.document.document import Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
 from ebclab.formatting import count
@@ -80,7 +81,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         ]
         print_blocks([Table("confirmed with other seeds", heads, tuple(rows))])
     winner = result.winner
-    settings = ", ".join(f"{key}={_short(value)}" for key, value in winner.settings.items())
+    settings = ", ".join(f"{key}={short(value)}" for key, value in winner.settings.items())
     facts = {
         "winner": f"{winner.in_words(plan)}: {settings}",
         "trials": ", ".join(f"{number} {state}" for state, number in result.trials.items()),
@@ -113,7 +114,3 @@ def _confirm(plan: SweepPlan) -> str:
     apart = ", scored on images that no search saw" if plan.config.data.confirm_rate else ""
     epochs = count(plan.config.training.epochs, "epoch")
     return f"{count(plan.seeds, 'seed')} of the best {plan.top}{also}, {epochs} each{apart}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

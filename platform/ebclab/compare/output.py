@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from ebclab.compare.document import comparison_document
-from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Side
+from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Overall, Side
 from ebclab.compare.folder import ComparisonFolder, PlanVersion
 from ebclab.compare.measured import SettingsRuns
 from ebclab.compare.wording import answer
 from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
+from ebclab.interval import Interval
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.log import finite
@@ -43,8 +44,11 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
         "answer": answer(findings),
         "methods": [_method(findings, each) for each in findings.methods_at],
         "differences": [_gap(findings, gap) for gap in findings.gaps],
-        "overall": [_flat(asdict(each), "iqm") for each in findings.overall],
-        "improvements": [_flat(asdict(each), "probability") for each in findings.improvements],
+        "overall": [_overall(each) for each in findings.overall],
+        "improvements": [
+            {"one": each.one, "other": each.other, **_ends("probability", each.probability)}
+            for each in findings.improvements
+        ],
         "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
         "practice": [
             {"method": each.planned.method, "task": each.planned.task._asdict(), "seconds": each.search_seconds}
@@ -55,12 +59,14 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
     }
 
 
-def _flat(facts: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return facts with the number ``name`` and the ends of its interval beside it."""
-    plain: dict[str, Any] = {}
-    for key, value in facts.items():
-        plain |= {key: value["mean"], "low": value["low"], "high": value["high"]} if key == name else {key: value}
-    return plain
+def _ends(name: str, found: Interval) -> dict[str, float | None]:
+    """Return a number under its name, and the ends of its interval."""
+    return {name: found.mean, "low": found.low, "high": found.high}
+
+
+def _overall(each: Overall) -> dict[str, Any]:
+    rest = {"search_seconds": each.search_seconds, "lost": each.lost, "draws": each.draws}
+    return {"method": each.method, **_ends("iqm", each.iqm), **rest}
 
 
 def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:

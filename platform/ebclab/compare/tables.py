@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
 from ebclab.compare.wording import METRICS, VERDICTS, margin_words, not_the_same, task_words
+from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock
 from ebclab.interval import PERCENT, POINTS, NumberFormat
@@ -224,8 +224,8 @@ def what_was_tuned(findings: ComparisonFindings) -> Table:
                     task_words(findings, each.task),
                     each.method,
                     name,
-                    _short(default.settings[name]) if default else "-",
-                    _short(value),
+                    short(default.settings[name]) if default else "-",
+                    short(value),
                     f"{shares[name]:.0%}" if name in shares else "-",
                 )
             )
@@ -235,7 +235,3 @@ def what_was_tuned(findings: ComparisonFindings) -> Table:
         "has its part in it."
     )
     return Table("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

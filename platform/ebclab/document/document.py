@@ -49,11 +49,6 @@ def numeric(
     return RichText(text, tuple(filter(None, small)), value, is_number=True, is_strong=is_strong)
 
 
-def one_line(value: CellValue) -> str:
-    """Return a cell or a fact as plain text; empty if there is nothing."""
-    return "" if value is None else value.line if isinstance(value, RichText) else str(value)
-
-
 @dataclass(frozen=True)
 class ColumnHead:
     """Heading of a column.
@@ -69,6 +64,13 @@ class ColumnHead:
     above: str = ""
     small: str = ""
     hint: str = ""
+
+
+def one_line(value: CellValue | ColumnHead) -> str:
+    """Return a cell, a fact or a heading as plain text; empty if there is nothing."""
+    if isinstance(value, RichText | ColumnHead):
+        return value.line if isinstance(value, RichText) else value.text
+    return "" if value is None else str(value)
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,11 @@ def _rich(value: CellValue) -> RichText:
 
 
 def _look(value: CellValue) -> str:
-    """Return the classes of a cell: numbers to the right, short text on one line, long text wrapped."""
+    """Return the classes of a cell: numbers to the right, short text on one line, long text and reasons wrapped."""
+    text = _rich(value).text
     if is_numeric(value):
-        return "number"
-    length = len(_rich(value).text)
+        return "number" if any(map(str.isdigit, text)) else "number words"
+    length = len(text)
     return "reason" if length > _SENTENCE else "words" if length > _WORDS else ""
 
 

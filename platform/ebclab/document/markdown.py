@@ -18,7 +18,7 @@ from ebclab.document.document import (
     Tiles,
     one_line,
 )
-from ebclab.formatting import escape_markdown, markdown_table
+from ebclab.formatting import visible
 
 
 def as_markdown(document: Document) -> str:
@@ -66,8 +66,8 @@ def table_as_markdown(table: Table) -> str:
     """Return a table as Markdown, without its title and note; columns that share a heading become rows."""
     shown = table.unfolded()
     align = ["---:" if is_number else "---" for is_number in shown.numeric_columns]
-    heads = [head.text for head in shown.heads]
-    return "\n".join(markdown_table([heads, *([one_line(cell) for cell in row] for row in shown.rows)], align))
+    heads, *rows = [[escape_markdown(one_line(cell)) for cell in row] for row in (shown.columns, *shown.rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, align, *rows))
 
 
 def bullets(lines: Iterable[str], *, is_ordered: bool = False) -> str:
@@ -80,3 +80,11 @@ def fenced(text: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
+
+
+def escape_markdown(text: str) -> str:
+    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, HTML or formula."""
+    line = visible(" ".join(text.split()))
+    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = re.sub(r"([\\`*~$\[\]|]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", line)  # within words, _ is only itself
+    return re.sub(r"^(\d*)([-+#.)=])(?=[-+#=\s]|$)", r"\1\\\2", line)  # what would start a list or a heading

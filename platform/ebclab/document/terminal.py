@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from ebclab.document.document import Block, Facts, Items, Remark, Table, one_line
-from ebclab.formatting import terminal_columns
+from ebclab.document.document import Block, Facts, Heading, Items, Remark, Table, one_line
+from ebclab.formatting import in_cell, terminal_columns
 from ebclab.terminal import console, say
 
 _COPIED = ("next", "sweep", "page")
@@ -23,9 +23,11 @@ def print_blocks(blocks: Iterable[Block]) -> None:
                 print_facts({name: one_line(text) for name, text in block.rows})
             case Remark():
                 _print_line(block.text)
+            case Heading():
+                _print_line(block.text)
             case Items():
                 for line in block.lines:
-                    _print_line(f"{block.title}: {line}" if block.title else line)
+                    _print_line(f"- {in_cell(line)}")
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
@@ -39,7 +41,11 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def _print_line(text: str) -> None:
-    say(textwrap.fill(text, terminal_columns(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    say(
+        textwrap.fill(
+            in_cell(text), terminal_columns(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+    )
 
 
 def _print_table(table: Table) -> None:
@@ -49,7 +55,7 @@ def _print_table(table: Table) -> None:
     shown = table.unfolded()
     drawn = rich.Table(title=shown.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for head, is_number in zip(shown.heads, shown.numeric_columns, strict=True):
-        drawn.add_column(head.text, justify="right" if is_number else "left", overflow="fold")
+        drawn.add_column(in_cell(head.text), justify="right" if is_number else "left", overflow="fold")
     for row in shown.rows:
-        drawn.add_row(*map(one_line, row))
+        drawn.add_row(*(in_cell(one_line(cell)) for cell in row))
     console().print(drawn)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ebclab.config.check import short
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -27,10 +28,10 @@ from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import clock, count
 from ebclab.interval import POINTS, SHARE
 from ebclab.reports import together
-from ebclab.reports.comparable import short_names
 from ebclab.reports.costs import Cost
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.sections import SweepContent, lead, short
+from ebclab.reports.sections import SweepContent, lead
+from ebclab.sweeps.display.trial_table import short_names
 from ebclab.sweeps.results import SeedScores
 from ebclab.sweeps.trial import Trial
 
@@ -245,7 +246,7 @@ def _trial(record: SweepRecord, trial: Trial, rank: int | None) -> tuple[CellVal
 
 
 def _setting_heads(record: SweepRecord) -> list[ColumnHead]:
-    return [ColumnHead(label, hint=name) for name, label in short_names(record.plan.space).items()]
+    return [ColumnHead(label, hint=name) for name, label in short_names(list(record.plan.space.by_name)).items()]
 
 
 def _setting(value: object) -> CellValue:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.config.addresses import is_address
+from ebclab.document.csv import as_csv
+from ebclab.document.document import Table
 from ebclab.document.html import as_page
 from ebclab.errors import UserError
-from ebclab.formatting import csv_table
 from ebclab.interval import Interval
 from ebclab.reports.document import sweeps_document
 from ebclab.reports.place import page_place
@@ -72,9 +73,9 @@ def write_report(
 def _csv(records: Sequence[SweepRecord]) -> str:
     """Return one line per trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
-    columns = [*_COLUMNS, *names]
+    columns = (*_COLUMNS, *names)
     trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
-    return csv_table([columns, *([trial.get(column) for column in columns] for trial in trials)])
+    return as_csv(Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials)))
 
 
 def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:

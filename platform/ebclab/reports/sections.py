@@ -6,9 +6,7 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
 
-from ebclab.config.check import shown
 from ebclab.document.document import Plot
 from ebclab.evaluation.comparison import difference, few_seeds
 from ebclab.evaluation.objectives import difference_format, format_of
@@ -234,8 +232,3 @@ def _against_start(part: SweepContent) -> str:
 
 
 BASELINE_WORDS = "the starting settings"
-
-
-def short(value: Any) -> str:
-    """Return a setting's value formatted for a narrow column."""
-    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 import ebclab
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
+from ebclab.document.terminal import print_blocks
 from ebclab.reports.runs.curves import MOST_POINTS, curves, look
 from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs
 from ebclab.reports.runs.terminal import side_by_side
@@ -106,17 +107,22 @@ def test_settings_that_differ_are_told_once_and_those_of_one_method_counted(tmp_
     assert num_apart([one, other]) == len(own) > 0
 
 
-def test_a_table_fits_the_terminal_and_says_everything(tmp_path: Path) -> None:
+def test_a_table_fits_the_terminal_and_says_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = ["one", "another-run-with-quite-a-long-name", "three", "four"]
     runs = [a_run(tmp_path / name, f"method.temperature=0.{n}", finished=n == 1) for n, name in enumerate(names, 1)]
     runs[2].metrics.append("event", 6, **HEALTH)
-    lines = side_by_side([open_run(run.path) for run in runs], 80)
-    assert max(map(cell_len, lines)) <= 80
-    said = "\n".join(lines)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_blocks(side_by_side([open_run(run.path) for run in runs], 80))
+    said = capsys.readouterr().out
+    assert max(map(cell_len, said.splitlines())) <= 80
     for word in ("one", "another-run-with", "three", "four", "method.temperature", "1:02:05", "abacus", "1,234"):
         assert word in said
     assert "health, step 6: lowered the sampler's step: energies drift" in said
-    assert max(map(cell_len, side_by_side([open_run(runs[1].path)], 30))) <= 30
+    monkeypatch.setenv("COLUMNS", "30")
+    print_blocks(side_by_side([open_run(runs[1].path)], 30))
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 30
 
 
 def test_a_page_draws_a_curve_for_every_run_and_number_that_was_logged(tmp_path: Path) -> None:

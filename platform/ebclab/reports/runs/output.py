@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ebclab.document.csv import as_csv
+from ebclab.document.document import CellValue, Table
 from ebclab.document.html import as_page
-from ebclab.formatting import csv_table
 from ebclab.reports.place import page_place
 from ebclab.reports.runs.document import runs_document
 from ebclab.reports.runs.facts import facts, open_runs
@@ -46,11 +47,11 @@ def _csv(records: Sequence[RunRecord]) -> str:
     """Return one line per measurement of each run; missing values are empty."""
     tables = [(r.name, kind, getattr(r, kind)) for r in records for kind in ("metrics", "scores", "callbacks")]
     names = dict.fromkeys([*_ORDER, *(name for _, _, table in tables for name in table)])
-    rows: list[list[Any]] = [["run", "table", *names]]
+    rows: list[tuple[CellValue, ...]] = []
     for run, kind, table in tables:
         columns = [table.get(name, [None] * len(table["step"])) for name in names]
-        rows += [[run, kind, *values] for values in zip(*columns, strict=True)]
-    return csv_table(rows)
+        rows += [(run, kind, *values) for values in zip(*columns, strict=True)]
+    return as_csv(Table("", ("run", "table", *names), tuple(rows)))
 
 
 def _plain(record: RunRecord) -> dict[str, Any]:
