@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import plotly.graph_objects as go
 
@@ -17,8 +18,6 @@ from ebclab.document.document import (
     Document,
     Facts,
     Folded,
-    Heading,
-    Links,
     Plot,
     Remark,
     RichText,
@@ -26,7 +25,7 @@ from ebclab.document.document import (
     Table,
     numeric,
 )
-from ebclab.reports.plots import COLOURS, plot
+from ebclab.reports.plots import COLOURS, error_bars, plot
 
 _SHOWN = 4  # metrics per group in the plot at the top
 
@@ -40,7 +39,6 @@ def card_document(compared: SideBySide) -> Document:
     head: tuple[Block, ...] = (
         Remark(wording.summary(columns, rows), "lead"),
         *(Remark(f"Not measured: {line}", "warning") for line in wording.problems(compared.cards)),
-        Links(tuple((info.title, info.name) for info in groups)),
     )
     sections = (
         Section(wording.title_of(columns), head, is_head=True),
@@ -81,14 +79,12 @@ def _group(compared: SideBySide, group: str) -> Iterator[Block]:
     several = len(compared.columns) > 1
     for card, found in _first_of_each(compared.columns, group):
         yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in found.remarks)
-        if several and (found.plots or found.pictures):
-            yield Heading(card.label)
-        yield from found.plots
-        yield from found.pictures
+        of = f", {card.label}" if several else ""
+        yield from (replace(drawn, title=drawn.title + of) for drawn in found.plots)
+        yield from (replace(picture, title=picture.title + of) for picture in found.pictures)
         for place, table in enumerate(found.tables):
             is_open = not place and not found.plots and not found.pictures and not several
-            title = f"{table.title}, {card.label}" if several else table.title
-            yield Folded(title, (Table("", table.columns, table.rows, table.note),), is_open)
+            yield Folded(table.title + of, (Table("", table.columns, table.rows, table.note),), is_open)
 
 
 def _protocol(row: NumberRow) -> str:
@@ -157,12 +153,7 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
         figure.add_scatter(
             x=[100 * value.mean for _, value in found],
             y=[row.number.title for row, _ in found],
-            error_x={
-                "type": "data",
-                "array": [100 * ((value.high or 0.0) - value.mean) for _, value in found],
-                "arrayminus": [100 * (value.mean - (value.low or 0.0)) for _, value in found],
-                "thickness": 1.5,
-            },
+            error_x=error_bars([100.0 * value for _, value in found], 1.5),
             mode="markers",
             orientation="h",
             offsetgroup=str(place),

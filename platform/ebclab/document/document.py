@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,20 @@ class Table:
         note: How to read the table; may be empty.
     """
 
-    kind: ClassVar[str] = "table"
     title: str
     columns: tuple[str | ColumnHead, ...]
     rows: tuple[tuple[CellValue, ...], ...]
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse rows that are longer or shorter than the headings.
+
+        Raises:
+            ValueError: There is one.
+        """
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{self.title}: {len(self.columns)} columns, and a row of {len(row)} cells")
 
     @property
     def heads(self) -> list[ColumnHead]:
@@ -154,7 +163,6 @@ class Plot:
         height: Height in pixels.
     """
 
-    kind: ClassVar[str] = "plot"
     title: str
     note: str
     figure: dict[str, Any]
@@ -170,7 +178,6 @@ class Plots:
         switches: Names whose curves a click hides, with the border that is the key to them.
     """
 
-    kind: ClassVar[str] = "plots"
     plots: tuple[Plot, ...]
     switches: tuple[RichText, ...] = ()
 
@@ -186,7 +193,6 @@ class Picture:
         png: Content of the PNG file.
     """
 
-    kind: ClassVar[str] = "picture"
     name: str
     title: str
     note: str
@@ -197,7 +203,6 @@ class Picture:
 class Facts:
     """Facts with their names."""
 
-    kind: ClassVar[str] = "facts"
     rows: tuple[tuple[str, Text], ...]
 
     @classmethod
@@ -210,7 +215,6 @@ class Facts:
 class Remark:
     """A paragraph; its look is that of the answer ("lead"), of a note, of the state of things or of a warning."""
 
-    kind: ClassVar[str] = "remark"
     text: str
     look: Literal["", "lead", "note", "status", "running", "warning"] = ""
 
@@ -219,7 +223,6 @@ class Remark:
 class Items:
     """A list."""
 
-    kind: ClassVar[str] = "items"
     lines: tuple[str, ...]
     title: str = ""
     is_ordered: bool = False
@@ -229,7 +232,6 @@ class Items:
 class Command:
     """A command or code to copy, under a title."""
 
-    kind: ClassVar[str] = "command"
     title: str
     text: str
     language: str = ""
@@ -239,37 +241,19 @@ class Command:
 class Tiles:
     """The most important numbers, each with what it is."""
 
-    kind: ClassVar[str] = "tiles"
     numbers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Links:
-    """Links to sections of a page: text and name of each."""
-
-    kind: ClassVar[str] = "links"
-    to: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading within a section."""
-
-    kind: ClassVar[str] = "heading"
-    text: str
 
 
 @dataclass(frozen=True)
 class Folded:
     """Blocks that a page shows on a click on their title."""
 
-    kind: ClassVar[str] = "folded"
     title: str
     blocks: tuple[Block, ...]
     is_open: bool = False
 
 
-Block: TypeAlias = Table | Plot | Plots | Picture | Facts | Remark | Items | Command | Tiles | Links | Heading | Folded
+Block: TypeAlias = Table | Plot | Plots | Picture | Facts | Remark | Items | Command | Tiles | Folded
 
 
 @dataclass(frozen=True)
@@ -279,7 +263,7 @@ class Section:
     Attributes:
         title: The heading; may be empty.
         blocks: The content, in order.
-        name: What links lead to; empty without links.
+        name: What the links below the first head lead to; empty for none.
         is_head: Whether it is the head of what follows, and not one of its sections.
     """
 
@@ -297,7 +281,7 @@ class Document:
         title: Title of the window.
         kind: What it is of, such as "comparison".
         brand: The line at the top of the page, after the name of the project.
-        sections: The content; but for heads, sections without blocks are left out.
+        sections: The content; but for heads, sections without blocks are not shown.
         files: Where all numbers are, as a sentence.
     """
 
@@ -306,10 +290,6 @@ class Document:
     brand: str
     sections: tuple[Section, ...]
     files: str
-
-    def __post_init__(self) -> None:
-        """Leave out sections without blocks."""
-        object.__setattr__(self, "sections", tuple(each for each in self.sections if each.blocks or each.is_head))
 
     def blocks(self) -> Iterator[Block]:
         """Yield all blocks, those within others too."""

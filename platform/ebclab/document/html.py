@@ -14,7 +14,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ebclab.document.document import CellValue, ColumnHead, Document, MarkedTable, Picture, Plot, RichText, is_numeric
+from ebclab.document.document import (
+    Block,
+    CellValue,
+    ColumnHead,
+    Document,
+    MarkedTable,
+    Picture,
+    Plot,
+    RichText,
+    Table,
+    is_numeric,
+)
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _WORDS, _SENTENCE = 24, 60
@@ -51,9 +62,20 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"json": in_script, "look": _look, "rich": _rich, "breakable": _breakable, "url": _data_url}
+    environment.filters |= {
+        "json": in_script,
+        "look": _look,
+        "rich": _rich,
+        "breakable": _breakable,
+        "url": _data_url,
+        "kind": _kind,
+    }
     environment.globals["spans"] = _spans
     return environment
+
+
+def _kind(block: Block) -> str:
+    return "table" if isinstance(block, Table) else type(block).__name__.lower()
 
 
 def in_script(value: Any) -> Markup:
@@ -75,8 +97,7 @@ def _look(value: CellValue) -> str:
     text = _rich(value).text
     if is_numeric(value):
         return "number" if any(map(str.isdigit, text)) else "number words"
-    length = len(text)
-    return "reason" if length > _SENTENCE else "words" if length > _WORDS else ""
+    return "reason" if len(text) > _SENTENCE else "words" if len(text) > _WORDS else ""
 
 
 def _breakable(text: str) -> Markup:

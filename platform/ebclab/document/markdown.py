@@ -11,7 +11,6 @@ from ebclab.document.document import (
     Document,
     Facts,
     Folded,
-    Heading,
     Items,
     Remark,
     Table,
@@ -55,8 +54,6 @@ def _blocks(blocks: Iterable[Block]) -> Iterator[str]:
             case Command():
                 yield from ([f"{escape_markdown(block.title)}:"] if block.title else [])
                 yield fenced(block.text, block.language)
-            case Heading():
-                yield f"### {escape_markdown(block.text)}"
             case Folded():
                 inner = list(_blocks(block.blocks))
                 yield from [f"### {escape_markdown(block.title)}", *inner] if inner else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from ebclab.document.document import Block, Facts, Heading, Items, Remark, Table, one_line
+from ebclab.document.document import Block, Facts, Items, Remark, Table, one_line
 from ebclab.formatting import in_cell, terminal_columns
 from ebclab.terminal import console, say
 
@@ -23,9 +23,9 @@ def print_blocks(blocks: Iterable[Block]) -> None:
                 print_facts({name: one_line(text) for name, text in block.rows})
             case Remark():
                 _print_line(block.text)
-            case Heading():
-                _print_line(block.text)
             case Items():
+                if block.title:
+                    _print_line(block.title)
                 for line in block.lines:
                     _print_line(f"- {in_cell(line)}")
 
@@ -41,11 +41,8 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def _print_line(text: str) -> None:
-    say(
-        textwrap.fill(
-            in_cell(text), terminal_columns(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-    )
+    width = terminal_columns()
+    say(textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def _print_table(table: Table) -> None:

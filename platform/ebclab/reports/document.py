@@ -14,8 +14,6 @@ from ebclab.document.document import (
     Command,
     Document,
     Facts,
-    Heading,
-    Links,
     MarkedTable,
     Remark,
     RichText,
@@ -42,9 +40,8 @@ def sweeps_document(parts: Sequence[SweepContent], csv_name: str, json_name: str
     """Return the document of sweeps; the files of these names lie beside the page."""
     sections = [section for number, part in enumerate(parts, 1) for section in _sweep(part, f"sweep-{number}", parts)]
     if len(parts) > 1:
-        links = Links(tuple((part.record.name, f"sweep-{number}") for number, part in enumerate(parts, 1)))
         sections = [
-            Section(f"{len(parts)} sweeps side by side", (links,), is_head=True),
+            Section(f"{len(parts)} sweeps side by side", (), is_head=True),
             Section("Which sweep found more?", tuple(_together([part.record for part in parts]))),
             *sections,
         ]
@@ -157,7 +154,6 @@ def _confirmed(part: SweepContent) -> Iterator[Block]:
     yield Remark(f"Confirmation: {part.measured['Confirmation']}.", "note")
     yield part.plots["confirmed"]
     if part.test:
-        yield Heading("On the test set")
         yield _tested(part, part.test)
 
 
@@ -172,7 +168,7 @@ def _tested(part: SweepContent, test: dict[str, SeedScores]) -> Table:
             row += [_score(start[probe]) if probe in start else None]
             row += [numeric(_GAIN.interval(gap)) if gap else None, gap.verdict if gap else None]
         rows.append(tuple(row))
-    return Table("", tuple(heads), tuple(rows), f"Test set: {part.measured['Test set']}.")
+    return Table("On the test set", tuple(heads), tuple(rows), f"Test set: {part.measured['Test set']}.")
 
 
 def _score(score: SeedScores) -> RichText:

@@ -19,9 +19,7 @@ from ebclab.document.document import (
     Document,
     Facts,
     Folded,
-    Heading,
     Items,
-    Links,
     MarkedTable,
     Picture,
     Plot,
@@ -69,9 +67,8 @@ def document(text: str = "text") -> Document:
     rows = ((text, 1, rich), (text, None, RichText(text, is_code=True)))
     table = MarkedTable(text, (text, ColumnHead(text, hint=text), text), rows, text, ("winner",), True, True)
     blocks: tuple[Block, ...] = (
-        *(Remark(text, look) for look in ("", "lead", "note", "status", "running", "warning")),  # type: ignore[arg-type]
+        *(Remark(text, look) for look in ("", "lead", "note", "status", "running", "warning")),
         Tiles(((text, text),)),
-        Links(((text, "second"),)),
         Facts(((text, text), (text, rich))),
         table,
         Table("", (ColumnHead(text, text, text), text), ((text, text),)),
@@ -80,10 +77,9 @@ def document(text: str = "text") -> Document:
         Picture("p", text, text, b"png"),
         Items((text, text), text, is_ordered=True),
         Command(text, text),
-        Heading(text),
         Folded(text, (Remark(text), Folded(text, (table,)))),
     )
-    sections = (Section(text, blocks, is_head=True), Section("no blocks", ()), Section(text, blocks, "second"))
+    sections = (Section(text, blocks, "first", is_head=True), Section("no", ()), Section(text, blocks, "second"))
     return Document(text, "report", text, sections, text)
 
 
@@ -135,7 +131,11 @@ def test_no_text_ends_the_script_that_holds_it_and_all_of_it_comes_back() -> Non
 
 def test_a_page_asks_nobody_for_anything_and_runs_its_own_scripts_alone(harmless: Page) -> None:
     page = as_page(document())
-    assert {address.partition(",")[0] for address in harmless.addresses} == {"#second", "data:image/png;base64"}
+    assert {address.partition(",")[0] for address in harmless.addresses} == {
+        "#first",
+        "#second",
+        "data:image/png;base64",
+    }
     nonces = set(re.findall(r"nonce[=-]\"?([\w-]{20,})", page))
     assert len(nonces) == 1
     assert page.count("<script") == page.count(f'<script nonce="{nonces.pop()}"')
@@ -228,3 +228,14 @@ def test_a_head_without_blocks_stays_and_a_section_does_not() -> None:
     for told in (as_page(made), as_markdown(made)):
         assert "head" in told
         assert "nothing" not in told
+
+
+def test_a_remark_is_whole_in_a_terminal_and_a_cell_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_blocks([Remark("x" * 1000), Table("", ("a",), (("y" * 1000,),))])
+    told = capsys.readouterr().out
+    assert (told.count("x"), told.count("y")) == (1000, 300)
+
+
+def test_a_row_that_does_not_fit_its_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="t: 2 columns, and a row of 1 cells"):
+        Table("t", ("a", "b"), (("c",),))

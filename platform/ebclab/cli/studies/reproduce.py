@@ -186,26 +186,18 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
 
 def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
+    from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
     from ebclab.reproduce.document import beside_the_paper
     from ebclab.reproduce.wording import claims_asked, cost_in_words
 
-    print_blocks(
-        [beside_the_paper(table, title=f"{table.plan.study.about.title} ({table.plan.scale})", with_not_run=False)]
-    )
-    for claim in table.claims:
-        _echo(f"{claim.says} {claim.answer}: {claim.why}; in print: {claim.in_print}", "claim: ")
-    if table.claims:
-        _echo(claims_asked(table))
-    for line in table.stand_ins:
-        _echo(line)
-    for title, why in table.not_run.items():
-        _echo(f"not run at this scale: {title}: {why}")
-    for line in table.failures:
-        _echo(f"no number: {line}")
-    _echo(table.what_it_shows)
-    _echo(table.what_seeds_say)
-    _echo(cost_in_words(table))
+    title = f"{table.plan.study.about.title} ({table.plan.scale})"
+    lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]
+    lines += [*([claims_asked(table)] if table.claims else []), *table.stand_ins]
+    lines += [f"not run at this scale: {name}: {why}" for name, why in table.not_run.items()]
+    lines += [f"no number: {line}" for line in table.failures]
+    lines += [table.what_it_shows, table.what_seeds_say, cost_in_words(table)]
+    print_blocks([beside_the_paper(table, title=title, with_not_run=False), *map(Remark, lines)])
 
 
 def _echo(text: str, indent: str = "") -> None:

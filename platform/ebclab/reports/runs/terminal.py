@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
-from ebclab.document.document import Block, Heading, Items, Remark, Table
+from ebclab.document.document import Block, Items, Remark, Table
 from ebclab.formatting import count
 from ebclab.reports.runs.facts import differing, events_in_words, facts, num_apart
 from ebclab.runs.record import RunRecord
@@ -37,8 +37,7 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> Iterator[Block]:
         yield Remark(f"and {count(apart, 'setting')} that not all of these methods have: config.yaml")
     for record in records:
         if events := events_in_words(record):
-            yield Heading(f"events of {record.name}")
-            yield Items(tuple(events))
+            yield Items(tuple(events), f"events of {record.name}")
 
 
 def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]], part: slice) -> Table:
