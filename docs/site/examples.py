@@ -9,7 +9,7 @@ from plotly.offline import get_plotlyjs
 
 import ebclab
 from ebclab.card.card import Card, CardFolder, GroupResult
-from ebclab.card.page import render_page
+from ebclab.card.document import card_document
 from ebclab.card.results import Findings
 from ebclab.card.side_by_side import SideBySide
 from ebclab.compare.findings import ComparisonFindings
@@ -17,6 +17,7 @@ from ebclab.compare.folder import ComparisonFolder
 from ebclab.compare.measured import read_measured
 from ebclab.compare.output import write_findings
 from ebclab.compare.plan import read_comparison
+from ebclab.document.html import as_page
 from ebclab.storage.reading import read_json
 
 RECORDS = Path(__file__).parents[1] / "examples"
@@ -49,7 +50,7 @@ def write_examples(to: Path) -> None:
     ebclab.report(*(RECORDS / run for run in RUNS), to=to / "runs.html")
     ebclab.report(RECORDS / SWEEP, to=to / "sweep.html")
     write_comparison(RECORDS / COMPARISON, to)
-    (to / "card.html").write_text(render_page(SideBySide.of(read_cards(RECORDS / CARD))), encoding="utf-8")
+    (to / "card.html").write_text(as_page(card_document(SideBySide.of(read_cards(RECORDS / CARD)))), encoding="utf-8")
     for path in to.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(f"{RECORDS}/", ""), encoding="utf-8")
     plotly = get_plotlyjs()

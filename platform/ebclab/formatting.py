@@ -1,15 +1,13 @@
-"""Formats times, sizes, counts, table rows and text from files for people: in a terminal, in Markdown, in CSV."""
+"""Formats times, sizes, counts and text from files for people."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, TextIO
+from typing import TextIO
 from unicodedata import category
 
 _NOT_PLAIN = re.compile(r"[^\n\t -~]")
@@ -17,9 +15,6 @@ _UNSEEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 """Categories of characters that are obeyed or not seen: controls, bidi and other formats, halves, line separators."""
 
 _LONGEST_CELL = 300  # characters
-
-_FORMULA = re.compile(r"[\t\r]|[\s'\"]*[=+\-@\u2212\uFE62\uFE63\uFE66\uFE6B\uFF0B\uFF0D\uFF1D\uFF20]")
-"""How a cell begins that a spreadsheet computes; wide and small forms of the four characters are taken for them."""
 
 
 def visible(text: str) -> str:
@@ -51,43 +46,6 @@ def bounded(text: str, longest: int, most_lines: int = 1) -> str:
 def in_cell(text: str) -> str:
     """Return ``text`` for a cell of a table in a terminal: on one line, and no longer than people read."""
     return bounded(on_one_line(text), _LONGEST_CELL)
-
-
-def escape_markdown(text: str) -> str:
-    """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, HTML or formula."""
-    line = visible(" ".join(text.split()))
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = re.sub(r"([\\`*~$\[\]|]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", line)  # within words, _ is only itself
-    return re.sub(r"^(\d*)([-+#.)=])(?=[-+#=\s]|$)", r"\1\\\2", line)  # what would start a list or a heading
-
-
-def markdown_table(rows: Iterable[Sequence[str]], align: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a Markdown table; the text of all cells is escaped.
-
-    Args:
-        rows: The heads, then the rows.
-        align: Marks of the columns below the heads; by default ``---`` for each.
-    """
-    heads, *body = [[escape_markdown(cell) for cell in row] for row in rows]
-    return [f"| {' | '.join(cells)} |" for cells in (heads, align or ["---"] * len(heads), *body)]
-
-
-def csv_table(rows: Iterable[Iterable[Any]]) -> str:
-    """Return rows as CSV; an apostrophe stands before text that a spreadsheet would compute, which numbers are not."""
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([_csv_cell(value) for value in row] for row in rows)
-    return file.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = str(value)
-    return visible(f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text)
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", text, re.ASCII) is not None
 
 
 def clock(seconds: float) -> str:

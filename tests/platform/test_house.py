@@ -25,8 +25,9 @@ SCIENCE_FLOORS = [
     {"catalog"},
 ]
 LAB_FLOORS = [
-    {"errors", "background", "formatting", "open_folder", "regular_file"},
+    {"errors", "background", "formatting", "interval", "open_folder", "regular_file"},
     {"methods_by_name", "terminal"},
+    {"document"},
     {"config", "optimization", "hardware"},
     {"storage", "encoders"},
     {"data", "cluster"},

@@ -17,17 +17,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich import table as rich_table
 from rich.progress import Progress, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from ebclab.cli import main
-from ebclab.compare.tables import TextTable, as_markdown
 from ebclab.config import compose
 from ebclab.config.experiment import to_mapping
 from ebclab.config.yaml_text import dump_yaml, from_yaml
+from ebclab.document.csv import as_csv
+from ebclab.document.document import CellValue, Table
+from ebclab.document.markdown import escape_markdown, table_as_markdown
 from ebclab.errors import ConfigError
-from ebclab.formatting import bounded, csv_table, escape_markdown, in_cell, markdown_table, visible
+from ebclab.formatting import bounded, in_cell, visible
 from ebclab.runs.folder import RunFolder
 from ebclab.terminal import console, say, write
 from ebclab.training.display import BarDisplay, LineDisplay, choose_display
@@ -122,7 +124,7 @@ def test_a_console_shows_names_and_obeys_only_itself(name: str) -> None:
     stream = Terminal()
     screen = console(stream)
     screen.width = 200
-    table = Table(title=name)
+    table = rich_table.Table(title=name)
     table.add_column(name)
     table.add_row(Text(name, style="bold"))
     screen.print(table)
@@ -178,11 +180,9 @@ def test_tracebacks_and_warnings_are_shown() -> None:
 
 @ALL
 def test_markdown_has_names_as_text(name: str) -> None:
-    rows = markdown_table([["a", name], [name, "b"]])
-    table = [line for line in as_markdown([TextTable(name, ("a", name), ((name, "b"),), name)]) if line]
-    for lines in (rows, table[1:4]):
-        assert [len(_cells(line)) for line in lines] == [2, 2, 2]
-    for text in [escape_markdown(name), *rows, *table]:
+    table = table_as_markdown(Table("", ("a", name), ((name, "b"),))).split("\n")
+    assert [len(_cells(line)) for line in table] == [2, 2, 2]
+    for text in [escape_markdown(name), *table]:
         assert unseen(text) == set()
         assert "\n" not in text.strip()
         assert "<" not in text
@@ -198,7 +198,7 @@ def _cells(line: str) -> list[str]:
 
 @ALL
 def test_csv_has_names_as_text_that_no_spreadsheet_computes(name: str) -> None:
-    (head, row) = csv.reader(io.StringIO(csv_table([["run", "value"], [name, -0.5]])))
+    (head, row) = csv.reader(io.StringIO(as_csv(Table("", ("run", "value"), ((name, -0.5),)))))
     assert head == ["run", "value"]
     assert row[1] == "-0.5"
     kept = row[0].removeprefix("'") if row[0] != visible(name) else row[0]
@@ -208,8 +208,8 @@ def test_csv_has_names_as_text_that_no_spreadsheet_computes(name: str) -> None:
 
 
 def test_numbers_in_csv_stay_numbers() -> None:
-    values = [-1, -0.5, 1e-30, True, None, "-3", "+1.5e-3", "3 4", float("-inf"), "-"]
-    (row,) = csv.reader(io.StringIO(csv_table([values])))
+    values: list[CellValue] = [-1, -0.5, 1e-30, True, None, "-3", "+1.5e-3", "3 4", float("-inf"), "-"]
+    _, row = csv.reader(io.StringIO(as_csv(Table("", ("",) * len(values), (tuple(values),)))))
     assert row == ["-1", "-0.5", "1e-30", "True", "", "-3", "+1.5e-3", "3 4", "-inf", "'-"]
 
 

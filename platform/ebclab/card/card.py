@@ -22,10 +22,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
-from ebclab.card.results import Findings, Number, Picture, Table
+from ebclab.card.results import Findings, Number
+from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
-from ebclab.reports.plots import Plot
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.own_folder import own_folder

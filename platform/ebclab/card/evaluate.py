@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,22 @@ from typing import Any
 import torch
 
 from ebclab.card.card import FORMAT, Card, CardFolder
+from ebclab.card.document import card_document
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, own_set
-from ebclab.card.markdown import render_markdown
 from ebclab.card.measure import CardTask, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.page import render_page
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Number
-from ebclab.card.side_by_side import Cell, SideBySide
+from ebclab.card.side_by_side import EncoderCell, SideBySide
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.sources.location import short_name
+from ebclab.document.html import as_page
+from ebclab.document.markdown import as_markdown
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.intervals import Score
@@ -313,10 +314,11 @@ def _write(base: Path, done: Cards) -> None:
     Raises:
         UnsavedError: They cannot be written.
     """
+    document = card_document(done.side_by_side)
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
-        atomic.write_text(base / "card.md", render_markdown(done.side_by_side))
-        atomic.write_text(base / PAGE, render_page(done.side_by_side))
+        atomic.write_text(base / "card.md", as_markdown(document))
+        atomic.write_text(base / PAGE, as_page(document))
     except OSError as error:
         reason = error.strerror or error
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {reason}", done) from error
@@ -376,8 +378,7 @@ def _slug(label: str) -> str:
     return re.sub("[^a-z0-9]+", "-", label.lower()).strip("-") or "encoder"
 
 
-def _plain_cell(cell: Cell) -> dict[str, Any]:
-    plain = asdict(cell)
-    if cell.against_first is not None:
-        plain["against_first"] |= {"verdict": cell.against_first.verdict}
-    return plain
+def _plain_cell(cell: EncoderCell) -> dict[str, Any]:
+    value, gap = cell.value, cell.against_first
+    plain = {"mean": value.mean, "low": value.low, "high": value.high, "std": value.std, "runs": cell.runs}
+    return plain | {"against_first": gap and gap.as_difference() | {"verdict": gap.verdict}}

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ebclab.document.document import Picture, Plot, Table
 from ebclab.evaluation.answers import images_key
 from ebclab.evaluation.intervals import mean_and_std, wilson_interval
 from ebclab.evaluation.seeds_and_images import quantile
-from ebclab.reports.plots import Plot
+from ebclab.interval import Interval
 
 Unit = Literal["share", "nats", "plain"]
 """How a metric is displayed: a share in [0, 1] as a percentage, nats, or the plain value."""
@@ -62,41 +63,12 @@ class Number:
     contributions: Tensor | None = field(default=None, compare=False, repr=False)
     is_rate: bool = False
 
+    @property
+    def interval(self) -> Interval:
+        """The value with its interval over test images."""
+        return Interval(self.value, self.low, self.high)
+
     __pydantic_config__: ClassVar[dict[str, bool]] = {"arbitrary_types_allowed": True}  # contributions are stored apart
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table on the card.
-
-    Attributes:
-        title: Heading.
-        columns: Column headings.
-        rows: Cells: text, or numbers, which are right-aligned.
-        note: How to read the table; may be empty.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str | int | float | None, ...], ...]
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture on the card.
-
-    Attributes:
-        name: Key within its group: letters, digits and hyphens.
-        title: Heading.
-        note: Description of the picture; also its text alternative.
-        png: Content of the PNG file.
-    """
-
-    name: str
-    title: str
-    note: str
-    png: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)

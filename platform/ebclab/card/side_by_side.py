@@ -16,7 +16,7 @@ import numpy as np
 
 from ebclab.card.card import Card
 from ebclab.card.results import Number
-from ebclab.evaluation.comparison import CHANCE, Difference
+from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import (
     Table,
     VarianceParts,
@@ -25,6 +25,7 @@ from ebclab.evaluation.seeds_and_images import (
     mean_interval,
     quantile,
 )
+from ebclab.interval import Interval
 
 
 @dataclass(frozen=True)
@@ -56,25 +57,19 @@ class EncoderColumn:
 
 
 @dataclass(frozen=True)
-class Cell:
+class EncoderCell:
     """A metric of one column.
 
     Attributes:
-        mean: The value; the mean over runs if there are several.
-        low: Lower bound of its 95 % confidence interval; None if there is none.
-        high: Its upper bound.
-        std: Sample standard deviation over runs; None with a single run.
+        value: The value with its interval; the mean over runs, with their standard deviation, if there are several.
         runs: Number of runs.
         against_first: Difference to the first column (this minus first); None in the first column, and if the first
             lacks the metric.
     """
 
-    mean: float
-    low: float | None
-    high: float | None
-    std: float | None
+    value: Interval
     runs: int
-    against_first: Difference | None
+    against_first: Interval | None
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class NumberRow:
 
     group: str
     number: Number
-    cells: tuple[Cell | None, ...]
+    cells: tuple[EncoderCell | None, ...]
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
     ]
 
 
-def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[Cell | None, ...]:
+def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[EncoderCell | None, ...]:
     """Return a metric of all columns; differences are to the first of them."""
     measured = [_NumberOfRuns(column.numbers(group, name), column.seeds, column.dataset) for column in columns]
     first = measured[0]
@@ -181,10 +176,10 @@ class _NumberOfRuns(NamedTuple):
     dataset: str
 
 
-def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
+def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
     values = [number.value for number in numbers]
     if len(values) == 1:
-        return Cell(values[0], numbers[0].low, numbers[0].high, None, 1, against)
+        return EncoderCell(numbers[0].interval, 1, against)
     low = high = None
     if (table := _table(numbers)) is not None and numbers[0].is_rate:
         low, high = mean_interval(table, CHANCE)
@@ -192,10 +187,10 @@ def _cell(numbers: Sequence[Number], against: Difference | None) -> Cell:
         low, high = _around(table, _half_width(table, CHANCE))
         if numbers[0].unit == "share":
             low, high = max(0.0, low), min(1.0, high)
-    return Cell(fmean(values), low, high, stdev(values), len(values), against)
+    return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), len(values), against)
 
 
-def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Difference:
+def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Interval:
     """Return the difference of a metric to the first column (column minus first), paired by seed and image.
 
     Args:
@@ -206,13 +201,13 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
     mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
     one, other = _table(column.numbers), _table(first.numbers)
     if column.dataset != first.dataset:
-        return Difference(mean, None, None, open="measured on other images")
+        return Interval(mean, open="measured on other images")
     if one is None or other is None:
-        return Difference(mean, None, None, open="no interval")
+        return Interval(mean, open="no interval")
     if column.numbers[0].images != first.numbers[0].images:
-        return Difference(mean, None, None, open="measured on other images")
+        return Interval(mean, open="measured on other images")
     if column.seeds and first.seeds and column.seeds != first.seeds:
-        return Difference(mean, None, None, open="other seeds")
+        return Interval(mean, open="other seeds")
     chance, runs = CHANCE / compared, max(len(one), len(other))  # one that is no run is paired with every run
     one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
     table = one - other
@@ -222,7 +217,7 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> D
         low, high = difference_interval(one, other, chance)
     else:
         low, high = difference_over_images(table[0], chance)
-    return Difference(mean, low, high, table.shape[1])
+    return Interval(mean, low, high, table.shape[1])
 
 
 def _table(numbers: Sequence[Number]) -> Table | None:

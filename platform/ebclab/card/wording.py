@@ -6,45 +6,21 @@ from collections.abc import Sequence
 
 from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
-from ebclab.card.results import Unit
-from ebclab.card.side_by_side import Cell, EncoderColumn, NumberRow
+from ebclab.card.side_by_side import EncoderCell, EncoderColumn, NumberRow
+from ebclab.interval import PLAIN, PLAIN_DIFFERENCE, POINTS, SHARE, NumberFormat
 
 
-def shown(value: float, unit: Unit) -> str:
-    """Return a value as text: shares as percentages, others with three decimals."""
-    return f"{100 * value:.1f} %" if unit == "share" else f"{value:.3f}"
+def number_format(row: NumberRow) -> NumberFormat:
+    """Return how a metric is written: shares as percentages, others with three decimals."""
+    return SHARE if row.number.unit == "share" else PLAIN
 
 
-def shown_interval(low: float | None, high: float | None, unit: Unit) -> str:
-    """Return an interval as text; empty if there is none."""
-    if low is None or high is None:
-        return ""
-    return f"[{100 * low:.1f}, {100 * high:.1f}]" if unit == "share" else f"[{low:.3f}, {high:.3f}]"
-
-
-def shown_cell(cell: Cell | None, unit: Unit) -> str:
-    """Return a metric with its interval; empty if it was not measured."""
-    if cell is None:
-        return ""
-    return " ".join(filter(None, [shown(cell.mean, unit), shown_interval(cell.low, cell.high, unit)]))
-
-
-def brief_cell(cell: Cell | None, unit: Unit) -> str:
-    """Return a metric, with a star if it differs significantly from the first column's."""
-    if cell is None:
-        return ""
-    star = "*" if cell.against_first is not None and cell.against_first.is_noise is False else " "
-    return f"{shown(cell.mean, unit)} {star}"
-
-
-def verdict(row: NumberRow, cell: Cell | None) -> str:
+def verdict(row: NumberRow, cell: EncoderCell) -> str:
     """Return the difference to the first column's cell, its interval, and the verdict; empty if there is none."""
-    if cell is None or cell.against_first is None:
+    gap = cell.against_first
+    if gap is None:
         return ""
-    gap, unit = cell.against_first, row.number.unit
-    mean = f"{100 * gap.mean:+.1f} points" if unit == "share" else f"{gap.mean:+.3f}"
-    interval = shown_interval(gap.low, gap.high, unit)
-    return f"{mean} {interval}, {gap.verdict}" if interval else f"{mean}, {gap.verdict}"
+    return f"{(POINTS if row.number.unit == 'share' else PLAIN_DIFFERENCE).interval(gap)}, {gap.verdict}"
 
 
 def direction(row: NumberRow) -> str:
@@ -66,7 +42,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
             seen[row.group] = row
     card = columns[0].cards[0]
     parts = [
-        f"{row.number.title} {shown(row.cells[0].mean, row.number.unit)}"
+        f"{row.number.title} {number_format(row).number(row.cells[0].value.mean)}"
         for row in seen.values()
         if row.cells[0] is not None
     ]

@@ -14,7 +14,7 @@ from ebclab.cli.options import RESULTS, as_assignments, composed
 from ebclab.config.sections import LARGEST_SIDE
 from ebclab.errors import UserError
 from ebclab.formatting import fitted, is_terminal
-from ebclab.terminal import console, say, write
+from ebclab.terminal import say, write
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -22,25 +22,23 @@ app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True
 @app.command("list")
 def list_datasets(root: options.DataRoot = None) -> None:
     """List the datasets and whether their files are here."""
-    from rich.table import Table
-
     from ebclab.data.sources.layouts.every_layout import LAYOUTS
     from ebclab.data.sources.load import DATASETS, missing_files
     from ebclab.data.sources.load import data_root as resolve_root
+    from ebclab.document.document import CellValue, Table, numeric
+    from ebclab.document.terminal import print_blocks
 
     folder = resolve_root(root)
-    table = Table(title=f"datasets in {folder}", title_justify="left")
-    for heading in ("dataset", "train", "test", "image", "files"):
-        table.add_column(heading, no_wrap=True)
+    rows: list[tuple[CellValue, ...]] = []
     for name, entry in DATASETS.items():
         channels, height, width = entry.shape
-        counts = (f"{entry.num_images['train']:,}", f"{entry.num_images['test']:,}")
+        counts = [numeric(f"{entry.num_images[split]:,}") for split in ("train", "test")]
         here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
-        table.add_row(name, *counts, f"{height}x{width}x{channels}", "here" if here else "fetch")
+        rows.append((name, *counts, f"{height}x{width}x{channels}", "here" if here else "fetch"))
     for layout in LAYOUTS.values():
-        counts = (f"{layout.num_images['train']:,}", f"{layout.num_images['test']:,}")
-        table.add_row(f"{layout.name}:PATH", *counts, layout.image, "yours")
-    console().print(table)
+        counts = [numeric(f"{layout.num_images[split]:,}") for split in ("train", "test")]
+        rows.append((f"{layout.name}:PATH", *counts, layout.image, "yours"))
+    print_blocks([Table(f"datasets in {folder}", ("dataset", "train", "test", "image", "files"), tuple(rows))])
     words = [
         "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below.",
         "Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,7 +11,7 @@ from ebclab.cli.options import RESULTS, DataRoot, takes
 from ebclab.cli.progress import progress_bar
 from ebclab.errors import UnsavedError, UserError
 from ebclab.formatting import count
-from ebclab.terminal import console, say
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
@@ -177,36 +177,22 @@ def _measure(options: EvaluateOptions, groups: tuple[str, ...]) -> None:
 
 def _print_cards(done: Cards) -> None:
     """Print one table per group, with one row per metric and one column per encoder."""
-    from itertools import groupby
-
-    from rich import box
-    from rich.table import Table
-
     from ebclab.card.catalog import GROUPS
-    from ebclab.card.wording import brief_cell, direction, problems, shown_cell, what_intervals_say
+    from ebclab.card.document import numbers_table
+    from ebclab.card.wording import problems, what_intervals_say
+    from ebclab.document.document import Remark
+    from ebclab.document.terminal import print_blocks
 
-    columns = done.side_by_side.columns
-    several = len(columns) > 1
-    screen = console()
+    compared = done.side_by_side
+    several = len(compared.columns) > 1
     for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
         say(line)
-    for group, rows in groupby(done.side_by_side.rows, key=lambda row: row.group):
-        table = Table(
-            title=f"\n{GROUPS[group].info.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-        )
-        table.add_column("")
-        for column in columns:
-            seeds = f", {len(column.cards)} seeds" if len(column.cards) > 1 else ""
-            table.add_column(f"{column.label}{seeds}", justify="right")
-        for row in rows:
-            cells = [(brief_cell if several else shown_cell)(cell, row.number.unit) for cell in row.cells]
-            table.add_row(f"{row.number.title} {direction(row)}", *cells)
-        screen.print(table)
-    for line in problems(done.cards):
-        screen.print(f"not measured: {line}")
+    groups = dict.fromkeys(row.group for row in compared.rows)
+    print_blocks(numbers_table(compared, group, is_brief=several, title=GROUPS[group].info.title) for group in groups)
+    print_blocks(Remark(f"not measured: {line}") for line in problems(done.cards))
     if several:
-        screen.print(f"*: beyond noise against {columns[0].label}; intervals are on the page")
-    screen.print(what_intervals_say(columns))
+        print_blocks([Remark(f"*: beyond noise against {compared.columns[0].label}; intervals are on the page")])
+    print_blocks([Remark(what_intervals_say(compared.columns))])
 
 
 def _probe(options: EvaluateOptions, probes: tuple[str, ...]) -> None:
@@ -266,21 +252,22 @@ def _refuse_options_of_cards(options: EvaluateOptions) -> None:
 
 def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
     """Print a table with one row per encoder and one column per probe."""
-    from rich.table import Table
+    from ebclab.document.document import CellValue, Table, numeric
+    from ebclab.document.terminal import print_blocks
 
-    probes: dict[str, Any] = {probe: None for scores in rows.values() for probe in scores}
-    table = Table()
-    table.add_column("features")
-    for probe in probes:
-        table.add_column(probe, justify="right")
-    for name, scores in rows.items():
-        table.add_row(name, *(_summary(scores[probe]) if probe in scores else "" for probe in probes))
+    probes = list(dict.fromkeys(probe for scores in rows.values() for probe in scores))
+    lines: list[tuple[CellValue, ...]] = [
+        (name, *(numeric(_summary(scores[probe]) if probe in scores else "") for probe in probes))
+        for name, scores in rows.items()
+    ]
     say(title)
-    console().print(table)
-    say("[low, high]: 95 % interval over test images, for this run alone")
+    print_blocks([Table("", ("features", *probes), tuple(lines))])
+    say("in brackets: 95 % interval over test images, for this run alone")
 
 
 def _summary(score: Score) -> str:
     """Return accuracy as text, with its standard deviation over seeds, if several, and interval over test images."""
-    spread = f" +/- {100 * score.std:.1f}" if score.std is not None else ""
-    return f"{100 * score.value:.1f} %{spread} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+    from ebclab.interval import SHARE
+
+    spread = f" ± {SHARE.number(score.std)}" if score.std is not None else ""
+    return f"{SHARE.number(score.value)}{spread} ({SHARE.ends(score.low, score.high)})"

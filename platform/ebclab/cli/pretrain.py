@@ -166,7 +166,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 
 def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
-    from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+    from ebclab.evaluation.objectives import OBJECTIVES, format_of
 
     summary = run.summary
     if run.was_finished:
@@ -181,8 +181,8 @@ def report(run: RunResult) -> None:
     if best := summary.best:
         name, value = best.objective, summary.scores[best.objective]
         facts[OBJECTIVES[name]] = (
-            f"{shown_score(name, value)} on {summary.holdout_images} images "
-            f"(best {shown_score(name, best.value)} after epoch {best.epoch})"
+            f"{format_of(name).number(value)} on {summary.holdout_images} images "
+            f"(best {format_of(name).number(best.value)} after epoch {best.epoch})"
         )
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
     for key, value in facts.items():

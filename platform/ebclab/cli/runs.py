@@ -100,12 +100,13 @@ def show(
     `ebclab report RUN...` draws their curves.
     """
 
+    from ebclab.document.terminal import print_blocks
     from ebclab.inventory.naming import places_of
     from ebclab.reports.runs.facts import open_runs
     from ebclab.reports.runs.terminal import side_by_side
 
     records = open_runs(places_of(names, runs or "runs"))
-    say("\n".join(side_by_side(records, console().width)).rstrip())
+    print_blocks(side_by_side(records, console().width))
 
 
 @app.command("clean")

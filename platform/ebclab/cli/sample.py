@@ -44,9 +44,9 @@ class SampleOptions:
     ] = None
     checkpoint: Annotated[str, typer.Option(help="Checkpoint: last, or best by the run's objective.")] = "last"
     data_root: DataRoot = None
-    out: Annotated[
+    to: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Folder for the files; default: that of the run."),
+        typer.Option("--to", metavar="DIR", help="Folder for the files; default: that of the run."),
         RESULTS,
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
@@ -70,7 +70,7 @@ def sample(options: SampleOptions) -> None:
                 options.run,
                 request,
                 checkpoint_kind=checkpoint_name(options.checkpoint),
-                out=options.out,
+                to=options.to,
                 data_root=options.data_root,
                 on_progress=on_progress,
             )

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ebclab.formatting import count, terminal_columns
-from ebclab.terminal import console, say
+from ebclab.config.check import short
+from ebclab.document.document import Table, numeric
+from ebclab.document.terminal import print_blocks, print_facts
+from ebclab.formatting import count
+from ebclab.interval import POINTS, SHARE
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
     from ebclab.sweeps.resources import Limits
-    from ebclab.sweeps.results import ConfirmedSettings, SweepResult
-
-_COPIED = ("next", "sweep", "page")
-"""Facts that are commands or paths, which are not wrapped so that they can be copied."""
+    from ebclab.sweeps.results import SweepResult
 
 
 def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None) -> None:
     """Print the search space, the resources and an upper bound of the time."""
-    from rich.table import Table
-
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
     from ebclab.formatting import clock
@@ -46,12 +44,8 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     say(f"{where}, to see how many trials fit at once", err=True)
     with cluster_session(address, SilentDisplay()):
         resources = resources_of(plan, limits)
-    table = Table(title=f"searched ({plan.space.where})", title_justify="left")
-    for column in ("setting", "range", "now"):
-        table.add_column(column, overflow="fold")
-    for row in describe_space(plan.space, plan.config):
-        table.add_row(*row)
-    console().print(table)
+    space = tuple(describe_space(plan.space, plan.config))
+    print_blocks([Table(f"searched ({plan.space.where})", ("setting", "range", "now"), space)])
     bound = forecast(plan, resources, split, methods)
     cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
@@ -70,30 +64,24 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
 
 def print_result(result: SweepResult, plan: SweepPlan) -> None:
     """Print the confirmed settings, the test score of the winner and the location of the sweep."""
-    from rich.table import Table
-
-    from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
+    from ebclab.evaluation.objectives import OBJECTIVES, format_of
     from ebclab.formatting import clock
     from ebclab.storage.remote import remote_at
 
     objective, where = result.objective, result.path
-
-    def shown(entry: ConfirmedSettings) -> str:
-        mean = shown_score(objective, entry.mean)
-        if entry.low is None or entry.high is None:
-            return mean
-        return f"{mean} ({shown_interval(objective, entry.low, entry.high)})"
-
     if result.candidates:
-        table = Table(title="confirmed with other seeds", title_justify="left")
-        table.add_column("settings of")
-        table.add_column(f"{OBJECTIVES[objective]}, mean (95 %)", justify="right")
-        table.add_column("seeds", justify="right")
-        for entry in result.candidates:
-            table.add_row(entry.in_words(plan), shown(entry), f"{len(entry.values)}/{entry.seeds_asked}")
-        console().print(table)
+        heads = ("settings of", f"{OBJECTIVES[objective]}, mean (95 %)", "seeds")
+        rows = [
+            (
+                entry.in_words(plan),
+                numeric(format_of(objective).interval(entry.interval)),
+                numeric(f"{len(entry.values)}/{entry.seeds_asked}"),
+            )
+            for entry in result.candidates
+        ]
+        print_blocks([Table("confirmed with other seeds", heads, tuple(rows))])
     winner = result.winner
-    settings = ", ".join(f"{key}={_short(value)}" for key, value in winner.settings.items())
+    settings = ", ".join(f"{key}={short(value)}" for key, value in winner.settings.items())
     facts = {
         "winner": f"{winner.in_words(plan)}: {settings}",
         "trials": ", ".join(f"{number} {state}" for state, number in result.trials.items()),
@@ -113,8 +101,8 @@ def _on_test_set(result: SweepResult) -> str:
     scores = []
     for name, score in (result.test or {}).items():
         gap = (result.test_gain or {}).get(name)
-        gain = f" ({100 * gap.mean:+.1f} points over the starting settings, {gap.verdict})" if gap else ""
-        scores.append(f"{name} {score.mean:.1%}{gain}")
+        gain = f" ({POINTS.number(gap.mean)} over the starting settings, {gap.verdict})" if gap else ""
+        scores.append(f"{name} {SHARE.number(score.mean)}{gain}")
     times = result.test_readings or 1
     return ", ".join(scores) + (f"; read {times} times" if times > 1 else "")
 
@@ -126,18 +114,3 @@ def _confirm(plan: SweepPlan) -> str:
     apart = ", scored on images that no search saw" if plan.config.data.confirm_rate else ""
     epochs = count(plan.config.training.epochs, "epoch")
     return f"{count(plan.seeds, 'seed')} of the best {plan.top}{also}, {epochs} each{apart}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def print_facts(facts: dict[str, str]) -> None:
-    """Print names and facts in two columns, wrapped at the terminal's width except for commands and paths to copy."""
-    width = max(map(len, facts))
-    columns = terminal_columns()
-    lines = textwrap.TextWrapper(columns, break_long_words=False, break_on_hyphens=False)
-    lines.subsequent_indent = " " * (width + 2)
-    for key, value in facts.items():
-        line = f"{key:>{width}}: {value}"
-        say(line if key in _COPIED else lines.fill(line))

@@ -18,12 +18,11 @@ from ebclab.compare.statistics import Runs, bootstrap_interval, interquartile_me
 from ebclab.compare.tuning_curve import TuningCurve, tuning_curve
 from ebclab.evaluation.comparison import (
     CHANCE,
-    Difference,
-    MeanInterval,
     Measurements,
     difference_with_chance,
     mean_and_interval,
 )
+from ebclab.interval import Interval
 
 Family = Literal["tuned", "default", "gain", "asked", "practice"]
 """Groups of differences whose intervals have simultaneous coverage: between tuned methods, between methods at their
@@ -65,7 +64,7 @@ class Gap:
     family: Family
     one: Side
     other: Side
-    difference: Difference
+    difference: Interval
     seeds_ahead: int
     seeds: int
 
@@ -96,8 +95,8 @@ class MethodAt:
     """
 
     sweep: MeasuredSweep
-    tuned: MeanInterval | None
-    default: MeanInterval | None
+    tuned: Interval | None
+    default: Interval | None
     curve: TuningCurve | None
 
     @property
@@ -119,15 +118,11 @@ class Improvement:
         one: The first method.
         other: The second method.
         probability: Probability of improvement, in [0, 1].
-        low: Lower end of its 95 % interval.
-        high: Upper end.
     """
 
     one: str
     other: str
-    probability: float
-    low: float
-    high: float
+    probability: Interval
 
 
 @dataclass(frozen=True)
@@ -137,17 +132,13 @@ class Overall:
     Attributes:
         method: Name of the method.
         iqm: Interquartile mean of the accuracies of its tuned settings.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
         search_seconds: Training time of its searches.
         lost: Number of draws that diverged or failed.
         draws: Number of draws.
     """
 
     method: str
-    iqm: float
-    low: float
-    high: float
+    iqm: Interval
     search_seconds: float
     lost: int
     draws: int
@@ -231,7 +222,7 @@ class ComparisonFindings:
                 )
         return tuple(found)
 
-    def _interval(self, side: Side) -> MeanInterval | None:
+    def _interval(self, side: Side) -> Interval | None:
         measured = self.score(side)
         return None if measured is None else mean_and_interval(measured, 1, is_rate=True)
 
@@ -308,9 +299,7 @@ class ComparisonFindings:
             found.append(
                 Overall(
                     method,
-                    float(interquartile_mean(runs)),
-                    low,
-                    high,
+                    Interval(float(interquartile_mean(runs)), low, high),
                     sum(sweep.search_seconds for sweep in mine),
                     sum(draw.is_lost for draw in draws),
                     len(draws),
@@ -326,7 +315,7 @@ class ComparisonFindings:
             for other in (name for name in self.whole if name != one):
                 runs = self.scores_of(one), self.scores_of(other)
                 low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
-                found.append(Improvement(one, other, float(probability_of_improvement(*runs)), low, high))
+                found.append(Improvement(one, other, Interval(float(probability_of_improvement(*runs)), low, high)))
         return tuple(found)
 
     @cached_property

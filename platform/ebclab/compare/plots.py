@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -14,9 +13,10 @@ from ebclab.compare.plan import Task
 from ebclab.compare.statistics import score_distribution
 from ebclab.compare.tuning_curve import CONFIDENCE
 from ebclab.compare.wording import METRICS, margin_words, task_words
-from ebclab.evaluation.comparison import MeanInterval
+from ebclab.document.document import Plot
+from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, Plot, plot
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _COLUMNS = 3  # panels side by side
@@ -173,23 +173,13 @@ def _add_curve(
         )
 
 
-def _bars(values: Sequence[MeanInterval], *, thickness: float) -> dict[str, Any]:
-    """Return error bars of the intervals, of length 0 if there is no interval."""
-    return {
-        "type": "data",
-        "array": [0.0 if value.high is None else value.high - value.mean for value in values],
-        "arrayminus": [0.0 if value.low is None else value.mean - value.low for value in values],
-        "thickness": thickness,
-    }
-
-
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     """Plot the accuracies of default and of tuned settings, with their intervals."""
     found = [each for each in findings.methods_at if each.tuned]
     if not found:
         return None
     figure = go.Figure()
-    kinds: list[tuple[str, str, Callable[[MethodAt], MeanInterval | None]]] = [
+    kinds: list[tuple[str, str, Callable[[MethodAt], Interval | None]]] = [
         ("default", GREY, lambda each: each.default),
         ("tuned", BLUE, lambda each: each.tuned),
     ]
@@ -198,7 +188,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
         figure.add_scatter(
             x=[value.mean for _, value in shown],
             y=[f"{each.method} · {_named(findings, each.task)}" for each, _ in shown],
-            error_x=_bars([value for _, value in shown], thickness=1.5),
+            error_x=error_bars([value for _, value in shown], 1.5),
             mode="markers",
             orientation="h",
             offsetgroup=name,
@@ -239,12 +229,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     figure.add_scatter(
         x=[100 * gap.difference.mean for gap in gaps],
         y=names,
-        error_x={
-            "type": "data",
-            "array": [100 * ((gap.difference.high or 0) - gap.difference.mean) for gap in gaps],
-            "arrayminus": [100 * (gap.difference.mean - (gap.difference.low or 0)) for gap in gaps],
-            "thickness": 2,
-        },
+        error_x=error_bars([100.0 * gap.difference for gap in gaps], 2),
         mode="markers",
         name="mean, interval",
         marker={"color": BLUE, "size": 10, "symbol": "diamond"},
@@ -280,7 +265,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
             figure.add_scatter(
                 x=[each.task.batch_size for each, _ in values],
                 y=[value.mean for _, value in values],
-                error_y=_bars([value for _, value in values], thickness=1.2) | {"visible": settings == "tuned"},
+                error_y=error_bars([value for _, value in values], 1.2) | {"visible": settings == "tuned"},
                 mode="lines+markers",
                 name=name if settings == "tuned" else f"{name}, default",
                 line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},
@@ -334,7 +319,7 @@ def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
     if len(findings.whole) < 3:
         return None
     names = list(findings.whole)
-    chances = {(each.one, each.other): each.probability for each in findings.improvements}
+    chances = {(each.one, each.other): each.probability.mean for each in findings.improvements}
     figure = _matrix(chances, rows=names, columns=names, between=" over ", digits=".2f")
     figure.update_xaxes(title="over this method", side="bottom")
     note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."

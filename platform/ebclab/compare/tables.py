@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt
-from ebclab.compare.wording import METRICS, VERDICTS, accuracy, gap_words, margin_words, not_the_same, task_words
-from ebclab.formatting import clock, escape_markdown, markdown_table
+from ebclab.compare.wording import METRICS, VERDICTS, margin_words, not_the_same, task_words
+from ebclab.config.check import short
+from ebclab.document.document import Table
+from ebclab.formatting import clock
+from ebclab.interval import PERCENT, POINTS, NumberFormat
+
+_CHANCE = NumberFormat(digits=2)
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text.
-
-    Attributes:
-        title: Heading.
-        columns: Column headers.
-        rows: Cells, one string per column.
-        note: Explanation; may be empty.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-
-def tables(findings: ComparisonFindings) -> list[TextTable]:
+def tables(findings: ComparisonFindings) -> list[Table]:
     """Return the tables that have rows, the most important first."""
     made = [
         tuned_and_default(findings),
@@ -39,7 +25,7 @@ def tables(findings: ComparisonFindings) -> list[TextTable]:
         after_trials(findings),
         paces(findings),
         what_was_tuned(findings),
-        TextTable(
+        Table(
             "What was not the same",
             ("setting", "default of each method"),
             tuple(not_the_same(findings.measured.plan)),
@@ -49,7 +35,7 @@ def tables(findings: ComparisonFindings) -> list[TextTable]:
     return [table for table in made if table.rows]
 
 
-def tuned_and_default(findings: ComparisonFindings) -> TextTable:
+def tuned_and_default(findings: ComparisonFindings) -> Table:
     """Return the accuracies of each method on each task with default and tuned settings."""
     metric = METRICS[findings.request.metric]
     gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
@@ -57,8 +43,8 @@ def tuned_and_default(findings: ComparisonFindings) -> TextTable:
         (
             task_words(findings, each.task),
             each.method,
-            accuracy(each.default),
-            accuracy(each.tuned),
+            PERCENT.interval(each.default, "-"),
+            PERCENT.interval(each.tuned, "-"),
             _gain(findings, each, gains.get((each.method, each.task))),
             _draws(each),
             clock(each.sweep.search_seconds),
@@ -80,12 +66,12 @@ def tuned_and_default(findings: ComparisonFindings) -> TextTable:
         f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
         "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
     )
-    return TextTable("Default and tuned", heads, rows, note)
+    return Table("Default and tuned", heads, rows, note)
 
 
 def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
     if gap is not None:
-        return f"{gap_words(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
+        return f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
     if at.sweep.problem:
         return at.sweep.problem
     if at.sweep.found_better:
@@ -105,7 +91,7 @@ def _seconds_a_run(at: MethodAt) -> str:
     return clock(runs.seconds) if runs and runs.curves else "-"
 
 
-def differences(findings: ComparisonFindings) -> TextTable:
+def differences(findings: ComparisonFindings) -> Table:
     """Return the differences between tuned methods, and those at default settings."""
     before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
     rows = []
@@ -115,34 +101,34 @@ def differences(findings: ComparisonFindings) -> TextTable:
             (
                 task_words(findings, gap.one.task),
                 f"{gap.one.method} over {gap.other.method}",
-                gap_words(gap.difference),
+                POINTS.difference(gap.difference),
                 VERDICTS[gap.verdict(findings.margin)],
                 f"{gap.seeds_ahead} of {gap.seeds}",
-                gap_words(default.difference) if default else "-",
+                POINTS.difference(default.difference) if default else "-",
                 VERDICTS[default.verdict(findings.margin)] if default else "",
             )
         )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
     margin = f"The margin is {margin_words(findings.request)}."
-    return TextTable("Differences between methods", heads, tuple(rows), margin)
+    return Table("Differences between methods", heads, tuple(rows), margin)
 
 
-def asked(findings: ComparisonFindings) -> TextTable:
+def asked(findings: ComparisonFindings) -> Table:
     """Return the differences specified in advance."""
     rows = tuple(
         (
             f"{gap.one.method}, {task_words(findings, gap.one.task)}",
             f"{gap.other.method}, {task_words(findings, gap.other.task)}",
-            gap_words(gap.difference),
+            POINTS.difference(gap.difference),
             VERDICTS[gap.verdict(findings.margin)],
             f"{gap.seeds_ahead} of {gap.seeds}",
         )
         for gap in findings.gaps_of("asked")
     )
-    return TextTable("Asked beforehand", ("one", "other", "one over other, tuned", "verdict", "seeds ahead"), rows)
+    return Table("Asked beforehand", ("one", "other", "one over other, tuned", "verdict", "seeds ahead"), rows)
 
 
-def practice(findings: ComparisonFindings) -> TextTable:
+def practice(findings: ComparisonFindings) -> Table:
     """Return the differences between methods tuned by TPE and ASHA with equal time budgets."""
     rows = []
     for gap in findings.gaps_of("practice"):
@@ -151,17 +137,17 @@ def practice(findings: ComparisonFindings) -> TextTable:
             (
                 task_words(findings, gap.one.task),
                 f"{gap.one.method} over {gap.other.method}",
-                gap_words(gap.difference),
+                POINTS.difference(gap.difference),
                 VERDICTS[gap.verdict(findings.margin)],
                 " and ".join(clock(sweep.search_seconds) for sweep in sweeps if sweep),
                 " and ".join(str(len(sweep.draws) + 1) for sweep in sweeps if sweep),
             )
         )
     heads = ("on", "difference", "tuned by TPE and ASHA", "verdict", "search", "trials")
-    return TextTable("Tuned as in practice, for equal seconds", heads, tuple(rows))
+    return Table("Tuned as in practice, for equal seconds", heads, tuple(rows))
 
 
-def over_all_tasks(findings: ComparisonFindings) -> TextTable:
+def over_all_tasks(findings: ComparisonFindings) -> Table:
     """Return the results of each method over all tasks, with its probability of improvement over each other one."""
     chances = {(each.one, each.other): each for each in findings.improvements}
     rows = []
@@ -170,8 +156,8 @@ def over_all_tasks(findings: ComparisonFindings) -> TextTable:
         rows.append(
             (
                 each.method,
-                f"{100 * each.iqm:.1f} ({100 * each.low:.1f} to {100 * each.high:.1f})",
-                *(f"{p.probability:.2f} ({p.low:.2f} to {p.high:.2f})" if p else "-" for p in against),
+                PERCENT.interval(each.iqm),
+                *(_CHANCE.interval(p.probability) if p else "-" for p in against),
                 clock(each.search_seconds),
             )
         )
@@ -181,10 +167,10 @@ def over_all_tasks(findings: ComparisonFindings) -> TextTable:
         "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself; with few seeds "
         "they are too narrow."
     )
-    return TextTable("Over all tasks", heads, tuple(rows), note)
+    return Table("Over all tasks", heads, tuple(rows), note)
 
 
-def after_trials(findings: ComparisonFindings) -> TextTable:
+def after_trials(findings: ComparisonFindings) -> Table:
     """Return the expected best score after 1, 2, 4, ... random draws."""
     most = findings.request.trials
     counts = [n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96) if n < most] + [most]
@@ -201,10 +187,10 @@ def after_trials(findings: ComparisonFindings) -> TextTable:
         "chooses by this score; it is of other images than the accuracies above, and not to be compared with them."
     )
     heads = ("on", "method", "default", *(f"{n} draw{'s' * (n > 1)}" for n in counts))
-    return TextTable("Expected best after n draws", heads, tuple(rows), note)
+    return Table("Expected best after n draws", heads, tuple(rows), note)
 
 
-def paces(findings: ComparisonFindings) -> TextTable:
+def paces(findings: ComparisonFindings) -> Table:
     """Return the times of methods to the target, and to the final scores of the methods they are compared with."""
     rows = tuple(
         (
@@ -221,12 +207,10 @@ def paces(findings: ComparisonFindings) -> TextTable:
         "Medians over the seeds of the tuned settings, by the held-out score after each epoch; never: half of the runs "
         "or more did not get there. A share of the epochs is what EBCLR's paper calls relative efficiency."
     )
-    return TextTable(
-        "Time to a score", ("on", "method", "score, %", "epochs", "share of epochs", "seconds"), rows, note
-    )
+    return Table("Time to a score", ("on", "method", "score, %", "epochs", "share of epochs", "seconds"), rows, note)
 
 
-def what_was_tuned(findings: ComparisonFindings) -> TextTable:
+def what_was_tuned(findings: ComparisonFindings) -> Table:
     """Return the settings chosen by the search, the default ones, and the importance of each setting."""
     rows = []
     for each in findings.methods_at:
@@ -240,8 +224,8 @@ def what_was_tuned(findings: ComparisonFindings) -> TextTable:
                     task_words(findings, each.task),
                     each.method,
                     name,
-                    _short(default.settings[name]) if default else "-",
-                    _short(value),
+                    short(default.settings[name]) if default else "-",
+                    short(value),
                     f"{shares[name]:.0%}" if name in shares else "-",
                 )
             )
@@ -250,18 +234,4 @@ def what_was_tuned(findings: ComparisonFindings) -> TextTable:
         "scaled to 100 % in sum for each method and task. With fewer than ten draws a setting it is rough, and chance "
         "has its part in it."
     )
-    return TextTable("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def as_markdown(made: list[TextTable]) -> Iterator[str]:
-    """Yield the lines of tables as Markdown."""
-    for table in made:
-        yield f"## {escape_markdown(table.title)}\n"
-        yield from markdown_table([table.columns, *table.rows])
-        yield ""
-        if table.note:
-            yield f"{escape_markdown(table.note)}\n"
+    return Table("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)

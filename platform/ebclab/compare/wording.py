@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ebclab.compare.findings import ComparisonFindings, Family, Gap, Verdict
 from ebclab.compare.make_comparison import different_settings
@@ -10,8 +11,9 @@ from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.data.sources.location import last_part
-from ebclab.evaluation.comparison import Difference, MeanInterval, few_seeds
+from ebclab.evaluation.comparison import few_seeds
 from ebclab.formatting import count
+from ebclab.interval import POINTS
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
@@ -21,6 +23,7 @@ VERDICTS: dict[Verdict, str] = {
     "open": "within noise",
     "no interval": "no interval",
 }
+_BY = replace(POINTS, is_signed=False)
 _MOST = 4  # maximum number of statements of one kind in the conclusions
 
 
@@ -39,27 +42,6 @@ def task_words(findings: ComparisonFindings, task: Task) -> str:
 def margin_words(request: ComparisonRequest) -> str:
     """Return the margin of a comparison, in points."""
     return f"{request.margin:g} point{'s' * (request.margin != 1)}"
-
-
-def points(value: float) -> str:
-    """Return a difference of accuracies in points, with its sign."""
-    return f"{100 * value:+.1f}"
-
-
-def gap_words(found: Difference) -> str:
-    """Return a difference with its interval, in points."""
-    if found.low is None or found.high is None:
-        return f"{points(found.mean)} points, {found.open}"
-    return f"{points(found.mean)} points ({points(found.low)} to {points(found.high)})"
-
-
-def accuracy(found: MeanInterval | None) -> str:
-    """Return an accuracy with its interval, in per cent; a dash if there is none."""
-    if found is None:
-        return "-"
-    if found.low is None or found.high is None:
-        return f"{100 * found.mean:.1f}"
-    return f"{100 * found.mean:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
 
 
 def answer(findings: ComparisonFindings) -> list[str]:
@@ -82,7 +64,7 @@ def answer(findings: ComparisonFindings) -> list[str]:
     for gap in findings.gaps_of("asked"):
         lines.append(
             f"Asked beforehand: {gap.one.method} at {task_words(findings, gap.one.task)} against {gap.other.method} at "
-            f"{task_words(findings, gap.other.task)}: {gap_words(gap.difference)}, "
+            f"{task_words(findings, gap.other.task)}: {POINTS.difference(gap.difference)}, "
             f"{VERDICTS[gap.verdict(findings.margin)]}."
         )
     return lines
@@ -95,20 +77,14 @@ def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> Iterator[str]:
         verdict = gap.verdict(findings.margin)
         if verdict in ("ahead", "behind"):
             first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
-            gain, low, high = _size(gap.difference)
-            place = f"at {task_words(findings, first.task)} by {gain:.1f} points ({low:.1f} to {high:.1f})"
-            found.setdefault((first.method, second.method), []).append((gain, place))
+            lead = gap.difference if verdict == "ahead" else -1 * gap.difference
+            place = f"at {task_words(findings, first.task)} by {_BY.interval(lead)}"
+            found.setdefault((first.method, second.method), []).append((lead.mean, place))
     pairs = sorted(found.items(), key=lambda pair: max(gain for gain, _ in pair[1]), reverse=True)
     for (first_name, second_name), places in pairs[:_MOST]:
         yield f"{first_name} is ahead of {second_name}, both tuned alike: {_some([place for _, place in places])}."
     if rest := pairs[_MOST:]:
         yield f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them."
-
-
-def _size(found: Difference) -> tuple[float, float, float]:
-    """Return the absolute values of a difference and of its interval's ends, in points; the interval excludes 0."""
-    low, high = sorted(100 * abs(end) for end in (found.low or 0.0, found.high or 0.0))
-    return 100 * abs(found.mean), low, high
 
 
 def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
@@ -137,7 +113,7 @@ def _gains(findings: ComparisonFindings, verdict: str) -> Iterator[str]:
     """Yield each gain of tuned over default settings with this verdict, in points."""
     for gap in findings.gaps_of("gain"):
         if gap.verdict(findings.margin) == verdict:
-            yield f"{gap.one.method} at {task_words(findings, gap.one.task)}, {points(gap.difference.mean)}"
+            yield f"{gap.one.method} at {task_words(findings, gap.one.task)}, {100 * gap.difference.mean:+.1f}"
 
 
 def _some(named: Sequence[str]) -> str:

@@ -142,6 +142,11 @@ def as_written(value: Any) -> str:
     return value if isinstance(value, str) else shown(value)
 
 
+def short(value: Any) -> str:
+    """Return ``value`` for a narrow column: as it is written, with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else as_written(value)
+
+
 def _typed(value: Any, hint: Any) -> Any:
     """Return ``value`` as type ``hint``; only lists are converted to tuples and ints to floats."""
     return _adapter(hint).validate_json(json.dumps(value, default=str), strict=True)

@@ -9,12 +9,12 @@ contain their true values, including that of the winning settings. Measured on s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval, quantile
+from ebclab.interval import Interval
 
 CHANCE = 0.05
 """Probability that at least one interval of a family does not contain its true value."""
@@ -43,26 +43,8 @@ class Measurements(NamedTuple):
         return cls(dict(zip(seeds, values, strict=True)), known if is_whole else {})
 
 
-class MeanInterval(NamedTuple):
-    """A mean over seeds with its confidence interval.
-
-    Attributes:
-        mean: The mean.
-        std: Standard deviation over seeds (n - 1 in the divisor); None for one seed.
-        low: Lower end of the 95 % interval of the mean; None for one seed, and for equal values without answers.
-        high: Upper end of the interval; None in the same cases.
-        images: Number of images whose sampling the interval accounts for; None if it covers seeds only.
-    """
-
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-    images: int | None
-
-
-def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: bool) -> MeanInterval:
-    """Return mean, standard deviation and 95 % interval of the mean.
+def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: bool) -> Interval:
+    """Return mean, standard deviation and 95 % interval of the mean; of one seed, there is no interval.
 
     With answers, the interval is that of `seeds_and_images` and accounts for other seeds and other images; without,
     it is Student's t interval and accounts for other seeds only.
@@ -75,47 +57,18 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
     values = list(measured.by_seed.values())
     mean = fmean(values)
     if len(values) < 2:
-        return MeanInterval(mean, None, None, None, None)
+        return Interval(mean)
     std, chance = stdev(values), CHANCE / num_compared
     if measured.answers:
         table = table_of(list(measured.answers.values()))
-        return MeanInterval(mean, std, *mean_interval(table, chance), table.shape[1])
+        return Interval(mean, *mean_interval(table, chance), table.shape[1], std=std)
     if _tie(values):  # no variance to estimate an interval from
-        return MeanInterval(mean, std, None, None, None)
+        return Interval(mean, std=std)
     low, high = _students(values, chance)
-    return MeanInterval(mean, std, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high, None)
+    return Interval(mean, max(low, 0.0) if is_rate else low, min(high, 1.0) if is_rate else high, std=std)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Difference between the means of two settings.
-
-    Attributes:
-        mean: Difference of the means over the seeds in common; over all seeds if there are none in common.
-        low: Lower end of its 95 % interval; None if there is no interval.
-        high: Upper end of the interval; None if there is no interval.
-        images: Number of images whose sampling the interval accounts for; None if it covers seeds only.
-        open: Why there is no interval; empty if there is one.
-    """
-
-    mean: float
-    low: float | None
-    high: float | None
-    images: int | None = None
-    open: str = ""
-
-    @property
-    def is_noise(self) -> bool | None:
-        """Whether the interval contains 0; None if there is no interval."""
-        return None if self.low is None or self.high is None else self.low <= 0 <= self.high
-
-    @property
-    def verdict(self) -> str:
-        """Either "within noise" or "beyond noise"; if there is no interval, the reason."""
-        return self.open or ("within noise" if self.is_noise else "beyond noise")
-
-
-def difference(one: Measurements, other: Measurements, num_compared: int) -> Difference:
+def difference(one: Measurements, other: Measurements, num_compared: int) -> Interval:
     """Return how much higher the mean of ``one`` is than that of ``other``, with its 95 % interval.
 
     The comparison is paired by seed and, with answers, by image.
@@ -128,7 +81,7 @@ def difference(one: Measurements, other: Measurements, num_compared: int) -> Dif
     return difference_with_chance(one, other, CHANCE / max(1, num_compared * (num_compared - 1) // 2))
 
 
-def difference_with_chance(one: Measurements, other: Measurements, chance: float) -> Difference:
+def difference_with_chance(one: Measurements, other: Measurements, chance: float) -> Interval:
     """Return how much higher the mean of ``one`` is than that of ``other``, with an interval of a given error rate.
 
     Args:
@@ -140,7 +93,7 @@ def difference_with_chance(one: Measurements, other: Measurements, chance: float
     return contrast_with_chance([(1.0, one), (-1.0, other)], chance)
 
 
-def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: float) -> Difference:
+def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: float) -> Interval:
     """Return a weighted sum of means, e.g. a difference or a difference of differences, paired as in ``difference``.
 
     Args:
@@ -151,23 +104,23 @@ def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: fl
     seeds = [seed for seed in settings[0].by_seed if all(seed in each.by_seed for each in settings)]
     if not seeds:
         mean = sum(weight * fmean(each.by_seed.values()) for weight, each in terms)
-        return Difference(mean, None, None, open="no seed in common")
+        return Interval(mean, open="no seed in common")
     sums = [sum(weight * each.by_seed[seed] for weight, each in terms) for seed in seeds]
     mean = sum(weight * fmean(each.by_seed[seed] for seed in seeds) for weight, each in terms)
     if len(seeds) < 2:
-        return Difference(mean, None, None, open="one seed")
+        return Interval(mean, open="one seed")
     if all(each.answers for each in settings):
         if len({each.answers[seeds[0]].images for each in settings}) > 1:
-            return Difference(mean, None, None, open="scored on other images")
+            return Interval(mean, open="scored on other images")
         tables = [(weight, table_of([each.answers[seed] for seed in seeds])) for weight, each in terms]
         added, taken = (
             sum((abs(weight) * table for weight, table in tables if (weight > 0) == up), 0.0 * tables[0][1])
             for up in (True, False)
         )
-        return Difference(mean, *difference_interval(added, taken, chance), added.shape[1])
+        return Interval(mean, *difference_interval(added, taken, chance), added.shape[1])
     if _tie(sums, scale=max(map(abs, settings[0].by_seed.values()))):  # equal sums are no proof of zero variance
-        return Difference(mean, None, None, open="the same at every seed: no interval")
-    return Difference(mean, *_students(sums, chance))
+        return Interval(mean, open="the same at every seed: no interval")
+    return Interval(mean, *_students(sums, chance))
 
 
 def _tie(values: Sequence[float], scale: float = 0.0) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, stdev
 
 from ebclab.evaluation.answers import Answers
+from ebclab.interval import Interval
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Score:
     per_seed: tuple[float, ...] = ()
     std: float | None = None
     answers: Answers | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def interval(self) -> Interval:
+        """The accuracy with its interval and its standard deviation."""
+        return Interval(self.value, self.low, self.high, self.num_images, std=self.std)
 
 
 def make_score(

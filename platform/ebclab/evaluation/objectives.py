@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ebclab.config.sections import EvaluationConfig
 from ebclab.evaluation.monitors.numbers import MONITOR_OF, MONITORS, NUMBERS
+from ebclab.interval import PLAIN, PLAIN_DIFFERENCE, POINTS, SHARE, NumberFormat
 
 _OF_MONITORS = {
     number.objective: number.words if number.better == "higher" else f"-{number.words}"
@@ -55,17 +56,11 @@ def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
     return ""
 
 
-def shown_score(objective: str, value: float) -> str:
-    """Return a value of an objective as text; values of ``SHARES`` in per cent."""
-    return f"{value:.1%}" if objective in SHARES else f"{value:.3f}"
+def format_of(objective: str) -> NumberFormat:
+    """Return how values of an objective are written; those of ``SHARES`` in per cent."""
+    return SHARE if objective in SHARES else PLAIN
 
 
-def shown_interval(objective: str, low: float, high: float) -> str:
-    """Return an interval as text, with additional digits (at most four) if its two ends would read the same."""
-    is_rate, scale = objective in SHARES, 100 if objective in SHARES else 1
-    first = 1 if is_rate else 3
-    for digits in range(first, first + 5):
-        ends = [f"{scale * value:.{digits}f}" for value in (low, high)]
-        if ends[0] != ends[1]:
-            break
-    return f"{ends[0]}% to {ends[1]}%" if is_rate else f"{ends[0]} to {ends[1]}"
+def difference_format(objective: str) -> NumberFormat:
+    """Return how differences of an objective are written."""
+    return POINTS if objective in SHARES else PLAIN_DIFFERENCE

@@ -9,6 +9,8 @@ from typing import Any
 
 from ebclab.config.experiment import to_mapping
 from ebclab.config.yaml_text import dump_yaml
+from ebclab.document.document import CellValue, Table
+from ebclab.document.markdown import bullets, escape_markdown, fenced, table_as_markdown
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
 from ebclab.export.energies import Energies
@@ -22,8 +24,10 @@ from ebclab.export.snippets import (
     code_without_ebclab,
 )
 from ebclab.export.timm_config import opens_in_timm
-from ebclab.formatting import escape_markdown, markdown_table, visible
+from ebclab.formatting import visible
+from ebclab.interval import NumberFormat
 
+_PERCENT = NumberFormat(100, 2)
 _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use it with torch.export"}
 
 
@@ -75,11 +79,11 @@ def render_card(
         *(f"**Note:** {escape_markdown(note)}" for note in facts.notes),
         "## Scores",
         _score_table(facts.scores),
-        *(["## Sweep", _bullets(facts.sweep_lines)] if facts.sweep_lines else []),
+        *(["## Sweep", bullets(facts.sweep_lines)] if facts.sweep_lines else []),
         "## Data",
-        _bullets(facts.data_lines) or "Not recorded.",
+        bullets(facts.data_lines) or "Not recorded.",
         "## Use it with ebclab",
-        _fenced(code_with_ebclab(description), "python"),
+        fenced(code_with_ebclab(description), "python"),
         "## Use it without ebclab",
         _without_ebclab(description, weight_shapes),
         *(_as_file(description, file) for file in converted),
@@ -88,7 +92,7 @@ def render_card(
         _with_timm(description),
         "## Method and settings",
         f"Method: {escape_markdown(facts.method_name)}. `ebclab pretrain --config FILE` accepts these settings:",
-        _fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
+        fenced(facts.settings_yaml.rstrip("\n"), "yaml"),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -123,7 +127,7 @@ def _plain(text: str) -> str:
 def _with_timm(description: EncoderDescription) -> str:
     if not opens_in_timm(description):
         return "timm cannot open this folder: it has no such network."
-    code = _fenced(
+    code = fenced(
         'import timm\n\nencoder = timm.create_model("local-dir:.", pretrained=True).eval()  # the path of this folder',
         "python",
     )
@@ -139,10 +143,6 @@ def _with_timm(description: EncoderDescription) -> str:
         f"timm opens the folder by name, without ebclab; `num_classes=10` adds a new classifier:\n\n{code}\n\n"
         f"`timm.data.resolve_model_data_config(encoder)` has size, mean and std. {transforms}"
     )
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {escape_markdown(line)}" for line in lines)
 
 
 def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
@@ -162,24 +162,18 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
 def _score_table(scores: Sequence[Score]) -> str:
     if not scores:
         return "None were measured."
-    heads = ["score", "accuracy, %", "95 % interval over test images, %", "probe seeds", "test images", "protocol"]
-    return "\n".join(markdown_table([heads, *map(_score_row, scores)]))
+    heads = ("score", "accuracy, %", "95 % interval over test images, %", "probe seeds", "test images", "protocol")
+    return table_as_markdown(Table("", heads, tuple(map(_score_row, scores))))
 
 
-def _score_row(score: Score) -> list[str]:
-    seeds = "one measurement" if score.std is None else f"± {100 * score.std:.2f} ({len(score.seeds)} seeds)"
-    return [
-        score.name,
-        f"{100 * score.value:.2f}",
-        f"{100 * score.low:.2f} to {100 * score.high:.2f}",
-        seeds,
-        str(score.num_images),
-        score.detail,
-    ]
+def _score_row(score: Score) -> tuple[CellValue, ...]:
+    seeds = f"± {_PERCENT.number(score.std)} ({len(score.seeds)} seeds)" if score.std is not None else "one measurement"
+    ends = _PERCENT.ends(score.low, score.high)
+    return score.name, _PERCENT.number(score.value), ends, seeds, str(score.num_images), score.detail
 
 
 def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str, Sequence[int]]) -> str:
-    code = _fenced(code_without_ebclab(description), "python")
+    code = fenced(code_without_ebclab(description), "python")
     if description.counterpart is not None:
         version = f" (made with timm {description.timm})" if description.timm else ""
         return f"The weights load into `{description.counterpart}`{version} under its own names:\n\n{code}"
@@ -192,7 +186,7 @@ def _without_ebclab(description: EncoderDescription, weight_shapes: Mapping[str,
 
 
 def _as_file(description: EncoderDescription, converted: Converted) -> str:
-    code = _fenced(code_with_file(description, converted), "python")
+    code = fenced(code_with_file(description, converted), "python")
     source = escape_markdown(converted.source)
     return (
         f"{_FILE_HEADINGS[converted.format]}\n\n`{converted.file}` takes batches of any size. Its features differ from "
@@ -210,13 +204,6 @@ def _energies(description: EncoderDescription, energies: Energies) -> str:
     )
     if energies.source:
         words += f"\n\nThe references are {escape_markdown(energies.source)}."
-    with_ebclab = _fenced(code_of_energies_with_ebclab(description, name), "python")
-    without = _fenced(code_of_energies(description, settings), "python")
+    with_ebclab = fenced(code_of_energies_with_ebclab(description, name), "python")
+    without = fenced(code_of_energies(description, settings), "python")
     return f"{words}\n\nWith ebclab:\n\n{with_ebclab}\n\nWithout ebclab:\n\n{without}"
-
-
-def _fenced(text: str, language: str) -> str:
-    """Return a code block whose fence is longer than any run of backticks in ``text``."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.check import short
+from ebclab.document.csv import as_csv
+from ebclab.document.document import CellValue, Table
 from ebclab.errors import RunError
-from ebclab.evaluation.objectives import OBJECTIVES, shown_interval, shown_score
-from ebclab.formatting import count, csv_table
+from ebclab.evaluation.objectives import OBJECTIVES, format_of
+from ebclab.formatting import count
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
@@ -130,7 +133,7 @@ def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     """Return the lines about the sweep on the card of an exported encoder, one fact per line."""
     plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
-    shown = [shown_score(objective, value) for value in entry.values]
+    shown = [format_of(objective).number(value) for value in entry.values]
     by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))
     what = f"{OBJECTIVES[objective]} ({objective})"
     kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
@@ -141,7 +144,7 @@ def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
         f"mean over {len(entry.seeds)} of {max(entry.seeds_asked, 1)} seeds: {_mean(objective, entry)}; {by_seed}",
         f"these weights: seed {place.seed}, {_why(board)}",
         f"protocol: {_protocol(plan)}",
-        "searched settings: " + ", ".join(f"{key}={_short(value)}" for key, value in entry.settings.items()),
+        "searched settings: " + ", ".join(f"{key}={short(value)}" for key, value in entry.settings.items()),
     ]
     if place.rank == 1:
         lines += [
@@ -170,15 +173,12 @@ def _protocol(plan: SweepPlan) -> str:
 
 
 def _mean(objective: str, measured: ConfirmedSettings | SeedScores) -> str:
-    mean = shown_score(objective, measured.mean)
+    form = format_of(objective)
+    mean = form.number(measured.mean)
     if measured.low is None or measured.high is None:
         return f"{mean}, {'one seed gives' if measured.std is None else 'equal seeds without answers give'} no interval"
     over = f"seeds and {measured.images:,} images" if measured.images else "seeds only"
-    return f"{mean}, 95 % interval {shown_interval(objective, measured.low, measured.high)} over {over}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{mean}, 95 % interval {form.ends(measured.low, measured.high)} over {over}"
 
 
 def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[LeaderboardRow]) -> None:
@@ -204,8 +204,8 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     """Return one line per row; each searched setting has a column, and the seeds or values of a row share a cell."""
     plain = ["rank", "trial", "folder", "run", "seed", "mean", "std", "low", "high", "seeds_asked"]
     searched = sorted({key for row in rows for key in row["settings"]})
-    table = [[*plain, "seeds", "values", *searched]]
+    lines: list[tuple[CellValue, ...]] = []
     for row in rows:
         several = [" ".join(map(str, row[key])) for key in ("seeds", "values")]
-        table.append([*(row[key] for key in plain), *several, *(row["settings"].get(key) for key in searched)])
-    return csv_table(table)
+        lines.append((*(row[key] for key in plain), *several, *(row["settings"].get(key) for key in searched)))
+    return as_csv(Table("", (*plain, "seeds", "values", *searched), tuple(lines)))

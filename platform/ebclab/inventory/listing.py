@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.errors import UserError
-from ebclab.evaluation.objectives import shown_score
+from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
 from ebclab.inventory.files import Files, folders_with
 from ebclab.inventory.folders import RunCollection
@@ -63,7 +63,7 @@ class Entry:
         if content is not None:
             unit = "epoch" if self.kind == "run" else "trial"
             done = f"{content.done}/{count(content.of, unit)} {content.note}".strip()
-            score = "" if value is None else shown_score(content.objective, value)
+            score = "" if value is None else format_of(content.objective).number(value)
             row |= {"method": content.method, "data": content.data, "done": done, "score": score}
         return row | {"size": size(self.num_bytes), "age": age(now - self.changed)}
 

@@ -13,6 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
+from ebclab.sweeps.display.trial_table import short_names
 from ebclab.sweeps.space.parameter import Parameter, is_number
 from ebclab.sweeps.space.space import Space
 from ebclab.sweeps.trial import Trial
@@ -61,17 +62,11 @@ def is_inside(space: Space, trial: Trial) -> bool:
     return all(parameter.find(trial.point.get(name)) is not None for name, parameter in space.by_name.items())
 
 
-def short_names(space: Space) -> dict[str, str]:
-    """Return a short name for every setting: the last part of its key, unless two settings share it."""
-    last = [name.rsplit(".", 1)[-1] for name in space.by_name]
-    return {name: word if last.count(word) == 1 else name for name, word in zip(space.by_name, last, strict=True)}
-
-
 def labels(space: Space) -> dict[str, str]:
     """Return a label for every parameter in plots; a parameter with ``times`` is plotted as its factor."""
     return {
         name: as_text(word) + (" (factor)" if space.by_name[name].times else "")
-        for name, word in short_names(space).items()
+        for name, word in short_names(list(space.by_name)).items()
     }
 
 

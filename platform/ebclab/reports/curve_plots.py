@@ -10,10 +10,11 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from ebclab.document.document import Plot
 from ebclab.evaluation.objectives import SHARES
 from ebclab.reports.comparable import as_text
 from ebclab.reports.costs import pareto
-from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, Plot, ending, epoch_ticks, plot
+from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, ending, epoch_ticks, error_bars, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.trial import Trial
@@ -119,9 +120,7 @@ def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]
         return None
     figure = go.Figure()
     rows = [as_text(entry.in_words(record.plan)) for entry in confirmed]
-    spread = [0.0 if entry.high is None else entry.high - entry.mean for entry in confirmed]
-    below = [0.0 if entry.low is None else entry.mean - entry.low for entry in confirmed]
-    bars = {"type": "data", "array": spread, "arrayminus": below, "thickness": 2, "width": 8, "color": BLUE}
+    bars = error_bars([entry.interval for entry in confirmed], 2) | {"width": 8, "color": BLUE}
     colours = [ORANGE, *[BLUE] * (len(confirmed) - 1)]
     marker = {"size": 12, "symbol": "diamond", "color": colours}
     figure.add_scatter(

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.config.addresses import is_address
+from ebclab.document.csv import as_csv
+from ebclab.document.document import Table
+from ebclab.document.html import as_page
 from ebclab.errors import UserError
-from ebclab.evaluation.comparison import Difference
-from ebclab.formatting import csv_table
-from ebclab.reports.page import render
+from ebclab.interval import Interval
+from ebclab.reports.document import sweeps_document
 from ebclab.reports.place import page_place
 from ebclab.reports.reading import SweepRecord, read_sweep
-from ebclab.reports.sections import Section, lead, section
+from ebclab.reports.sections import SweepContent, lead, section
 from ebclab.reports.together import require_one_objective
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
@@ -59,10 +61,11 @@ def write_report(
     place = page_place(to, [record.folder for record in records], "sweeps.html")
     page = place.path
     parts = [section(record, price) for record in records]
+    document = sweeps_document(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name)
     texts = {
         ".csv": _csv(records),
         ".json": json.dumps(finite([_facts(part) for part in parts]), allow_nan=False) + "\n",
-        page.suffix: render(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name),
+        page.suffix: as_page(document),
     }
     return place.write(texts), [note for record in records for note in record.notes]
 
@@ -70,9 +73,9 @@ def write_report(
 def _csv(records: Sequence[SweepRecord]) -> str:
     """Return one line per trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
-    columns = [*_COLUMNS, *names]
+    columns = (*_COLUMNS, *names)
     trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
-    return csv_table([columns, *([trial.get(column) for column in columns] for trial in trials)])
+    return as_csv(Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials)))
 
 
 def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
@@ -96,7 +99,7 @@ def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _facts(part: Section) -> dict[str, Any]:
+def _facts(part: SweepContent) -> dict[str, Any]:
     """Return everything on the page about a sweep, and all of its curves, as plain values."""
     record = part.record
     curves = {
@@ -131,7 +134,7 @@ def _facts(part: Section) -> dict[str, Any]:
     }
 
 
-def _confirmed(entry: ConfirmedSettings, gap: Difference | None, plan: SweepPlan) -> dict[str, Any]:
+def _confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, Any]:
     """Return confirmed settings as plain values, with their difference from the winner."""
     return {
         "source": entry.source,
@@ -148,6 +151,6 @@ def _confirmed(entry: ConfirmedSettings, gap: Difference | None, plan: SweepPlan
     }
 
 
-def _gap(gap: Difference | None) -> dict[str, Any] | None:
+def _gap(gap: Interval | None) -> dict[str, Any] | None:
     """Return a difference as plain values."""
-    return asdict(gap) | {"is_noise": gap.is_noise} if gap else None
+    return gap.as_difference() | {"is_noise": gap.is_noise} if gap else None

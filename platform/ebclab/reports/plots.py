@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
+from ebclab.document.document import Plot
+from ebclab.interval import Interval
 from ebclab.sweeps.trial import Trial
 
 BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
@@ -45,23 +46,6 @@ _STOPS = {
 }
 
 
-@dataclass(frozen=True)
-class Plot:
-    """A plot with its title and note.
-
-    Attributes:
-        title: Heading.
-        note: How to read the plot; may be empty.
-        figure: Plain values for plotly.js.
-        height: Height in pixels.
-    """
-
-    title: str
-    note: str
-    figure: dict[str, Any]
-    height: int
-
-
 def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot:
     """Return a figure with its title and note; the page sets background and fonts."""
     figure.update_layout(
@@ -76,6 +60,16 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
     figure.update_xaxes(exponentformat="none")  # 0.0001 as in the tables, not 100µ
     figure.update_yaxes(exponentformat="none")
     return Plot(title, note, figure.to_plotly_json(), height)
+
+
+def error_bars(values: Sequence[Interval], thickness: float) -> dict[str, Any]:
+    """Return error bars of the intervals, of length 0 if there is no interval."""
+    return {
+        "type": "data",
+        "array": [0.0 if value.high is None else value.high - value.mean for value in values],
+        "arrayminus": [0.0 if value.low is None else value.mean - value.low for value in values],
+        "thickness": thickness,
+    }
 
 
 def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
-from ebclab.evaluation.objectives import OBJECTIVES, shown_score
+from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.reports.machine import machine_in_words
 from ebclab.runs.environment import read_environment
 from ebclab.runs.summary import RunSummary
@@ -69,7 +69,7 @@ class SweepRecord:
 
     def shown(self, value: float) -> str:
         """Return a formatted value of the objective."""
-        return shown_score(self.objective, value)
+        return format_of(self.objective).number(value)
 
     @cached_property
     def search(self) -> list[Trial]:

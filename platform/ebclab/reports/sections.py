@@ -1,4 +1,4 @@
-"""The content of the page about one sweep: values for the template."""
+"""What the document of a sweep says, computed from its folder."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
 
-from ebclab.config.check import shown
-from ebclab.evaluation.comparison import Difference, difference, few_seeds
-from ebclab.evaluation.objectives import SHARES, shown_interval
+from ebclab.document.document import Plot
+from ebclab.evaluation.comparison import difference, few_seeds
+from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import count
+from ebclab.interval import Interval
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
 from ebclab.reports.machine import versions_in_words
 from ebclab.reports.measured import how_measured
-from ebclab.reports.plots import Plot, ending
+from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, StoppingSavings, gain_on_test_set
@@ -27,7 +27,7 @@ MOST_FAILURES = 50
 
 
 @dataclass(frozen=True)
-class Section:
+class SweepContent:
     """The content of the page about one sweep.
 
     Attributes:
@@ -52,7 +52,7 @@ class Section:
     record: SweepRecord
     facts: dict[str, str]
     confirmed: list[ConfirmedSettings]
-    differences: list[Difference | None]
+    differences: list[Interval | None]
     start: int | None
     commands: dict[str, str]
     shares: dict[str, float]
@@ -64,10 +64,10 @@ class Section:
     measured: dict[str, str]
     test: dict[str, SeedScores] | None
     test_of_start: dict[str, SeedScores] | None
-    test_gain: dict[str, Difference]
+    test_gain: dict[str, Interval]
 
 
-def section(record: SweepRecord, price: float | None) -> Section:
+def section(record: SweepRecord, price: float | None) -> SweepContent:
     """Compute the content of the page about one sweep.
 
     Args:
@@ -94,7 +94,7 @@ def section(record: SweepRecord, price: float | None) -> Section:
     gains = {}
     if start and test and test_of_start:
         gains = gain_on_test_set(confirmed[0], test, confirmed[start], test_of_start, compared)
-    return Section(
+    return SweepContent(
         record=record,
         facts=_facts(record),
         confirmed=confirmed,
@@ -183,7 +183,7 @@ def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
     return sorted(by_reason.items(), key=lambda pair: -len(pair[1]))[:MOST_FAILURES]
 
 
-def lead(part: Section) -> str:
+def lead(part: SweepContent) -> str:
     """Return a summary of the sweep's result in a few sentences."""
     record = part.record
     if not part.confirmed:
@@ -198,8 +198,8 @@ def lead(part: Section) -> str:
     seeds = len(winner.values)
     over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
     text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} {over}"
-    if winner.low is not None and winner.high is not None:
-        text += f" (95 %: {shown_interval(record.objective, winner.low, winner.high)})"
+    if ends := format_of(record.objective).ends(winner.low, winner.high):
+        text += f" (95 %: {ends})"
     text += "."
     if noisy := [
         e.in_words(record.plan) for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise
@@ -209,9 +209,9 @@ def lead(part: Section) -> str:
     return f"{text} {_against_start(part)} {hint}".strip()
 
 
-def _against_start(part: Section) -> str:
+def _against_start(part: SweepContent) -> str:
     """Return a sentence that compares the winner with the settings that the search started from."""
-    record = part.record
+    record, form = part.record, difference_format(part.record.objective)
     if part.start is None:
         pending = record.plan.baseline and not record.is_finished
         return "The starting settings are not confirmed " + ("yet." if pending else "with them: no comparison.")
@@ -224,33 +224,11 @@ def _against_start(part: Section) -> str:
         return "The search found nothing better than the settings it started from."
     if gap.low is None or gap.high is None:
         why = "one seed says nothing of noise" if gap.open == "one seed" else gap.open
-        return f"It is {points(record, gap.mean)} better than {BASELINE_WORDS}; {why}."
-    gain = f"{points(record, gap.mean)} (95 %: {points_interval(record, gap.low, gap.high)})"
+        return f"It is {form.number(gap.mean)} better than {BASELINE_WORDS}; {why}."
+    gain = f"{form.number(gap.mean)} (95 %: {form.ends(gap.low, gap.high)})"
     if gap.is_noise:
         return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
     return f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
 
 
 BASELINE_WORDS = "the starting settings"
-
-
-def points(record: SweepRecord, value: float, unit: str = " points") -> str:
-    """Return a formatted difference of objectives; accuracies differ by percentage points."""
-    return f"{100 * value:+.1f}{unit}" if record.objective in SHARES else f"{value:+.3f}"
-
-
-def points_interval(record: SweepRecord, low: float, high: float, sign: int = 1) -> str:
-    """Return the formatted interval of a difference; with ``sign`` -1, of the difference of opposite sign."""
-    low, high = (low, high) if sign > 0 else (-high, -low)
-    is_rate = record.objective in SHARES
-    first = 1 if is_rate else 3
-    for digits in range(first, first + 5):
-        ends = [f"{(100 if is_rate else 1) * value:+.{digits}f}" for value in (low, high)]
-        if ends[0] != ends[1]:
-            break
-    return f"{ends[0]} to {ends[1]}"
-
-
-def short(value: Any) -> str:
-    """Return a setting's value formatted for a narrow column."""
-    return f"{value:.4g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)

@@ -9,10 +9,11 @@ from optuna.visualization import plot_contour, plot_parallel_coordinate
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from ebclab.document.document import Plot
 from ebclab.formatting import count
 from ebclab.reports.comparable import LEAST_TRIALS, Footing, as_text, is_inside, labels, study_of
 from ebclab.reports.curve_plots import tick_format
-from ebclab.reports.plots import BLUE, ORANGE, SCALE, Plot, epoch_ticks, plot
+from ebclab.reports.plots import BLUE, ORANGE, SCALE, epoch_ticks, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.space.parameter import Parameter
 

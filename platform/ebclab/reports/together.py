@@ -12,12 +12,14 @@ import plotly.graph_objects as go
 
 from ebclab.config import to_mapping
 from ebclab.data.holdout import CHOOSE_IMAGES
+from ebclab.document.document import Plot
 from ebclab.errors import UserError
-from ebclab.evaluation.comparison import Difference, difference
+from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.objectives import MEASURED_WITH
+from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
 from ebclab.reports.curve_plots import tick_format
-from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, Plot, plot
+from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import ConfirmedSettings
@@ -45,7 +47,7 @@ class Row:
     at_equal_budget: float | None
     trials_then: int
     winner: ConfirmedSettings | None
-    to_best: Difference | None
+    to_best: Interval | None
 
 
 def require_one_objective(records: Sequence[SweepRecord]) -> None:
@@ -102,7 +104,7 @@ def rows(records: Sequence[SweepRecord]) -> list[Row]:
         if best and winner and winner is not best[1]:
             gap = difference(best[1].measured, winner.measured, compared)
             if not have_same_images(record, best[0]):
-                gap = Difference(gap.mean, None, None, open="scored on other images")
+                gap = Interval(gap.mean, open="scored on other images")
         sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 
     def merit(row: Row) -> tuple[bool, float]:

@@ -63,7 +63,7 @@ class StudyAbout:
 class StudyColumn:
     """The metric of a column, and the settings that the column adds to a run."""
 
-    title: str = setting("", "Head of the column.")
+    title: str = setting("", "ColumnHead of the column.")
     measure: str = setting(
         "linear",
         "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch, seconds-per-run, or "
@@ -94,7 +94,7 @@ class CellOfRow(SettingsOfSome):
 class StudyRow:
     """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
-    title: str = setting("", "Head of the row.")
+    title: str = setting("", "ColumnHead of the row.")
     method: str = setting("", "Method.")
     recipe: str = setting("", "Named settings; empty means those of the paper's studies, or the defaults.")
     beside: str = setting("", "Row of the published numbers that it stands beside; empty means its own name.")

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import ENOUGH_SEEDS, MeanInterval, Measurements, mean_and_interval
+from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
+from ebclab.interval import Interval
 from ebclab.reproduce.answers import AnsweredClaim, answer_claims
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.cost import StudyCost, estimate
@@ -37,10 +38,7 @@ class ReproducedCell:
         row: Row of the study.
         column: Column of the study.
         unit: Unit of the numbers.
-        ours: Our number, the mean over seeds; None if there is none.
-        std: Standard deviation over seeds; None with fewer than two.
-        low: Lower bound of the 95 % confidence interval of the mean; None if there is none.
-        high: Its upper bound.
+        ours: Our number, the mean over seeds with its interval; None if there is none.
         seeds: Seeds that the mean is over.
         published: The published number; None if there is none.
         detail: How our number was measured.
@@ -52,10 +50,7 @@ class ReproducedCell:
     row: str
     column: str
     unit: Unit
-    ours: float | None
-    std: float | None
-    low: float | None
-    high: float | None
+    ours: Interval | None
     seeds: tuple[int, ...]
     published: PublishedNumber | None
     detail: str
@@ -68,7 +63,16 @@ class ReproducedCell:
         """Our number minus the published one; None if one of them is missing."""
         if self.ours is None or self.published is None or self.published.value is None:
             return None
-        return self.ours - self.published.value
+        return self.ours.mean - self.published.value
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the cell as plain values."""
+        plain = {name: getattr(self, name) for name in ("row", "column", "unit")}
+        plain |= {"ours": self.ours and self.ours.mean}
+        plain |= {name: self.ours and getattr(self.ours, name) for name in ("std", "low", "high")}
+        plain |= {"seeds": self.seeds, "published": self.published and asdict(self.published)}
+        plain |= {name: getattr(self, name) for name in ("detail", "here", "not_run", "problem", "difference")}
+        return plain
 
 
 @dataclass(frozen=True)
@@ -160,7 +164,7 @@ class ReproducedTable:
             "seeds": list(self.plan.seeds),
             "what_it_shows": self.what_it_shows,
             "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
-            "cells": [asdict(cell) | {"difference": cell.difference} for cell in self.cells],
+            "cells": [cell.to_mapping() for cell in self.cells],
             "differs": self.differs,
             "not_run": self.not_run,
             "released_code": self.released,
@@ -245,19 +249,14 @@ def _cell(plan: StudyPlan, cell: PlannedCell, found: _CellValues, outcomes: Mapp
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
     if cell.curve is not None and not found.values and not lost:
         lost = [NOT_REACHED]
-    mean = MeanInterval(0.0, None, None, None, None)
+    ours = None
     if found.values:
-        mean = mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))
-    factor = FACTORS[column.unit]
-    in_unit = [None if value is None else factor * value for value in (mean.std, mean.low, mean.high)]
+        ours = FACTORS[column.unit] * mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))
     return ReproducedCell(
         row=cell.row,
         column=cell.column,
         unit=column.unit,
-        ours=factor * mean.mean if found.values else None,
-        std=in_unit[0],
-        low=in_unit[1],
-        high=in_unit[2],
+        ours=ours,
         seeds=tuple(found.values),
         published=plan.study.published_number(cell.row, cell.column),
         detail=found.detail,

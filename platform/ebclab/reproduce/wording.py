@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ebclab.formatting import clock, count
+from ebclab.interval import NumberFormat
 from ebclab.reproduce.study import PublishedNumber, Unit
 from ebclab.reproduce.table import NOT_REACHED, ReproducedCell, ReproducedTable
 
 NOT_RUN = "not run at this scale"
 
 
-def shown_number(value: float | None, unit: Unit) -> str:
-    """Return a number as text; empty if there is none."""
-    if value is None:
-        return ""
-    return f"{value:{_FORMATS[unit]}}"
-
-
-_FORMATS: Mapping[Unit, str] = {"percent": ".1f", "plain": ".3g", "seconds": ".1f", "hours": ".2f"}
+_FORMATS: Mapping[Unit, NumberFormat] = {
+    "percent": NumberFormat(digits=1),
+    "plain": NumberFormat(digits=".3g"),
+    "seconds": NumberFormat(digits=1),
+    "hours": NumberFormat(digits=2),
+}
 
 
 def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
@@ -27,31 +27,24 @@ def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
         return ""
     if number.value is None:
         return "collapsed"
-    text = f"{number.value:.2f}".removesuffix("0") if unit == "percent" else shown_number(number.value, unit)
+    text = f"{number.value:.2f}".removesuffix("0") if unit == "percent" else _FORMATS[unit].number(number.value)
     return text if number.spread is None else f"{text} ± {number.spread:.2f}"
 
 
-def shown_ours(cell: ReproducedCell, num_seeds: int) -> str:
-    """Return our number with its interval, or a remark if there is none; runs that were lost are said.
-
-    Args:
-        cell: The cell.
-        num_seeds: Number of seeds that were planned.
-    """
+def shown_ours(cell: ReproducedCell, num_seeds: int) -> list[str]:
+    """Return our number, or why there is none, then its interval and how many of the planned seeds it is over."""
     if cell.ours is None:
-        return NOT_RUN if cell.not_run else "not reached" if cell.problem == NOT_REACHED else "failed"
-    text = shown_number(cell.ours, cell.unit)
-    if cell.low is not None and cell.high is not None:
-        text += f" [{shown_number(cell.low, cell.unit)}, {shown_number(cell.high, cell.unit)}]"
-    return text if len(cell.seeds) == num_seeds else f"{text} ({len(cell.seeds)} of {num_seeds} seeds)"
+        return [NOT_RUN if cell.not_run else "not reached" if cell.problem == NOT_REACHED else "failed"]
+    form = _FORMATS[cell.unit]
+    ends = form.ends(cell.ours.low, cell.ours.high)
+    lost = len(cell.seeds) < num_seeds
+    seeds = f"({len(cell.seeds)} of {num_seeds} seeds)" if lost else ""
+    return [form.number(cell.ours.mean), *filter(None, [f"({ends})" if ends else "", seeds])]
 
 
 def shown_difference(cell: ReproducedCell) -> str:
     """Return our number minus the published one, with its sign; empty if one is missing."""
-    gap = cell.difference
-    if gap is None:
-        return ""
-    return f"{gap:+{_FORMATS[cell.unit]}}"
+    return replace(_FORMATS[cell.unit], is_signed=True).number(cell.difference)
 
 
 def unit_in_words(unit: Unit) -> str:

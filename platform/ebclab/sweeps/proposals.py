@@ -158,7 +158,7 @@ def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings
                 values=tuple(values),
                 seeds_asked=proposals.num_seeds,
                 answers=tuple(measured.answers.values()),
-                **mean_and_interval(measured, len(done), is_rate=proposals.is_rate)._asdict(),
+                **mean_and_interval(measured, len(done), is_rate=proposals.is_rate).as_mean(),
             )
         )
     return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)

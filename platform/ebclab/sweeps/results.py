@@ -10,7 +10,8 @@ from typing import Any
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import Difference, Measurements, difference, mean_and_interval
+from ebclab.evaluation.comparison import Measurements, difference, mean_and_interval
+from ebclab.interval import Interval
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
@@ -84,6 +85,11 @@ class ConfirmedSettings:
         )
 
     @property
+    def interval(self) -> Interval:
+        """The mean with its interval."""
+        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
+
+    @property
     def measured(self) -> Measurements:
         """The measurements of the runs."""
         return Measurements.of(self.seeds, self.values, self.answers)
@@ -144,7 +150,12 @@ class SeedScores:
         """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
         measured = Measurements.of(seeds, values, answers)
         found = mean_and_interval(measured, compared, is_rate=True)
-        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found._asdict())
+        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found.as_mean())
+
+    @property
+    def interval(self) -> Interval:
+        """The mean with its interval."""
+        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the scores as plain values, without the answers to single images."""
@@ -237,7 +248,7 @@ def gain_on_test_set(
     start: ConfirmedSettings,
     scores_of_start: Mapping[str, SeedScores],
     compared: int,
-) -> dict[str, Difference]:
+) -> dict[str, Interval]:
     """Return how much better the winner is than the starting settings on the test set, by probe."""
 
     def measured(entry: ConfirmedSettings, score: SeedScores) -> Measurements:
@@ -314,9 +325,9 @@ class SweepResult:
     saved: StoppingSavings
     seconds: float
     finished: str
-    gain: Difference | None = None
+    gain: Interval | None = None
     test_of_start: dict[str, SeedScores] | None = None
-    test_gain: dict[str, Difference] | None = None
+    test_gain: dict[str, Interval] | None = None
     test_readings: int | None = None
 
     def __getitem__(self, key: str) -> Any:
@@ -335,9 +346,9 @@ class SweepResult:
             "winner": self.winner.to_mapping(),
             "candidates": [entry.to_mapping() for entry in self.candidates],
             "test": _plain(self.test),
-            "gain": self.gain and asdict(self.gain),
+            "gain": self.gain and self.gain.as_difference(),
             "test_of_start": _plain(self.test_of_start),
-            "test_gain": self.test_gain and {name: asdict(gap) for name, gap in self.test_gain.items()},
+            "test_gain": self.test_gain and {name: gap.as_difference() for name, gap in self.test_gain.items()},
             "test_readings": self.test_readings,
             "saved": asdict(self.saved),
             "seconds": self.seconds,

@@ -122,7 +122,7 @@ def sample_chains(
     request: SampleRequest,
     *,
     checkpoint_kind: checkpoint.Kind = "last",
-    out: str | Path | None = None,
+    to: str | Path | None = None,
     data_root: str | Path | None = None,
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
@@ -134,7 +134,7 @@ def sample_chains(
         where: The run: its folder, or its address in an object store.
         request: The chains.
         checkpoint_kind: "last" or "best".
-        out: Folder of the files; None means the run's.
+        to: Folder of the files; None means the run's.
         data_root: Folder that holds datasets; None means the run's own.
         images: The run's own training and test images in place of its dataset.
         methods: Own methods by name, for runs that were made with one.
@@ -144,8 +144,8 @@ def sample_chains(
         UserError: There is no such run or checkpoint, its method moves no images, or it has no such starts.
         UnsavedError: The files cannot be written; its ``result`` is what would have been returned.
     """
-    if out is not None and is_address(str(out)):
-        raise UserError(f"--out: a folder on a disk is needed, got {out}")
+    if to is not None and is_address(str(to)):
+        raise UserError(f"--to: a folder on a disk is needed, got {to}")
     run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
     config, method_class = _settings(run, request, data_root, methods)
     device = resolve_device(config.resources.device)
@@ -275,9 +275,9 @@ def _trace(
     return ChainTrace(tuple(steps), torch.cat(positions, dim=1), torch.cat(energies, dim=1))
 
 
-def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: RunFolder, out: Path | None) -> Samples:
-    """Write the picture and the numbers into ``out``, or into the run, and return ``done`` with their places."""
-    picture, folder = io.BytesIO(), out or run.path
+def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: RunFolder, to: Path | None) -> Samples:
+    """Write the picture and the numbers into ``to``, or into the run, and return ``done`` with their places."""
+    picture, folder = io.BytesIO(), to or run.path
     few = trace._replace(positions=trace.positions[:, :_DRAWN], energies=trace.energies[:, :_DRAWN])
     draw_chains(few, pixel_range).save(picture, "PNG")
     names = [f"chains-{done.request.source}.{ending}" for ending in ("png", "json")]
@@ -285,14 +285,14 @@ def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: Run
         folder.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(folder / names[0], picture.getvalue())
         atomic.write_json(folder / names[1], done.to_mapping())
-        if out is None:
+        if to is None:
             run.send(*names)
     except (OSError, RunError) as error:
         reason = (error.strerror or error) if isinstance(error, OSError) else error
         raise UnsavedError(
-            f"{out or run.address}: the samples were measured and {names[0]} cannot be written, got {reason}; "
-            "name another folder by --out",
+            f"{to or run.address}: the samples were measured and {names[0]} cannot be written, got {reason}; "
+            "name another folder by --to",
             done,
         ) from error
-    places = [str(folder / name) if out else run.address_of(folder / name) for name in names]
+    places = [str(folder / name) if to else run.address_of(folder / name) for name in names]
     return replace(done, written=tuple(places))

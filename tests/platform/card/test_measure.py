@@ -18,10 +18,10 @@ from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, measure_card, measure_group
 from ebclab.card.measuring import Group, GroupInfo, Measuring
 from ebclab.card.request import CardRequest
-from ebclab.card.results import Findings, Number, Picture, Table, mean_over_images
+from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.card.subject import Subject
+from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import DataError, UserError
-from ebclab.reports.plots import Plot
 
 from .conftest import Cosines
 

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from ebclab.card.card import Card, GroupResult
+from ebclab.card.document import card_document
 from ebclab.card.evaluate import Cards
-from ebclab.card.page import render_page
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
 from ebclab.card.subject import open_subject
 from ebclab.card.wording import summary
+from ebclab.document.html import as_page
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 
 KEYS = torch.arange(200)
@@ -90,7 +91,7 @@ def test_images_of_another_dataset_are_not_the_same_for_having_the_same_keys() -
     gap = row.cells[1].against_first
     assert gap is not None
     assert (gap.verdict, gap.low, gap.high) == ("measured on other images", None, None)
-    page = render_page(compared)
+    page = as_page(card_document(compared))
     assert "d: 10 for training, 200 for testing" in page
     assert "e: 10 for training, 200 for testing" in page
 
@@ -102,7 +103,7 @@ def test_several_seeds_have_the_interval_over_seeds_and_images() -> None:
     assert first is not None
     assert second is not None
     table, other = (np.stack([each.numpy().astype(float) for each in part]) for part in (rows, others))
-    assert (first.low, first.high) == pytest.approx(mean_interval(table, 0.05))
+    assert (first.value.low, first.value.high) == pytest.approx(mean_interval(table, 0.05))
     assert second.against_first is not None
     assert (second.against_first.low, second.against_first.high) == pytest.approx(
         difference_interval(other, table, 0.05)
@@ -197,7 +198,7 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     )
     columns = columns_of([replace(_card("a", accurate), results=results)])
     share = 100 * accurate.value
-    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f} %, ECE, 15 bins 1.2 %."
+    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f}%, ECE, 15 bins 1.2%."
 
 
 def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
@@ -208,4 +209,7 @@ def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
     cards = [_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)]
     (row,) = rows_of(columns_of(cards))
     assert row.cells[0] is not None
-    assert (row.cells[0].low, row.cells[0].high) == (pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3), 1.0)
+    assert (row.cells[0].value.low, row.cells[0].value.high) == (
+        pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3),
+        1.0,
+    )

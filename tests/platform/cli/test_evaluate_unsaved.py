@@ -49,7 +49,7 @@ def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
         "got Read-only file system\n"
     )
     shown = ebclab("evaluate", on_a_read_only_disk, "--only", "knn")
-    assert f"{100 * expected['rows']['flatclr']['knn']['value']:.1f} %" in shown.out
+    assert f"{100 * expected['rows']['flatclr']['knn']['value']:.1f}%" in shown.out
     assert shown.code == 2
 
 

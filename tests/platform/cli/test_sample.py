@@ -72,7 +72,7 @@ def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path
     before = picture.read_bytes(), numbers.read_bytes()
     assert json.loads(ebclab(*command, "--json").out) == found
     assert (picture.read_bytes(), numbers.read_bytes()) == before
-    other = ebclab(*command, "--seed", "1", "--out", "other")
+    other = ebclab(*command, "--seed", "1", "--to", "other")
     assert other.code == 0
     assert Path(f"other/chains-{source}.png").read_bytes() != before[0]
 
@@ -104,7 +104,7 @@ def test_chains_begin_in_noise_or_at_different_images_of_the_buffer(
 
 
 def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebclab, runs: Path) -> None:
-    command = ("sample", runs / "jem", "--steps", "3", "--count", "2", "--out", "out", "--json")
+    command = ("sample", runs / "jem", "--steps", "3", "--count", "2", "--to", "out", "--json")
     still = ebclab(*command, "--set", "method.step_size=1e-30", "--set", "method.noise_std=0")
     first, *_, last = json.loads(still.out)["samples"].values()
     assert first == last
@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "--set: only settings of the method act on chains, got training.epochs=3; write method.KEY=VALUE",
     ),
     "all that is wrong": (["runs/ebclr", "--steps", "-1", "--count", "0"], "--count: must be at least 1, got 0"),
-    "a folder in a store": (["runs/ebclr", "--out", "s3://b/x"], "--out: a folder on a disk is needed, got s3://b/x"),
+    "a folder in a store": (["runs/ebclr", "--to", "s3://b/x"], "--out: a folder on a disk is needed, got s3://b/x"),
     "no such setting": (["runs/ebclr", "--set", "method.sigma=3"], "method.sigma: no such setting"),
     "more chains than memory": (["runs/ebclr", "--count", str(10**12)], "--count: 1,000,000,000,000 chains at 5 mo"),
     "more chains than images": (

@@ -12,7 +12,8 @@ import yaml
 import ebclab
 from ebclab.cli import main
 from ebclab.cli.sweep import seconds_of
-from ebclab.cli.sweep_report import print_facts, print_result
+from ebclab.cli.sweep_report import print_result
+from ebclab.document.terminal import print_facts
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
@@ -155,7 +156,7 @@ def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.
     print_result(result, plan)
     said = capsys.readouterr().out
     assert "winner: trial 0000, the starting settings: " in said
-    assert [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")] == [
+    assert [line.partition("50.0%")[0].strip() for line in said.splitlines() if "50.0%" in line] == [
         "trial 0000, the starting settings",
         "trial 0001",
         "the starting settings",

@@ -233,7 +233,7 @@ def test_data_show_reads_images_as_the_settings_say(ebclab: Ebclab) -> None:
 def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:
     outcome = ebclab("data", "list", "--data-root", "nowhere")
     assert outcome.code == 0
-    for text in ("digits", "│ fetch", "stl10-unlabelled:PATH │", "ebclab data fetch DATASET"):
+    for text in ("digits", " fetch", "stl10-unlabelled:PATH ", "ebclab data fetch DATASET"):
         assert text in outcome.out
 
 

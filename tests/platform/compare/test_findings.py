@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
+from ebclab.compare.document import facts
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
-from ebclab.compare.output import facts
 from ebclab.compare.plan import Task
 from ebclab.compare.tables import tuned_and_default
 from ebclab.compare.wording import answer, task_words, what_it_does_not_show
 from ebclab.evaluation.answers import table_of
-from ebclab.evaluation.comparison import Difference
 from ebclab.evaluation.seeds_and_images import difference_interval
+from ebclab.interval import Interval
 
 Make = Callable[..., MadeUp]
 TASK = Task("digits", 64)
@@ -26,7 +26,7 @@ TASK = Task("digits", 64)
 def gap_between(low: float | None, high: float | None) -> Gap:
     """Return a difference with an interval."""
     middle = 0.0 if low is None or high is None else (low + high) / 2
-    return Gap("tuned", Side("a", TASK), Side("b", TASK), Difference(middle, low, high, open="one seed"), 3, 3)
+    return Gap("tuned", Side("a", TASK), Side("b", TASK), Interval(middle, low, high, open="one seed"), 3, 3)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ from scipy import stats
 
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import (
-    Difference,
-    MeanInterval,
     Measurements,
     difference,
     few_seeds,
@@ -20,6 +18,7 @@ from ebclab.evaluation.comparison import (
     mean_and_interval,
 )
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+from ebclab.interval import Interval
 
 ORDERED = torch.arange(141)
 
@@ -45,8 +44,8 @@ def test_without_answers_the_interval_is_students(values: list[float], compared:
     found = mean_and_interval(over_seeds(*values), compared, is_rate=False)
     mean, error = sum(values) / len(values), stats.sem(values)
     low, high = stats.t.interval(1 - 0.05 / compared, len(values) - 1, loc=mean, scale=error)
-    expected = (mean, error * math.sqrt(len(values)), low, high)
-    assert found[:4] == pytest.approx(expected)
+    expected = (mean, low, high, error * math.sqrt(len(values)))
+    assert (found.mean, found.low, found.high, found.std) == pytest.approx(expected)
     assert found.images is None
 
 
@@ -58,9 +57,9 @@ def test_the_interval_of_two_values_is_12_706_times_half_their_distance() -> Non
 
 def test_the_interval_of_a_rate_ends_at_0_and_1_and_one_value_or_a_tie_has_none() -> None:
     found = mean_and_interval(over_seeds(0.2, 0.4), 1, is_rate=True)
-    assert found == MeanInterval(pytest.approx(0.3), pytest.approx(math.sqrt(0.02)), 0.0, 1.0, None)
-    assert mean_and_interval(over_seeds(0.4), 1, is_rate=True) == MeanInterval(0.4, None, None, None, None)
-    assert mean_and_interval(over_seeds(0.5, 0.5), 1, is_rate=True) == MeanInterval(0.5, 0.0, None, None, None)
+    assert found == Interval(pytest.approx(0.3), 0.0, 1.0, std=pytest.approx(math.sqrt(0.02)))
+    assert mean_and_interval(over_seeds(0.4), 1, is_rate=True) == Interval(0.4)
+    assert mean_and_interval(over_seeds(0.5, 0.5), 1, is_rate=True) == Interval(0.5, std=0.0)
 
 
 def test_with_answers_both_intervals_are_those_over_seeds_and_images() -> None:
@@ -145,12 +144,6 @@ def test_answers_count_only_when_every_run_has_them_about_the_same_images() -> N
     assert Measurements.of((1, 2, 3), (0.1, 0.2, 0.3), [*whole[:2], None]).answers == {}
     moved = Answers.of(drawn(0)[:1], ORDERED + 1)
     assert Measurements.of((1, 2, 3), (0.1, 0.2, 0.3), [*whole[:2], moved]).answers == {}
-
-
-def test_the_verdict_is_whether_the_interval_contains_0() -> None:
-    assert Difference(0.1, 0.01, 0.2).verdict == "beyond noise"
-    assert Difference(0.1, -0.01, 0.2).verdict == "within noise"
-    assert Difference(0.1, 0.0, 0.2).is_noise is True
 
 
 def test_what_few_seeds_cannot_tell_is_the_sign_test() -> None:

@@ -9,9 +9,9 @@ import torch
 
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.document.markdown import escape_markdown
 from ebclab.encoders import new_encoder
 from ebclab.export import CardFacts, Score, load_encoder, save_encoder
-from ebclab.export.card import escape_markdown
 
 IMAGENET = EncoderConfig(name="resnet18", stem="imagenet")
 CIFAR = EncoderConfig(name="resnet18", stem="cifar")

@@ -31,7 +31,8 @@ def test_a_killed_report_leaves_whole_files(
     part = output.section(record, None)
     monkeypatch.setattr(output, "read_sweep", lambda folder: record)
     monkeypatch.setattr(output, "section", lambda *_: part)
-    monkeypatch.setattr(output, "render", lambda *_: page[0])
+    monkeypatch.setattr(output, "as_page", lambda *_: page[0])
+    monkeypatch.setattr(output, "sweeps_document", lambda *_: None)
 
     def report(folder: Path, text: str) -> None:
         page[:] = [text * 1000]

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 import ebclab
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
+from ebclab.document.terminal import print_blocks
 from ebclab.reports.runs.curves import MOST_POINTS, curves, look
 from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs
 from ebclab.reports.runs.terminal import side_by_side
@@ -62,14 +63,11 @@ def a_run(path: Path, *overrides: str, method: str = "simclr", epochs: int = 2, 
 
 
 def page_of(*runs: Path, to: Path | None = None) -> tuple[str, dict[str, Any]]:
-    """The page without its scripts, and its figures."""
+    """The page without its scripts, and its figures by their titles."""
     text = Path(ebclab.report(*runs, to=to)).read_text(encoding="utf-8")
-    found = re.findall(r'data-for="([^"]+)">(.*?)</script>', text, re.DOTALL)
-    return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), {name: json.loads(json_) for name, json_ in found}
-
-
-def titles(figures: dict[str, Any], text: str) -> list[str]:
-    return re.findall(r"<figure class=\"plot\">\s*<h3>(.*?)</h3>", text)
+    found = re.findall(r'<figure class="plot">\s*<h3>(.*?)</h3>.*?data-for="[^"]+">(.*?)</script>', text, re.DOTALL)
+    shown = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    return shown, {title: json.loads(figure) for title, figure in found}
 
 
 def test_facts_of_a_finished_run(tmp_path: Path) -> None:
@@ -109,17 +107,22 @@ def test_settings_that_differ_are_told_once_and_those_of_one_method_counted(tmp_
     assert num_apart([one, other]) == len(own) > 0
 
 
-def test_a_table_fits_the_terminal_and_says_everything(tmp_path: Path) -> None:
+def test_a_table_fits_the_terminal_and_says_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = ["one", "another-run-with-quite-a-long-name", "three", "four"]
     runs = [a_run(tmp_path / name, f"method.temperature=0.{n}", finished=n == 1) for n, name in enumerate(names, 1)]
     runs[2].metrics.append("event", 6, **HEALTH)
-    lines = side_by_side([open_run(run.path) for run in runs], 80)
-    assert max(map(cell_len, lines)) <= 80
-    said = "\n".join(lines)
+    monkeypatch.setenv("COLUMNS", "80")
+    print_blocks(side_by_side([open_run(run.path) for run in runs], 80))
+    said = capsys.readouterr().out
+    assert max(map(cell_len, said.splitlines())) <= 80
     for word in ("one", "another-run-with", "three", "four", "method.temperature", "1:02:05", "abacus", "1,234"):
         assert word in said
     assert "health, step 6: lowered the sampler's step: energies drift" in said
-    assert max(map(cell_len, side_by_side([open_run(runs[1].path)], 30))) <= 30
+    monkeypatch.setenv("COLUMNS", "30")
+    print_blocks(side_by_side([open_run(runs[1].path)], 30))
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 30
 
 
 def test_a_page_draws_a_curve_for_every_run_and_number_that_was_logged(tmp_path: Path) -> None:
@@ -127,7 +130,7 @@ def test_a_page_draws_a_curve_for_every_run_and_number_that_was_logged(tmp_path:
     two.metrics.append("train", 16, epoch=3, seconds=1.0, loss=1.0, ess=0.5)
     two.metrics.append("event", 6, **HEALTH)
     text, figures = page_of(one.path, two.path, to=tmp_path / "page.html")
-    assert titles(figures, text) == [
+    assert list(figures) == [
         "loss",
         "held-out kNN",
         "effective sample size (share of K)",
@@ -151,7 +154,7 @@ def test_numbers_that_are_none_are_gaps_and_a_number_without_points_is_no_curve(
     run = a_run(tmp_path / "one", epochs=1)
     run.metrics.append("epoch", 8, epoch=2, seconds=1.0, holdout_knn=math.nan)
     text, figures = page_of(run.path)
-    knn = next(figure for name, figure in figures.items() if name.startswith("scores"))
+    knn = figures["held-out kNN"]
     assert knn["data"][0]["y"] == [0.5, None]
     assert "nan" in text  # the newest score, as it is
     assert json.loads((run.path / "report.json").read_text())[0]["scores"]["holdout_knn"] == [0.5, "nan"]
@@ -163,7 +166,7 @@ def test_a_run_of_one_epoch_has_whole_ticks_and_words_in_the_singular(tmp_path: 
     assert "after 1 epoch)" in text
     for figure in figures.values():
         assert (figure["layout"]["xaxis"]["dtick"], figure["layout"]["xaxis"]["rangemode"]) == (1, "tozero")
-    knn = next(figure for name, figure in figures.items() if name.startswith("scores"))
+    knn = figures["held-out kNN"]
     assert knn["layout"]["yaxis"]["range"] == pytest.approx([0.475, 0.525])  # around the only score, 0.5
 
 
@@ -172,7 +175,7 @@ def test_the_axis_of_shares_ends_at_all_of_them(tmp_path: Path) -> None:
     run.metrics.append("epoch", 8, epoch=2, seconds=1.0, holdout_knn=0.99)
     _, figures = page_of(run.path)
     axes = {name: figure["layout"]["yaxis"] for name, figure in figures.items()}
-    (knn,) = (axis for name, axis in axes.items() if name.startswith("scores"))
+    knn = axes["held-out kNN"]
     assert knn["autorangeoptions"] == {"clipmin": 0.0, "clipmax": 1.0}
     assert not any("autorangeoptions" in axis for axis in axes.values() if not axis["tickformat"])
 
@@ -215,7 +218,7 @@ def test_long_curves_are_thinned_to_their_end_and_the_page_says_so(tmp_path: Pat
         for step in range(9, 2009):
             file.write(json.dumps({"kind": "train", "step": step, "epoch": 2, "seconds": 1.0, "loss": 1.0}) + "\n")
     text, figures = page_of(run.path)
-    (trace,) = figures["metrics-0"]["data"]
+    (trace,) = figures["loss"]["data"]
     assert len(trace["x"]) == MOST_POINTS
     assert trace["x"][-1] == 2008 / 4
     assert f"thinned evenly to {MOST_POINTS} points" in text
@@ -229,12 +232,6 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
     places = [a_run(tmp_path / sweep / "trials" / "0003").path for sweep in ("narrow", "wide")]
     assert [record.name for record in open_runs(places)] == ["narrow/trials/0003", "wide/trials/0003"]
     assert [record.name for record in open_runs(places[:1])] == ["0003"]
-
-
-def test_a_page_needs_no_network(tmp_path: Path) -> None:
-    text, _ = page_of(a_run(tmp_path / "one").path)
-    assert re.findall(r'(?:src|href|action)="(?!#)[^"]*"', text) == []
-    assert "default-src 'none'" in text
 
 
 def test_events_of_other_versions_are_words_too() -> None:
@@ -291,4 +288,4 @@ def test_curves_of_runs_whose_steps_are_unknown_are_by_steps(tmp_path: Path) -> 
     kept = [line for line in run.metrics.path.read_text().splitlines() if "started" not in line]
     run.metrics.path.write_text("\n".join(kept) + "\n")
     drawn = curves([open_run(run.path)])
-    assert drawn["metrics-0"].figure["layout"]["xaxis"]["title"]["text"] == "steps"
+    assert drawn[0].figure["layout"]["xaxis"]["title"]["text"] == "steps"

@@ -14,7 +14,7 @@ from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.reports.output import write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import lead, points_interval, section
+from ebclab.reports.sections import lead, section
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
@@ -208,11 +208,3 @@ def test_every_reading_of_the_test_set_is_counted_on_the_page(sweep_folder: Fold
         "read 2 times, because the sweep was resumed: 1. for trial 0007 (seed 1); 2. for trial 0007 (seed 1, 2)" in page
     )
     assert "read once" not in page
-
-
-def test_an_interval_of_points_has_the_digits_that_its_ends_need(sweep_folder: Folders) -> None:
-    folder = sweep_folder()
-    record = read_sweep(folder.path)
-    assert points_interval(record, 0.0068, 0.0072) == "+0.68 to +0.72"
-    assert points_interval(record, -0.01, 0.024) == "-1.0 to +2.4"
-    assert points_interval(record, -0.01, 0.024, -1) == "-2.4 to +1.0"

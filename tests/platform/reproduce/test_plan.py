@@ -10,11 +10,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ebclab.config import compose
+from ebclab.document.html import as_page
 from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproduce import cost as cost_module
 from ebclab.reproduce.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
-from ebclab.reproduce.page import render_table_page
+from ebclab.reproduce.document import table_document
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import Study, parse_study
@@ -132,7 +133,7 @@ def test_what_was_never_counted_has_no_estimate(given: str):
     table = table_of_plan(plan, {name: RunOutcome(problem="none") for name in plan.runs})
     assert (table.expected.seconds, table.expected.in_words()) == (None, "no estimate")
     assert cost_in_words(table) == f"{len(plan.runs)} runs, 0:00 of training; no estimate"
-    assert "How that was estimated" not in render_table_page(table)
+    assert "How that was estimated" not in as_page(table_document(table))
 
 
 @pytest.mark.slow

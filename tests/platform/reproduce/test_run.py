@@ -25,9 +25,9 @@ from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproduce import measure as measure_module
 from ebclab.reproduce import run as run_module
 from ebclab.reproduce.catalog import list_studies, load_study
+from ebclab.reproduce.document import write_table
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.measure import Found, Wanted, measure_run
-from ebclab.reproduce.output import write_table
 from ebclab.reproduce.plan import StudyPlan, plan_study
 from ebclab.reproduce.run import run_plan
 from ebclab.reproduce.study import Study, parse_study

@@ -11,7 +11,8 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, Unit, accuracy, mean_over_images
+from ebclab.card.results import Findings, Number, Unit, accuracy, mean_over_images
+from ebclab.document.document import Plot, Table
 from ebclab.evaluation.measures.calibration import (
     TEMPERATURES,
     BinTable,
@@ -27,7 +28,7 @@ from ebclab.evaluation.measures.calibration import (
     largest_error,
     nll_contributions,
 )
-from ebclab.reports.plots import BLUE, GREY, ORANGE, PURPLE, Plot, plot
+from ebclab.reports.plots import BLUE, GREY, ORANGE, PURPLE, plot
 
 INFO = GroupInfo(
     name="calibration",

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, accuracy
+from ebclab.card.results import Findings, Number, accuracy
+from ebclab.document.document import Table
 from ebclab.evaluation.answers import images_key, table_of
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.intervals import Score

@@ -12,10 +12,11 @@ from torch.nn import functional
 from ebclab.card.groups.out_of_distribution import histogram, set_names
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.picture_grid import draw_grid
-from ebclab.card.results import Findings, Number, Picture, accuracy, mean_over_images
+from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
+from ebclab.document.document import Picture
 from ebclab.errors import UserError
 from ebclab.evaluation.chain_picture import grey_levels
 from ebclab.evaluation.measures.geometry import VIEWS, two_views

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, choice_in_words, gain, task_on, within
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, accuracy
+from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.label_lists import LabelList, label_list
+from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.few_labels import few_labels_head, num_folds
 from ebclab.evaluation.adaptation.fine_tuning import ChosenRate, choose_rate
 from ebclab.evaluation.linear_head import PENALTIES
 from ebclab.evaluation.protocols import LBFGS
-from ebclab.reports.plots import BLUE, GREY, ORANGE, Plot, plot
+from ebclab.reports.plots import BLUE, GREY, ORANGE, plot
 
 PERCENTS = (1, 10)
 

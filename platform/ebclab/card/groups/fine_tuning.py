@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, accuracy, mean_over_images
+from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
+from ebclab.document.document import Table
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.fine_tuning import (
     ChosenRate,

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ebclab.card.images import OutsideSet
 from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table, mean_over_images, two_samples
+from ebclab.card.results import Findings, Number, mean_over_images, two_samples
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
+from ebclab.document.document import Plot, Table
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
 from ebclab.evaluation.measures.rankings import (
@@ -30,7 +31,7 @@ from ebclab.evaluation.measures.rankings import (
 )
 from ebclab.export.energies import Energies
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, Plot, plot
+from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, plot
 
 INFO = GroupInfo(
     name="out-of-distribution",
@@ -341,7 +342,7 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     )
     low, high = gap.low or 0.0, gap.high or 0.0
     verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
-    found += f"{100 * gap.value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], {verdict}"
+    found += f"{100 * gap.value:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), {verdict}"
     return f"{found}. That detector is the best on these very images, which favours it."
 
 

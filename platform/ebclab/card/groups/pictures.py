@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Picture
+from ebclab.card.results import Findings
 from ebclab.data.holdout import limited
 from ebclab.data.image_set import ImageSet
+from ebclab.document.document import Picture, Plot
 from ebclab.errors import DataError
 from ebclab.evaluation.chain_picture import enlarged
-from ebclab.reports.plots import Plot, plot
+from ebclab.reports.plots import plot
 
 INFO = GroupInfo(
     name="pictures",

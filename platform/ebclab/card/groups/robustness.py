@@ -14,14 +14,15 @@ from torch import Tensor
 
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.picture_grid import draw_grid
-from ebclab.card.results import Findings, Number, Picture, Table, accuracy
+from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
+from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
 from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.hardware import draws_put_back
-from ebclab.reports.plots import BLUE, ORANGE, PURPLE, Plot, plot
+from ebclab.reports.plots import BLUE, ORANGE, PURPLE, plot
 
 INFO = GroupInfo(
     name="robustness",

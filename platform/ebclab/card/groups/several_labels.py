@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from ebclab.card.measuring import Measuring
-from ebclab.card.results import Findings, Number, Table
+from ebclab.card.results import Findings, Number
 from ebclab.data.image_set import ImageSet
+from ebclab.document.document import Table
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.multi_label import (
     MarkedImages,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from ebclab.card.groups import classification, several_labels
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, Table
+from ebclab.card.results import Findings, Number
+from ebclab.document.document import Table
 from ebclab.errors import DataError
 
 INFO = GroupInfo(

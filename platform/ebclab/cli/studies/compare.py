@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,18 +10,17 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
-from ebclab.cli.sweep_report import print_facts
 from ebclab.config.named_hosts import name_hosts_in
+from ebclab.document.document import Remark, Table, numeric
+from ebclab.document.terminal import print_blocks, print_facts
 from ebclab.errors import UserError
-from ebclab.formatting import terminal_columns
 from ebclab.methods_by_name import is_import_name
-from ebclab.terminal import console, say
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
     from ebclab.compare.plan import ComparisonPlan
     from ebclab.compare.request import ComparisonRequest
-    from ebclab.compare.tables import TextTable
     from ebclab.sweeps.resources import Limits
 
 
@@ -235,34 +233,30 @@ def _named(name: str | None) -> str:
 
 def _print_plan(plan: ComparisonPlan) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost."""
-    from rich.table import Table
-
     from ebclab.compare.cost import costs, require_runnable
+    from ebclab.compare.document import facts
     from ebclab.compare.findings import ComparisonFindings
     from ebclab.compare.measured import Measured
-    from ebclab.compare.output import facts
     from ebclab.formatting import clock
     from ebclab.sweeps.space.check import describe_space
 
     warnings = require_runnable(plan)
-    screen = console()
     for method in plan.request.methods:
         planned = next(planned for planned in plan.sweeps if planned.method == method)
-        space = Table(title=f"{method} ({planned.plan.space.where})", title_justify="left")
-        for column in ("setting", "range", "default"):
-            space.add_column(column, overflow="fold")
-        for row in describe_space(planned.plan.space, planned.plan.config):
-            space.add_row(*row)
-        screen.print(space)
+        rows = tuple(describe_space(planned.plan.space, planned.plan.config))
+        print_blocks([Table(f"{method} ({planned.plan.space.where})", ("setting", "range", "default"), rows)])
     found = costs(plan)
-    table = Table(title="searches", title_justify="left")
-    for column in ("search", "runs", "epochs", "a run", "together"):
-        table.add_column(column, justify="left" if column == "search" else "right", overflow="fold")
-    for each in found:
-        runs = "until the time is over" if each.planned.arm == "practice" else str(each.runs)
-        epochs = str(each.planned.plan.config.training.epochs)
-        table.add_row(each.planned.name, runs, epochs, clock(each.run_seconds), clock(each.seconds))
-    screen.print(table)
+    searches = [
+        (
+            each.planned.name,
+            numeric("until the time is over" if each.planned.arm == "practice" else str(each.runs)),
+            each.planned.plan.config.training.epochs,
+            numeric(clock(each.run_seconds)),
+            numeric(clock(each.seconds)),
+        )
+        for each in found
+    ]
+    print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
     total = sum(each.seconds for each in found)
     lines = facts(ComparisonFindings(Measured(plan, ())))
     lines |= {
@@ -281,27 +275,21 @@ def _print_result(found: ComparisonRun) -> None:
     from ebclab.evaluation.comparison import few_seeds
 
     findings = found.findings
-    _print_by_task(tuned_and_default(findings), columns=4)
-    _print_by_task(differences(findings), columns=3)
+    print_blocks(_by_task(tuned_and_default(findings), columns=4))
+    print_blocks(_by_task(differences(findings), columns=3))
     few = few_seeds(findings.request.seeds)
-    width = terminal_columns()
-    for line in [*answer(findings), *([few] if few else [])]:
-        say(textwrap.fill(line, width))
+    print_blocks(Remark(line) for line in [*answer(findings), *([few] if few else [])])
     address = found.folder.address_of(found.folder.page)
     print_facts({"plan": findings.measured.plan.digest, "page": address})
     for line in found.failed:
         say(f"not measured: {line}", err=True)
 
 
-def _print_by_task(made: TextTable, columns: int) -> None:
-    """Print a table per task, named in the first column, with the next ``columns`` columns."""
-    from rich.table import Table
-
-    for task in dict.fromkeys(row[0] for row in made.rows):
-        table = Table(title=f"{made.title}: {task}", title_justify="left")
-        for head in made.columns[1 : columns + 1]:
-            table.add_column(head, overflow="fold")
-        for row in made.rows:
-            if row[0] == task:
-                table.add_row(*row[1 : columns + 1])
-        console().print(table)
+def _by_task(made: Table, columns: int) -> list[Table]:
+    """Return a table per task, named in the first column, with the next ``columns`` columns."""
+    tasks = dict.fromkeys(row[0] for row in made.rows)
+    kept = slice(1, columns + 1)
+    return [
+        Table(f"{made.title}: {task}", made.columns[kept], tuple(row[kept] for row in made.rows if row[0] == task))
+        for task in tasks
+    ]

@@ -11,7 +11,7 @@ import typer
 from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
 from ebclab.errors import UserError
 from ebclab.formatting import count
-from ebclab.terminal import console, say
+from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.reproduce.folder import ReproductionFolder
@@ -119,7 +119,7 @@ def _places(given: list[str]) -> dict[str, str]:
 
 def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions) -> ReproducedTable:
     """Train, measure and write the table."""
-    from ebclab.reproduce.output import write_table
+    from ebclab.reproduce.document import write_table
     from ebclab.reproduce.run import run_plan
     from ebclab.reproduce.table import table_of_plan
     from ebclab.training.display import choose_display
@@ -186,51 +186,18 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
 
 def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
-    from rich import box
-    from rich.table import Table
+    from ebclab.document.document import Remark
+    from ebclab.document.terminal import print_blocks
+    from ebclab.reproduce.document import beside_the_paper
+    from ebclab.reproduce.wording import claims_asked, cost_in_words
 
-    from ebclab.reproduce.wording import (
-        claims_asked,
-        cost_in_words,
-        shown_difference,
-        shown_ours,
-        shown_published,
-        unit_in_words,
-    )
-
-    study = table.plan.study
-    shown = Table(
-        title=f"{study.about.title} ({table.plan.scale})", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
-    shown.add_column("row")
-    shown.add_column("column")
-    for head in ("ours", "paper", "difference"):
-        shown.add_column(head, justify="right")
-    for cell in table.cells:
-        column, unit = study.columns[cell.column], unit_in_words(cell.unit)
-        if cell.not_run:
-            continue
-        shown.add_row(
-            study.rows[cell.row].title,
-            f"{column.title}, {unit}" if unit else column.title,
-            shown_ours(cell, len(table.plan.seeds)),
-            shown_published(cell.published, cell.unit),
-            shown_difference(cell),
-        )
-    console().print(shown)
-    for claim in table.claims:
-        _echo(f"{claim.says} {claim.answer}: {claim.why}; in print: {claim.in_print}", "claim: ")
-    if table.claims:
-        _echo(claims_asked(table))
-    for line in table.stand_ins:
-        _echo(line)
-    for title, why in table.not_run.items():
-        _echo(f"not run at this scale: {title}: {why}")
-    for line in table.failures:
-        _echo(f"no number: {line}")
-    _echo(table.what_it_shows)
-    _echo(table.what_seeds_say)
-    _echo(cost_in_words(table))
+    title = f"{table.plan.study.about.title} ({table.plan.scale})"
+    lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]
+    lines += [*([claims_asked(table)] if table.claims else []), *table.stand_ins]
+    lines += [f"not run at this scale: {name}: {why}" for name, why in table.not_run.items()]
+    lines += [f"no number: {line}" for line in table.failures]
+    lines += [table.what_it_shows, table.what_seeds_say, cost_in_words(table)]
+    print_blocks([beside_the_paper(table, title=title, with_not_run=False), *map(Remark, lines)])
 
 
 def _echo(text: str, indent: str = "") -> None:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from ebclab.reports.plots import COLOURS, RED, Plot, plot
+from ebclab.document.document import Plot
+from ebclab.reports.plots import COLOURS, RED, plot
 from ebclab.reports.runs.facts import event_in_words, score_in_words, shown_number
 from ebclab.runs.record import RunRecord, Table
 
@@ -49,7 +50,7 @@ def look(number: int) -> Look:
     return Look(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
 
 
-def curves(records: Sequence[RunRecord]) -> dict[str, Plot]:
+def curves(records: Sequence[RunRecord]) -> list[Plot]:
     """Return a plot for each metric that a run logged: loss, held-out scores, diagnostics, callbacks, rates."""
     logged, held_out = _names(record.metrics for record in records), _names(record.scores for record in records)
     own = _names(record.callbacks for record in records)
@@ -58,7 +59,7 @@ def curves(records: Sequence[RunRecord]) -> dict[str, Plot]:
     drawn = [(name, "metrics") for name in first] + [(name, "scores") for name in held_out]
     drawn += [(name, "metrics") for name in others] + [(name, "callbacks") for name in own]
     drawn += [(name, "metrics") for name in _LAST if name in logged]
-    return {f"{kind}-{number}": _curve(records, name, kind) for number, (name, kind) in enumerate(drawn)}
+    return [_curve(records, name, kind) for name, kind in drawn]
 
 
 def is_thinned(records: Sequence[RunRecord]) -> bool:

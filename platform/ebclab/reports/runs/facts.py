@@ -10,8 +10,9 @@ from typing import Any
 
 from ebclab.config.check import shown
 from ebclab.evaluation.monitors.numbers import NUMBERS
-from ebclab.evaluation.objectives import OBJECTIVES, SHARES, shown_score
+from ebclab.evaluation.objectives import OBJECTIVES, SHARES
 from ebclab.formatting import clock, count
+from ebclab.interval import SHARE
 from ebclab.reports.machine import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.training.health.record import in_words
@@ -115,7 +116,7 @@ def score_in_words(name: str) -> str:
 def shown_number(name: str, value: float) -> str:
     """Return a formatted value of a log: shares in per cent, others with four digits."""
     is_share = name in SHARES or (name in NUMBERS and NUMBERS[name].is_share)
-    return shown_score("holdout_knn", value) if is_share else f"{value:.4g}"
+    return SHARE.number(value) if is_share else f"{value:.4g}"
 
 
 def speed(record: RunRecord) -> str:

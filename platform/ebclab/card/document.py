@@ -1,0 +1,178 @@
+"""The document of one card, or of several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import plotly.graph_objects as go
+
+from ebclab.card import wording
+from ebclab.card.card import Card
+from ebclab.card.catalog import GROUPS
+from ebclab.card.results import Findings
+from ebclab.card.side_by_side import EncoderCell, EncoderColumn, NumberRow, SideBySide
+from ebclab.document.document import (
+    Block,
+    CellValue,
+    Document,
+    Facts,
+    Folded,
+    Plot,
+    Remark,
+    RichText,
+    Section,
+    Table,
+    numeric,
+)
+from ebclab.reports.plots import COLOURS, error_bars, plot
+
+_SHOWN = 4  # metrics per group in the plot at the top
+
+
+def card_document(compared: SideBySide) -> Document:
+    """Return the document of a comparison of cards; that of a single card compares nothing."""
+    columns, rows = compared.columns, compared.rows
+    measured = {result.group for card in compared.cards for result in card.results if not result.problem}
+    groups = [GROUPS[name].info for name in GROUPS if name in measured]
+    glance = _glance(columns, rows)
+    head: tuple[Block, ...] = (
+        Remark(wording.summary(columns, rows), "lead"),
+        *(Remark(f"Not measured: {line}", "warning") for line in wording.problems(compared.cards)),
+    )
+    sections = (
+        Section(wording.title_of(columns), head, is_head=True),
+        Section("What was measured", (_subjects(compared), Remark(wording.what_intervals_say(columns), "note"))),
+        Section("At a glance", (glance,) if glance else ()),
+        *(Section(info.title, tuple(_group(compared, info.name)), info.name) for info in groups),
+    )
+    files = "All numbers: card.json beside this page."
+    return Document(wording.title_of(columns), "card", "evaluation card", sections, files)
+
+
+def _subjects(compared: SideBySide) -> Facts:
+    """Return what was measured: encoders, images, machine."""
+    facts: list[tuple[str, str | RichText]] = [
+        (column.label, RichText(card.origin, (card.address,))) for column in compared.columns for card in column.cards
+    ]
+    by_content = {card.data: card for card in reversed(compared.cards)}
+    facts += [
+        (
+            "Images",
+            f"{card.dataset}: {card.num_train:,} for training, {card.num_test:,} for testing; content {card.data[:16]}",
+        )
+        for card in reversed(by_content.values())
+    ]
+    machine = compared.cards[0].environment
+    words = [f"{machine.get('processor', 'unknown')}, {machine.get('device', 'unknown')}"]
+    words += [f"{name} {machine[name]}" for name in ("torch", "ebclab", "commit") if machine.get(name)]
+    return Facts((*facts, ("Machine", "; ".join(words))))
+
+
+def _group(compared: SideBySide, group: str) -> Iterator[Block]:
+    """Yield what a group found."""
+    rows = [row for row in compared.rows if row.group == group]
+    if rows:
+        yield numbers_table(compared, group)
+        protocols = Facts(tuple((row.number.title, _protocol(row)) for row in rows))
+        yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].info.source}.", "note")))
+    several = len(compared.columns) > 1
+    for card, found in _first_of_each(compared.columns, group):
+        yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in found.remarks)
+        of = f", {card.label}" if several else ""
+        yield from (replace(drawn, title=drawn.title + of) for drawn in found.plots)
+        yield from (replace(picture, title=picture.title + of) for picture in found.pictures)
+        for place, table in enumerate(found.tables):
+            is_open = not place and not found.plots and not found.pictures and not several
+            yield Folded(table.title + of, (Table("", table.columns, table.rows, table.note),), is_open)
+
+
+def _protocol(row: NumberRow) -> str:
+    seeds = f"; seeds {', '.join(map(str, row.number.seeds))}" if row.number.seeds else ""
+    return f"{row.number.protocol}{seeds}"
+
+
+def numbers_table(compared: SideBySide, group: str, *, is_brief: bool = False, title: str = "") -> Table:
+    """Return the numbers of a group: a row for each, a column for each encoder.
+
+    Args:
+        compared: The cards.
+        group: The group.
+        is_brief: Whether a star stands for intervals and verdicts, so that several encoders fit a terminal.
+        title: Heading.
+    """
+    labels = [
+        f"{column.label}, {len(column.cards)} seeds" if len(column.cards) > 1 else column.label
+        for column in compared.columns
+    ]
+    rows = [
+        (
+            f"{row.number.title} {wording.direction(row)}",
+            *((_brief if is_brief else _whole)(row, cell) for cell in row.cells),
+            *(() if is_brief else (numeric(f"{row.number.num_images:,}"),)),
+        )
+        for row in compared.rows
+        if row.group == group
+    ]
+    return Table(title, ("", *labels, *(() if is_brief else ("images",))), tuple(rows))
+
+
+def _brief(row: NumberRow, cell: EncoderCell | None) -> CellValue:
+    if cell is None:
+        return None
+    star = "*" if cell.against_first is not None and cell.against_first.is_noise is False else " "
+    return numeric(f"{wording.number_format(row).number(cell.value.mean)} {star}")
+
+
+def _whole(row: NumberRow, cell: EncoderCell | None) -> CellValue:
+    if cell is None:
+        return None
+    form, value = wording.number_format(row), cell.value
+    spread = f" ± {form.number(value.std)}" if value.std is not None else ""
+    ends = form.ends(value.low, value.high)
+    small = (f"({ends})" if ends else "", wording.verdict(row, cell))
+    return numeric(form.number(value.mean) + spread, value.mean, small, is_strong=True)
+
+
+def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot | None:
+    """Plot the first metrics of each group that are shares with an interval; None if there are none."""
+    shares = [
+        row
+        for row in rows
+        if row.number.unit == "share" and any(cell and cell.value.low is not None for cell in row.cells)
+    ]
+    kept = [
+        row for place, row in enumerate(shares) if [each.group for each in shares[:place]].count(row.group) < _SHOWN
+    ]
+    if not kept:
+        return None
+    figure = go.Figure()
+    for place, column in enumerate(columns):
+        cells = [(row, cell.value) for row in kept if (cell := row.cells[place])]
+        found = [(row, value) for row, value in cells if value.low is not None]
+        figure.add_scatter(
+            x=[100 * value.mean for _, value in found],
+            y=[row.number.title for row, _ in found],
+            error_x=error_bars([100.0 * value for _, value in found], 1.5),
+            mode="markers",
+            orientation="h",
+            offsetgroup=str(place),
+            name=column.label,
+            marker={"size": 8, "color": COLOURS[place % len(COLOURS)]},
+        )
+    figure.update_xaxes(title="per cent", rangemode="normal")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(scattermode="group")
+    height = 120 + len(kept) * (18 + 14 * len(columns))
+    return plot(
+        "Shares and their intervals",
+        "Dots with 95 % intervals: the first numbers of each group. The tables below have all, and say how measured.",
+        figure,
+        height=height,
+    )
+
+
+def _first_of_each(columns: Sequence[EncoderColumn], group: str) -> list[tuple[Card, Findings]]:
+    """Return what a group found for the first run of each column."""
+    first = [column.cards[0] for column in columns]
+    return [(card, result.findings) for card in first for result in card.results if result.group == group]

@@ -1,0 +1,126 @@
+"""Renders a document as a page: one HTML file with style, script and plotly.js, which needs no network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from itertools import count, groupby
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from ebclab.document.document import (
+    Block,
+    CellValue,
+    ColumnHead,
+    Document,
+    MarkedTable,
+    Picture,
+    Plot,
+    RichText,
+    Table,
+    is_numeric,
+)
+
+_IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_WORDS, _SENTENCE = 24, 60
+"""Cells with more characters are wrapped; those with still more get room for a sentence."""
+
+
+def as_page(document: Document) -> str:
+    """Return a document as HTML; text in it is shown and never obeyed, whatever it is."""
+    blocks = list(document.blocks())
+    is_drawn = any(isinstance(block, Plot) for block in blocks)
+    is_moved = is_drawn or any(isinstance(block, MarkedTable) and block.is_sortable for block in blocks)
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            document=document,
+            made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+            nonce=secrets.token_urlsafe(16),
+            number=count(1).__next__,
+            style=_own("page.css"),
+            script=_own("page.js") if is_moved else "",
+            plotly=_plotly() if is_drawn else "",
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """Return the environment of the template: text is escaped, undefined names raise an error."""
+    environment = Environment(
+        loader=PackageLoader("ebclab.document", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "json": in_script,
+        "look": _look,
+        "rich": _rich,
+        "breakable": _breakable,
+        "url": _data_url,
+        "kind": _kind,
+    }
+    environment.globals["spans"] = _spans
+    return environment
+
+
+def _kind(block: Block) -> str:
+    return "table" if isinstance(block, Table) else type(block).__name__.lower()
+
+
+def in_script(value: Any) -> Markup:
+    """Return plain values as JSON for a script element; no text in it can end the element."""
+    from plotly.utils import PlotlyJSONEncoder
+
+    return Markup(json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":")).translate(_IN_SCRIPT))
+
+
+def _rich(value: CellValue) -> RichText:
+    """Return a cell or a fact with all attributes."""
+    if isinstance(value, RichText):
+        return value
+    return RichText("" if value is None else str(value), is_number=is_numeric(value))
+
+
+def _look(value: CellValue) -> str:
+    """Return the classes of a cell: numbers to the right, short text on one line, long text and reasons wrapped."""
+    text = _rich(value).text
+    if is_numeric(value):
+        return "number" if any(map(str.isdigit, text)) else "number words"
+    return "reason" if len(text) > _SENTENCE else "words" if len(text) > _WORDS else ""
+
+
+def _breakable(text: str) -> Markup:
+    """Return text that may be broken after underscores."""
+    return Markup("_<wbr>").join(escape(piece) for piece in text.split("_"))
+
+
+def _spans(heads: list[ColumnHead]) -> list[tuple[str, str, int]]:
+    """Return the headings over several columns: text, small print, number of columns; none if no column has one."""
+    if not any(head.above for head in heads):
+        return []
+    return [(*key, len(list(each))) for key, each in groupby(heads, lambda head: (head.above, head.small))]
+
+
+def _data_url(picture: Picture) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture.png).decode()}"
+
+
+def _own(name: str) -> Markup:
+    return Markup(files("ebclab.document").joinpath("templates", name).read_text(encoding="utf-8"))
+
+
+def _plotly() -> Markup:
+    from plotly.offline import get_plotlyjs
+
+    return Markup(get_plotlyjs())

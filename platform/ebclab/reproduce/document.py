@@ -1,0 +1,134 @@
+"""The document of a reproduction: our numbers beside the published ones, the claims, and what differs."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from ebclab.document.document import (
+    Block,
+    CellValue,
+    ColumnHead,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    Remark,
+    RichText,
+    Section,
+    Table,
+    numeric,
+)
+from ebclab.document.html import as_page
+from ebclab.document.markdown import as_markdown
+from ebclab.errors import UnsavedError
+from ebclab.reproduce.answers import in_words
+from ebclab.reproduce.table import ReproducedCell, ReproducedTable
+from ebclab.reproduce.wording import (
+    claims_asked,
+    cost_in_words,
+    published_in_words,
+    shown_difference,
+    shown_ours,
+    shown_published,
+    unit_in_words,
+)
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+
+
+def write_table(table: ReproducedTable, folder: Path) -> None:
+    """Write table.json, table.md and table.html into a folder.
+
+    Raises:
+        UnsavedError: A file cannot be written; its ``result`` is the table.
+    """
+    document = table_document(table)
+    try:
+        atomic.write_json(folder / "table.json", with_checksum(table.to_mapping()))
+        atomic.write_text(folder / "table.md", as_markdown(document))
+        atomic.write_text(folder / "table.html", as_page(document))
+    except OSError as error:
+        raise UnsavedError(
+            f"{folder}: all was measured and the table cannot be written, got {error.strerror or error}; make room "
+            "and repeat the command",
+            table,
+        ) from error
+
+
+def table_document(table: ReproducedTable) -> Document:
+    """Return the document of a reproduction."""
+    about = table.plan.study.about
+    failures = [Remark(f"No number: {line}", "warning") for line in table.failures]
+    head = (Remark(about.asks, "lead"), Remark(table.what_it_shows, "status"), *failures)
+    lists = {
+        "What differs from the paper at this scale": table.differs,
+        "Not run at this scale": [f"{title}: {why}" for title, why in table.not_run.items()],
+        "What the released code does differently from the paper": table.released,
+    }
+    sections = (
+        Section(about.title, head, is_head=True),
+        Section("Ours beside the paper's", (beside_the_paper(table), Remark(table.what_seeds_say, "note"))),
+        Section("What the paper claims", _claims(table)),
+        *(Section(title, (Items(tuple(lines)),) if lines else ()) for title, lines in lists.items()),
+        Section("Where the numbers come from", (_origin(table),)),
+    )
+    brand = f"{table.plan.study.name} at scale {table.plan.scale}"
+    files = "All numbers: table.json beside this page; every run: the folder runs."
+    return Document(about.title, "reproduction", brand, sections, files)
+
+
+def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: bool = True) -> Table:
+    """Return our numbers beside the published ones: a row for each row of the study, three cells for each column."""
+    study = table.plan.study
+    here = {cell.column: cell.here for cell in table.cells}
+    heads: list[str | ColumnHead] = [ColumnHead("row")]
+    for name, column in study.columns.items():
+        unit = unit_in_words(column.unit)
+        above = f"{column.title}, {unit}" if unit else column.title
+        small = f"here: {here[name]}" if here.get(name) else ""
+        heads += [ColumnHead(text, above, small) for text in ("ours", "paper", "difference")]
+    rows = []
+    for name, cells in groupby(table.cells, lambda cell: cell.row):
+        by_column = {cell.column: cell for cell in cells if with_not_run or not cell.not_run}
+        row = study.rows[name]
+        recipe = f", {row.recipe}" if row.recipe else ""
+        numbers = [cell for column in study.columns for cell in _cells(table, by_column.get(column))]
+        rows.append((RichText(row.title, (f"({row.method}{recipe})",)), *numbers))
+    return Table(title, tuple(heads), tuple(rows))
+
+
+def _cells(table: ReproducedTable, cell: ReproducedCell | None) -> tuple[CellValue, CellValue, CellValue]:
+    if cell is None:
+        return None, None, None
+    number, *small = shown_ours(cell, len(table.plan.seeds))
+    ours = RichText(number, tuple(small), hint=cell.problem, is_number=True, is_strong=cell.ours is not None)
+    return ours, numeric(shown_published(cell.published, cell.unit)), numeric(shown_difference(cell))
+
+
+def _claims(table: ReproducedTable) -> tuple[Block, ...]:
+    """Return the claims with their answers; comparisons of claims that have several are listed below."""
+    if not table.claims:
+        return ()
+    rows = tuple((each.says, RichText(each.answer, is_strong=True), each.why, each.in_print) for each in table.claims)
+    parts = [
+        Items(tuple(f"{in_words(part)}: {part.answer}" for part in each.parts), each.says)
+        for each in table.claims
+        if len(each.parts) > 1
+    ]
+    folded = [Folded("The comparisons of each claim", tuple(parts))] if parts else []
+    return (Table("", ("claim", "answer", "by", "in print"), rows), *folded, Remark(claims_asked(table), "note"))
+
+
+def _origin(table: ReproducedTable) -> Facts:
+    """Return where the numbers come from, and how each column was measured, by its first measured row."""
+    details = {
+        table.plan.study.columns[each.column].title: each.detail for each in reversed(table.cells) if each.detail
+    }
+    facts: dict[str, str | RichText] = {
+        "Source": table.source,
+        "Published numbers": published_in_words(table),
+        "Cost": cost_in_words(table),
+        "How that was estimated": "" if table.expected.seconds is None else table.expected.basis,
+    }
+    return Facts.of(facts | dict(reversed(details.items())))

@@ -1,0 +1,241 @@
+"""One document, all its outputs: a page, Markdown, CSV and a terminal hold the same text, and none of it is obeyed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import unicodedata
+from html.parser import HTMLParser
+
+import pytest
+
+from ebclab.document.csv import as_csv
+from ebclab.document.document import (
+    Block,
+    ColumnHead,
+    Command,
+    Document,
+    Facts,
+    Folded,
+    Items,
+    MarkedTable,
+    Picture,
+    Plot,
+    Plots,
+    Remark,
+    RichText,
+    Section,
+    Table,
+    Tiles,
+    numeric,
+)
+from ebclab.document.html import as_page, in_script
+from ebclab.document.markdown import as_markdown, table_as_markdown
+from ebclab.document.terminal import print_blocks
+
+HOSTILE = {
+    "script": "</script><script>alert(1)</script>",
+    "image": "<img src=x onerror=alert(1)>",
+    "attribute": '" onmouseover="alert(1)',
+    "cell": "a | b `c` [d](http://e) *f*",
+    "heading": "# a\n## b",
+    "formula": '=HYPERLINK("http:evil","x")',
+    "clear": "\x1b[2J\x1b[H",
+    "bidi": "a\u202egnp.exe\u202c",
+    "template": "{{ 7 * 7 }} {% raw %}",
+    "comment": "<!-- \u2028 &",
+}
+GROUPED = Table(
+    "grouped",
+    (
+        ColumnHead("row"),
+        *(ColumnHead(text, above, "here: digits") for above in ("kNN, %", "ESS") for text in ("ours", "paper")),
+    ),
+    (
+        (RichText("warm", ("(simclr)",)), numeric("62.0", 62.0, ("(61.0 to 63.0)", "2 seeds")), 50, 0.125, None),
+        ("cold", 40, None, None, None),
+    ),
+)
+
+
+def document(text: str = "text") -> Document:
+    """A document with every kind of block, all of whose text is ``text``."""
+    plot = Plot(text, text, {"data": [{"name": text}], "layout": {}}, 300)
+    rich = RichText(text, (text,), 1.0, text, is_number=True, is_strong=True, swatch="3px solid red")
+    rows = ((text, 1, rich), (text, None, RichText(text, is_code=True)))
+    table = MarkedTable(text, (text, ColumnHead(text, hint=text), text), rows, text, ("winner",), True, True)
+    blocks: tuple[Block, ...] = (
+        *(Remark(text, look) for look in ("", "lead", "note", "status", "running", "warning")),
+        Tiles(((text, text),)),
+        Facts(((text, text), (text, rich))),
+        table,
+        Table("", (ColumnHead(text, text, text), text), ((text, text),)),
+        plot,
+        Plots((plot, plot), (rich,)),
+        Picture("p", text, text, b"png"),
+        Items((text, text), text, is_ordered=True),
+        Command(text, text),
+        Folded(text, (Remark(text), Folded(text, (table,)))),
+    )
+    sections = (Section(text, blocks, "first", is_head=True), Section("no", ()), Section(text, blocks, "second"))
+    return Document(text, "report", text, sections, text)
+
+
+class Page(HTMLParser):
+    """The elements of a page with the names of their attributes, addresses, and text outside of scripts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.addresses: list[str] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action")]
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1][0] not in ("script", "style"):
+            self.texts.append(data)
+
+
+def unseen(text: str) -> set[str]:
+    """The characters in a text that are obeyed or not shown."""
+    return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - set("\n\t")
+
+
+@pytest.fixture(scope="module")
+def harmless() -> Page:
+    return Page(as_page(document()))
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_whatever_text_says_a_page_has_the_same_elements_and_shows_it(text: str, harmless: Page) -> None:
+    page = as_page(document(text))
+    found = Page(page)
+    assert found.elements == harmless.elements
+    assert found.addresses == harmless.addresses
+    assert found.texts.count(text) == harmless.texts.count("text")
+    for figure in re.findall(r'type="application/json" data-for="[^"]+">(.*?)</script>', page, re.DOTALL):
+        assert json.loads(figure)["data"] == [{"name": text}]
+
+
+def test_no_text_ends_the_script_that_holds_it_and_all_of_it_comes_back() -> None:
+    text = "".join(HOSTILE.values())
+    assert set("<>&\u2028").isdisjoint(in_script({text: [text]}))
+    assert json.loads(in_script({text: [text]})) == {text: [text]}
+
+
+def test_a_page_asks_nobody_for_anything_and_runs_its_own_scripts_alone(harmless: Page) -> None:
+    page = as_page(document())
+    assert {address.partition(",")[0] for address in harmless.addresses} == {
+        "#first",
+        "#second",
+        "data:image/png;base64",
+    }
+    nonces = set(re.findall(r"nonce[=-]\"?([\w-]{20,})", page))
+    assert len(nonces) == 1
+    assert page.count("<script") == page.count(f'<script nonce="{nonces.pop()}"')
+    assert "default-src 'none'" in page
+    assert len(set(re.findall(r' id="([^"]+)"', page))) == len(re.findall(r' id="([^"]+)"', page))
+
+
+def test_a_page_without_plots_and_sorted_tables_has_no_script() -> None:
+    page = as_page(Document("t", "report", "b", (Section("s", (GROUPED, Remark("r"))),), "f"))
+    assert "<script" not in page
+    assert "script-src" not in page
+
+
+def test_a_page_that_only_sorts_needs_no_plots() -> None:
+    table = MarkedTable("", ("a",), ((1,),), is_sortable=True)
+    page = as_page(Document("t", "report", "b", (Section("s", (table,)),), "f"))
+    assert page.count("<script") == 1
+    assert len(page) < 100_000
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_whatever_text_says_markdown_shows_it(text: str) -> None:
+    told, plain = as_markdown(document(text)), as_markdown(document())
+    told = re.sub(r"^(`{3,})\n.*?^\1$", "CODE", told, flags=re.DOTALL | re.MULTILINE)
+    plain = re.sub(r"^```\n.*?^```$", "CODE", plain, flags=re.DOTALL | re.MULTILINE)
+    assert unseen(told) == set()
+    assert "<" not in told
+    assert told.count("`") == told.count("\\`")
+    assert told.count("\n") == plain.count("\n")
+    assert re.findall(r"(?<!\\)\|", told) == re.findall(r"(?<!\\)\|", plain)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_whatever_text_says_a_terminal_and_csv_show_it(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_blocks(document(text).sections[0].blocks)
+    assert unseen(capsys.readouterr().out) == set()
+    table = next(block for block in document(text).blocks() if isinstance(block, Table))
+    for row in csv.reader(io.StringIO(as_csv(table))):
+        assert unseen(row[0]) == set()
+        assert row[0][0] not in "=+-@\t\r"
+
+
+def test_a_document_says_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = (Facts.of({"name": "fact", "empty": ""}), Table("t", ("head",), (("cell",),), "note"), Remark("remark"))
+    made = Document("t", "report", "brand", (Section("head", (*blocks, Items(("item",))), is_head=True),), "files")
+    print_blocks(made.blocks())
+    words = ("name", "fact", "head", "cell", "remark", "item")
+    for told in (as_page(made), as_markdown(made), capsys.readouterr().out):
+        assert all(word in told for word in words)
+        assert "empty" not in told
+
+
+def test_columns_that_share_a_heading_are_rows_where_there_is_little_room(capsys: pytest.CaptureFixture[str]) -> None:
+    assert table_as_markdown(GROUPED).splitlines() == [
+        "| row | column | ours | paper |",
+        "| --- | --- | ---: | ---: |",
+        "| warm (simclr) | kNN, % | 62.0 (61.0 to 63.0); 2 seeds | 50 |",
+        "| warm (simclr) | ESS | 0.125 |  |",
+        "| cold | kNN, % | 40 |  |",
+    ]
+    print_blocks([GROUPED])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "cold" in line]
+    assert lines == [["cold", "kNN,", "%", "40"]]
+
+
+def test_a_page_and_csv_have_such_columns_beside_each_other() -> None:
+    page = as_page(Document("t", "report", "b", (Section("s", (GROUPED,)),), "f"))
+    assert page.count('<th colspan="2">kNN, %<small>here: digits</small></th>') == 1
+    assert page.count("<colgroup span=") == 3
+    assert list(csv.reader(io.StringIO(as_csv(GROUPED)))) == [
+        ["row", "kNN, %: ours", "kNN, %: paper", "ESS: ours", "ESS: paper"],
+        ["warm (simclr)", "62.0", "50", "0.125", ""],
+        ["cold", "40", "", "", ""],
+    ]
+
+
+def test_cells_carry_what_they_are_sorted_by_and_rows_their_marks() -> None:
+    rows = ((numeric("50.0%", 0.5), "a"), (None, "b" * 30), (numeric("", ""), "c " * 40))
+    table = MarkedTable("", (ColumnHead("a_b", hint="long.a_b"), "name"), rows, "", ("winner",), True, True)
+    page = as_page(Document("t", "report", "b", (Section("s", (table,)),), "f"))
+    assert '<tr class="winner"><td class="number" data-value="0.5">50.0%</td><td class="">a</td></tr>' in page
+    assert '<th class="number" title="long.a_b"><button type="button">a_<wbr>b</button></th>' in page
+    assert ['class="words"' in page, 'class="reason"' in page] == [True, True]
+    assert 'class="sortable"' in page
+    assert page.count('data-table="table-1"') == page.count('id="table-1"') == page.count('data-count="table-1"') == 1
+
+
+def test_a_head_without_blocks_stays_and_a_section_does_not() -> None:
+    made = Document("t", "report", "b", (Section("head", (), is_head=True), Section("nothing", ())), "f")
+    for told in (as_page(made), as_markdown(made)):
+        assert "head" in told
+        assert "nothing" not in told
+
+
+def test_a_remark_is_whole_in_a_terminal_and_a_cell_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    print_blocks([Remark("x" * 1000), Table("", ("a",), (("y" * 1000,),))])
+    told = capsys.readouterr().out
+    assert (told.count("x"), told.count("y")) == (1000, 300)
+
+
+def test_a_row_that_does_not_fit_its_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="t: 2 columns, and a row of 1 cells"):
+        Table("t", ("a", "b"), (("c",),))
