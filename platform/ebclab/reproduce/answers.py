@@ -187,7 +187,7 @@ def in_words(part: AnsweredComparison) -> str:
         return f"{part.compares}: {part.why}"
     sign = {"percent": "+.2f", "plain": "+.3g", "seconds": "+.1f", "hours": "+.2f"}[part.unit]
     between = "" if part.low is None or part.high is None else f" ({part.low:{sign}} to {part.high:{sign}})"
-    why = f"; {part.why}" if part.why else ""
+    why = f" ({part.why})" if part.why else ""
     return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
 
 

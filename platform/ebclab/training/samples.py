@@ -188,7 +188,7 @@ def sample_chains(
         test_images=measure(beside.positions[0], beside.energies[0]),
     )
     return _written(
-        done, trace, prepared.preprocessing.pixel_range, run, None if out is None else expanded(str(out)).absolute()
+        done, trace, prepared.preprocessing.pixel_range, run, None if to is None else expanded(str(to)).absolute()
     )
 
 

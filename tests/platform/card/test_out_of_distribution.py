@@ -194,7 +194,7 @@ def test_the_own_energy_is_compared_with_the_best_detector(outside: OutsideSet, 
     low, high = stats.ttest_rel(own.contributions, best.contributions).confidence_interval()
     gap = own.value - best.value
     assert f"AUROC of {100 * own.value:.1f} %" in remark
-    assert f", {100 * best.value:.1f} %; {100 * gap:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]" in remark
+    assert f", {100 * best.value:.1f} %; {100 * gap:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})" in remark
     assert f", {verdict}. That detector is the best on these very images" in remark
 
 

@@ -84,7 +84,7 @@ def test_it_is_trained_and_resumed_and_its_encoder_is_exported_without_its_code(
         assert done.code == 0, done.err
     assert not any(name.startswith("own_code") for name in sys.modules)
     assert NAME in Path("encoder/README.md").read_text()
-    assert "a file alone does not choose which code is run" in ebclab("evaluate", run, "--only", "chains").err
+    assert "a file alone does not choose which code is run" in ebclab("sample", run).err
 
 
 def test_show_and_sweep_know_it(ebclab: Ebclab, code: Path) -> None:

@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "--set: only settings of the method act on chains, got training.epochs=3; write method.KEY=VALUE",
     ),
     "all that is wrong": (["runs/ebclr", "--steps", "-1", "--count", "0"], "--count: must be at least 1, got 0"),
-    "a folder in a store": (["runs/ebclr", "--to", "s3://b/x"], "--out: a folder on a disk is needed, got s3://b/x"),
+    "a folder in a store": (["runs/ebclr", "--to", "s3://b/x"], "--to: a folder on a disk is needed, got s3://b/x"),
     "no such setting": (["runs/ebclr", "--set", "method.sigma=3"], "method.sigma: no such setting"),
     "more chains than memory": (["runs/ebclr", "--count", str(10**12)], "--count: 1,000,000,000,000 chains at 5 mo"),
     "more chains than images": (

@@ -81,7 +81,7 @@ def test_intervals_are_students_of_paired_gaps_and_share_the_chance_unless_they_
         assert (part.number, part.low, part.high) == pytest.approx(
             (gaps.mean(), gaps.mean() - half, gaps.mean() + half)
         )
-    assert claim.why.startswith("A, x - z: -0.03 [")
+    assert claim.why.startswith("A, x - z: -0.03 (")
     assert "1 of 2 comparisons are open" in claim.why
 
 
