@@ -76,6 +76,11 @@ def test_the_table_of_costs_is_that_of_the_methods() -> None:
     assert _script("method_costs").rewritten(page) == page, "run `python docs/method_costs.py --write`"
 
 
+def test_the_readme_is_short() -> None:
+    words = [word for word in README.read_text(encoding="utf-8").split() if re.search(r"\w", word)]
+    assert len(words) <= 900
+
+
 def test_the_readme_names_every_folder_once() -> None:
     listed = [name for row in _rows(_section(README, "Where things are")) for name in re.findall(r"`([^`]+)/`", row[0])]
     assert sorted(listed) == sorted(_top_folders())  # what is in the packages stands in architecture.md
