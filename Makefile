@@ -55,10 +55,11 @@ test slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
 cluster-test: JOBS = $(WAITING_JOBS)
 
-check: install ## Format, lint, types.
+check: install ## Format, lint, types; what the project consists of.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python docs/size.py
 
 docs: install ## Build the documentation as pages with a search that need no network: site/index.html.
 	$(BIN)/python docs/site/build.py

@@ -118,11 +118,11 @@ class Gathering:
             "# Measured tables\n\nOne script a claim: `benchmarks/NAME.py` writes each table, with command, commit "
             f"and machine.\n\n{_tree(''.join(sorted(lines)))}",
         )
-        rooms = [
-            f"## {f'`{room}/`' if room else 'Beside the rooms'}\n\n{_tree(''.join(_line(page) for page in pages))}"
-            for room, pages in reference.science_pages()
+        folders = [
+            f"## {f'`{folder}/`' if folder else 'Files'}\n\n{_tree(''.join(_line(page) for page in pages))}"
+            for folder, pages in reference.science_pages()
         ]
-        self._write("reference/science.md", "# The science, file by file\n\n" + "\n".join(rooms))
+        self._write("reference/science.md", "# The science, file by file\n\n" + "\n".join(folders))
         lab = "".join(_line(page) for page in sorted(reference.lab_pages()))
         self._write("reference/lab.md", f"# The lab, where users call it\n\n{_tree(lab)}")
 

@@ -41,12 +41,12 @@ def paths_of_files() -> dict[str, str]:
 
 
 def science_pages() -> list[tuple[str, list[str]]]:
-    """Return the pages of the science package, room by room."""
-    rooms: dict[str, list[str]] = {}
+    """Return the pages of the science package, folder by folder."""
+    folders: dict[str, list[str]] = {}
     for module in _science():
         parts = module.path.relative_to(SCIENCE).parts
-        rooms.setdefault(parts[0] if len(parts) > 1 else "", []).append(_path(module))
-    return [(room, sorted(found)) for room, found in sorted(rooms.items())]
+        folders.setdefault(parts[0] if len(parts) > 1 else "", []).append(_path(module))
+    return [(folder, sorted(found)) for folder, found in sorted(folders.items())]
 
 
 def lab_pages() -> list[str]:

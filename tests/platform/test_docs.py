@@ -1,8 +1,7 @@
-"""The pages name what is there: rooms, floors, files, links, the names that stand in the list of words."""
+"""The pages name what is there: packages, layers, files, links, commands."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 import subprocess
@@ -16,18 +15,12 @@ import pytest
 
 from ebclab.cli.app import app
 
-from .test_house import LAB, LAB_FLOORS, PACKAGES, ROOT, SCIENCE, SCIENCE_FLOORS
+from .test_house import LAB, LAB_LAYERS, PACKAGES, ROOT, SCIENCE, SCIENCE_LAYERS
 
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ROOTS = (ROOT, LAB, SCIENCE)
 """Where a path of a page may begin; architecture.md says so."""
-
-
-@pytest.fixture(scope="module")
-def rooms() -> ModuleType:
-    """The script that writes the tables of rooms."""
-    return _script("rooms")
 
 
 def _script(name: str) -> ModuleType:
@@ -52,23 +45,34 @@ def _rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in lines[2:]]
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_tables_of_rooms_are_those_of_the_code(package: str, rooms: ModuleType) -> None:
-    remedy = "run `python docs/rooms.py --write`, and say there what a new room is for"
-    page = rooms.cells(package, ARCHITECTURE.read_text(encoding="utf-8"))
-    today = rooms.rooms_of(package)
-    assert [(row[0].strip("`"), row[2]) for row in page] == [(r.name, ", ".join(r.imports)) for r in today], remedy
-    assert all(row[1] for row in page), remedy
-    for (name, _, _, files, lines), room in zip(page, today, strict=True):  # numbers may lag, but not by much
-        assert abs(int(files) - room.files) <= 2, f"{name}: {room.files} files; {remedy}"
-        assert abs(int(lines) - room.lines) <= max(100, room.lines // 5), f"{name}: {room.lines} lines; {remedy}"
+def test_every_package_has_a_line_that_says_what_it_is_for() -> None:
+    lines = re.findall(r"^\| `(\S+)` \| (.*) \|$", _section(ARCHITECTURE, "Packages"), re.MULTILINE)
+    assert sorted(name for name, purpose in lines if purpose) == sorted(_packages())
 
 
-def test_the_floors_on_the_page_are_those_that_the_house_test_holds() -> None:
-    block = _section(ARCHITECTURE, "Floors").split("```")[1]
+def _packages() -> Iterator[str]:
+    """Yield the files beside a package's folders, and all its folders, as the page names them."""
+    for root in PACKAGES.values():
+        for path in root.rglob("*.py"):
+            inside = path.relative_to(root)
+            if inside.name == "__init__.py" and len(inside.parts) > 1:
+                yield f"{inside.parent}/"
+            elif len(inside.parts) == 1 and not inside.name.startswith("__"):
+                yield inside.name
+
+
+def test_the_size_of_the_project_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    _script("size").main()
+    counts = dict(re.findall(r"^\| (\D+?) \| ([\d,]+) \|$", capsys.readouterr().out, re.MULTILINE))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in SCIENCE.rglob("*.py"))
+    assert counts["methods, lines of Python"] == f"{lines:,}"
+
+
+def test_the_layers_on_the_page_are_those_that_the_house_test_holds() -> None:
+    block = _section(ARCHITECTURE, "Layers").split("```")[1]
     parts = re.findall(r"^(\w+)\n((?:  .+\n)+)", block, re.MULTILINE)
-    floors = {package: [set(line.strip().split(", ")) for line in lines.splitlines()] for package, lines in parts}
-    assert floors == {"energy_contrast": SCIENCE_FLOORS, "ebclab": LAB_FLOORS}
+    layers = {package: [set(line.strip().split(", ")) for line in lines.splitlines()] for package, lines in parts}
+    assert layers == {"energy_contrast": SCIENCE_LAYERS, "ebclab": LAB_LAYERS}
 
 
 def test_the_table_of_costs_is_that_of_the_methods() -> None:
@@ -124,8 +128,8 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     gone = []
     for name in re.findall(r"`([\w./-]+)`", text):
         first, slash, _ = name.partition("/")
-        in_a_room = any((root / first).is_dir() for root in ROOTS) and name.endswith("/")
-        if slash and (first in _top_folders() or in_a_room or name.endswith(".py")):
+        in_a_package = any((root / first).is_dir() for root in ROOTS) and name.endswith("/")
+        if slash and (first in _top_folders() or in_a_package or name.endswith(".py")):
             found = any((root / name).exists() for root in (*ROOTS, page.parent, ROOT / "tests"))
         elif name.endswith(".py"):
             found = name in everywhere
@@ -134,21 +138,3 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
         if not found:
             gone.append(name)
     assert gone == []
-
-
-def test_every_word_is_defined_where_the_list_says() -> None:
-    words = _rows(_section(ARCHITECTURE, "Words"))
-    names = [row[0].replace("`", "").lower() for row in words]
-    assert names == sorted(names)
-    wrong = []
-    for word, _, where in words:
-        (path,) = [root / where.strip("`") for root in ROOTS if (root / where.strip("`")).is_file()] or [None]
-        defined = set() if path is None else _definitions(path)
-        if path is None or not set(re.findall(r"`(\w+)`", word)) <= defined:
-            wrong.append((word, where))
-    assert wrong == []
-
-
-def _definitions(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}

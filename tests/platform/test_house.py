@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: floors, circles, long functions, where Ray may be, forbidden names."""
+"""The house rules that no linter knows: layers, circles, long functions, where Ray may be, forbidden names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCIENCE = ROOT / "methods" / "energy_contrast"
 LAB = ROOT / "platform" / "ebclab"
 PACKAGES = {"energy_contrast": SCIENCE, "ebclab": LAB}
 
-SCIENCE_FLOORS = [
+SCIENCE_LAYERS = [
     {"settings", "parallel"},
     {"losses", "energies", "samplers", "memory", "networks", "diagnostics"},
     {"method", "classifier", "bounds"},
@@ -24,7 +24,7 @@ SCIENCE_FLOORS = [
     {"contrastive", "predictive", "supervised", "energy_based"},
     {"catalog"},
 ]
-LAB_FLOORS = [
+LAB_LAYERS = [
     {"errors", "background", "formatting", "interval", "open_folder", "regular_file"},
     {"methods_by_name", "terminal"},
     {"document"},
@@ -42,7 +42,7 @@ LAB_FLOORS = [
     {"__main__"},
 ]
 SIDE_BY_SIDE = {frozenset({"optimization", "config"})}
-"""Pairs on one floor that may know each other: an optimizer reads its settings."""
+"""Pairs in one layer that may know each other: an optimizer reads its settings."""
 
 RAY_FOLDERS = ("cluster", "training/ray_train", "sweeps/ray_tune", "data/delivery/ray_data", "card/ray_workers")
 
@@ -71,40 +71,40 @@ def _imports(path: Path) -> set[str]:
     return names
 
 
-def _room(path: Path, root: Path) -> str:
+def _part(path: Path, root: Path) -> str:
     return path.relative_to(root).parts[0].removesuffix(".py")
 
 
-def _floor(room: str, floors: list[set[str]]) -> int:
-    return next(level for level, rooms in enumerate(floors) if room in rooms)
+def _layer(part: str, layers: list[set[str]]) -> int:
+    return next(level for level, parts in enumerate(layers) if part in parts)
 
 
 @pytest.mark.parametrize(
-    ("root", "package", "floors"),
-    [(SCIENCE, "energy_contrast", SCIENCE_FLOORS), (LAB, "ebclab", LAB_FLOORS)],
+    ("root", "package", "layers"),
+    [(SCIENCE, "energy_contrast", SCIENCE_LAYERS), (LAB, "ebclab", LAB_LAYERS)],
 )
-def test_no_room_imports_a_room_above_or_beside_it(root: Path, package: str, floors: list[set[str]]) -> None:
+def test_no_package_imports_one_above_or_beside_it(root: Path, package: str, layers: list[set[str]]) -> None:
     wrong = []
     for path in _sources(root):
-        room = _room(path, root)
-        if room == "__init__":
+        part = _part(path, root)
+        if part == "__init__":
             continue
         for name in _imports(path):
             parts = name.split(".")
-            if parts[0] != package or len(parts) < 2 or parts[1] == room:
+            if parts[0] != package or len(parts) < 2 or parts[1] == part:
                 continue
-            if not any(parts[1] in rooms for rooms in floors):
-                continue  # a name defined in the package's __init__, not a room
-            above = _floor(parts[1], floors) >= _floor(room, floors)
-            if above and frozenset({room, parts[1]}) not in SIDE_BY_SIDE:
+            if not any(parts[1] in layer for layer in layers):
+                continue  # a name defined in the package's __init__
+            above = _layer(parts[1], layers) >= _layer(part, layers)
+            if above and frozenset({part, parts[1]}) not in SIDE_BY_SIDE:
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert wrong == []
 
 
-def test_every_room_stands_on_a_floor() -> None:
-    for root, floors in ((SCIENCE, SCIENCE_FLOORS), (LAB, LAB_FLOORS)):
-        rooms = {_room(path, root) for path in _sources(root)} - {"__init__"}
-        assert rooms == set().union(*floors)
+def test_every_package_has_a_layer() -> None:
+    for root, layers in ((SCIENCE, SCIENCE_LAYERS), (LAB, LAB_LAYERS)):
+        parts = {_part(path, root) for path in _sources(root)} - {"__init__"}
+        assert parts == set().union(*layers)
 
 
 def _module(path: Path) -> str:
@@ -149,21 +149,21 @@ def test_no_file_imports_itself_by_way_of_others() -> None:
     assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
-def test_no_room_within_a_room_imports_itself_by_way_of_others() -> None:
-    # A folder is a room; so are the files beside it. Arrows within a room are its own business.
+def test_no_part_of_a_folder_imports_itself_by_way_of_others() -> None:
+    # The parts of a folder are its folders and files; imports within a part are its own business.
     folders = {_module(path.parent / "__init__.py") for path in EVERY_SOURCE}
     for folder in sorted(folders):
 
-        def room(module: str, folder: str = folder) -> str:
+        def part(module: str, folder: str = folder) -> str:
             inside = module.removeprefix(f"{folder}.").split(".")
             return f"{folder}.{inside[0]}"
 
-        rooms: dict[str, set[str]] = {}
+        parts: dict[str, set[str]] = {}
         for module, others in _arrows().items():
             if module.startswith(f"{folder}."):
-                known = {room(other) for other in others if other.startswith(f"{folder}.")}
-                rooms.setdefault(room(module), set()).update(known - {room(module)})
-        assert _circle(rooms) == [], folder
+                known = {part(other) for other in others if other.startswith(f"{folder}.")}
+                parts.setdefault(part(module), set()).update(known - {part(module)})
+        assert _circle(parts) == [], folder
 
 
 def test_the_science_package_needs_only_torch_and_the_standard_library() -> None:
@@ -179,7 +179,7 @@ def test_ray_is_imported_only_in_folders_whose_names_say_so() -> None:
             assert not any(name.split(".")[0] == "ray" for name in _imports(path)), where
 
 
-def test_private_names_of_ray_are_known_in_one_room() -> None:
+def test_private_names_of_ray_are_known_in_one_package() -> None:
     for path in _sources(LAB):
         if not path.is_relative_to(LAB / "cluster"):
             names = {name for name in _imports(path) if name.split(".")[0] == "ray"}
@@ -216,7 +216,7 @@ def test_no_class_name_stands_for_two_things() -> None:
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
-def test_no_room_is_an_attic() -> None:
+def test_no_module_is_a_heap() -> None:
     names = {path.stem for path in EVERY_SOURCE} | {path.parent.name for path in EVERY_SOURCE}
     assert names.isdisjoint({"utils", "util", "common", "helpers", "misc", "tools"})
 
