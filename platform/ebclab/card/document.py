@@ -25,7 +25,8 @@ from ebclab.document.document import (
     Table,
     numeric,
 )
-from ebclab.reports.plots import COLOURS, error_bars, plot
+from ebclab.interval import Interval
+from ebclab.reports.plots import COLOURS, error_bars, plot, range_of
 
 _SHOWN = 4  # metrics per group in the plot at the top
 
@@ -36,14 +37,16 @@ def card_document(compared: SideBySide) -> Document:
     measured = {result.group for card in compared.cards for result in card.results if not result.problem}
     groups = [GROUPS[name].info for name in GROUPS if name in measured]
     glance = _glance(columns, rows)
+    skipped = wording.problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
         Remark(wording.summary(columns, rows), "lead"),
-        *(Remark(f"Not measured: {line}", "warning") for line in wording.problems(compared.cards)),
+        *(Remark(f"Not measured: {line}", "warning") for line in wording.problems(compared.cards, failed=True)),
+        *([Remark(f"Not measured: {'; '.join(skipped)}.", "note")] if skipped else ()),
     )
     sections = (
         Section(wording.title_of(columns), head, is_head=True),
-        Section("What was measured", (_subjects(compared), Remark(wording.what_intervals_say(columns), "note"))),
         Section("At a glance", (glance,) if glance else ()),
+        Section("What was measured", (_subjects(compared), Remark(wording.what_intervals_say(columns), "note"))),
         *(Section(info.title, tuple(_group(compared, info.name)), info.name) for info in groups),
     )
     files = "All numbers: card.json beside this page."
@@ -146,10 +149,11 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
     ]
     if not kept:
         return None
-    figure = go.Figure()
+    figure, drawn = go.Figure(), list[Interval]()
     for place, column in enumerate(columns):
         cells = [(row, cell.value) for row in kept if (cell := row.cells[place])]
         found = [(row, value) for row, value in cells if value.low is not None]
+        drawn += [100.0 * value for _, value in found]
         figure.add_scatter(
             x=[100 * value.mean for _, value in found],
             y=[row.number.title for row, _ in found],
@@ -160,7 +164,7 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
             name=column.label,
             marker={"size": 8, "color": COLOURS[place % len(COLOURS)]},
         )
-    figure.update_xaxes(title="per cent", rangemode="normal")
+    figure.update_xaxes(title="per cent", range=range_of(drawn, 100.0))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     height = 120 + len(kept) * (18 + 14 * len(columns))

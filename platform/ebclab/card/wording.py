@@ -75,11 +75,15 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
     return " ".join(parts)
 
 
-def problems(cards: Sequence[Card]) -> list[str]:
-    """Return a line for every group that was skipped or failed."""
+def problems(cards: Sequence[Card], *, failed: bool) -> list[str]:
+    """Return a line for every reason why a group failed, or was skipped; of all cards alike, without their labels."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for card in cards:
+        for result in card.results:
+            if result.problem and result.failed == failed:
+                labels.setdefault((result.group, result.problem), []).append(card.label)
     return [
-        f"{card.label}, {GROUPS[result.group].info.title if result.group in GROUPS else result.group}: {result.problem}"
-        for card in cards
-        for result in card.results
-        if result.problem
+        f"{GROUPS[group].info.title if group in GROUPS else group}{of}: {problem}"
+        for (group, problem), found in labels.items()
+        for of in ["" if len(found) == len(cards) else f" of {', '.join(dict.fromkeys(found))}"]
     ]

@@ -189,7 +189,8 @@ def _print_cards(done: Cards) -> None:
         say(line)
     groups = dict.fromkeys(row.group for row in compared.rows)
     print_blocks(numbers_table(compared, group, is_brief=several, title=GROUPS[group].info.title) for group in groups)
-    print_blocks(Remark(f"not measured: {line}") for line in problems(done.cards))
+    for failed in (True, False):
+        print_blocks(Remark(f"not measured: {line}") for line in problems(done.cards, failed=failed))
     if several:
         print_blocks([Remark(f"*: beyond noise against {compared.columns[0].label}; intervals are on the page")])
     print_blocks([Remark(what_intervals_say(compared.columns))])

@@ -72,6 +72,13 @@ def error_bars(values: Sequence[Interval], thickness: float) -> dict[str, Any]:
     }
 
 
+def range_of(values: Sequence[Interval], most: float) -> list[float]:
+    """Return the range of an axis of shares that spans all intervals: by itself, a grouped one would begin at 0."""
+    ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
+    margin = 0.04 * (max(ends) - min(ends)) or 0.01 * most
+    return [max(0.0, min(ends) - margin), min(most, max(ends)) + margin]
+
+
 def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:
     """Return axis settings that place ticks at whole epochs."""
     most = max((trial.epochs_done for trial in trials), default=0)

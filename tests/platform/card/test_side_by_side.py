@@ -17,7 +17,7 @@ from ebclab.card.evaluate import Cards
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
 from ebclab.card.subject import open_subject
-from ebclab.card.wording import summary
+from ebclab.card.wording import problems, summary
 from ebclab.document.html import as_page
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 
@@ -42,6 +42,15 @@ def _runs(label: str, rows: Sequence[torch.Tensor], seeds: Sequence[int]) -> lis
         _card(label, _accuracy(row), settings=label, seed=seed, address=f"runs/{label}-{seed}")
         for row, seed in zip(rows, seeds, strict=True)
     ]
+
+
+def test_what_was_not_measured_is_said_once_and_failures_apart() -> None:
+    skipped = GroupResult("transfer", "k", Findings(()), 0.0, "no other dataset")
+    failed = GroupResult("geometry", "k", Findings(()), 0.0, "OSError: x", failed=True)
+    first, second = (_card(label, _accuracy(KEYS > 3)) for label in ("a", "b"))
+    cards = [replace(first, results=(skipped, failed)), replace(second, results=(skipped,))]
+    assert problems(cards, failed=False) == ["Transfer: no other dataset"]
+    assert problems(cards, failed=True) == ["Geometry of the features of a: OSError: x"]
 
 
 def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
