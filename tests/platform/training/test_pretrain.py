@@ -256,6 +256,7 @@ def test_the_public_names_come_from_their_homes() -> None:
         "compose",
         "evaluate",
         "load_encoder",
+        "load_energies",
         "make_plan",
         "open_run",
         "pretrain",
