@@ -268,7 +268,11 @@ def table_of_images(kind: str) -> pa.Table:
     fields = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     files = [encoded()] * 6
     columns = {"bytes": pa.array(files), "structs": pa.array([{"bytes": file, "path": "x"} for file in files], fields)}
-    return pa.table({"image": columns[kind], "label": [0, 1, 2] * 2, "text": pa.array(["x"] * 6).dictionary_encode()})
+    words = pa.array(["ant", "bee", "cat"] * 2).dictionary_encode()
+    labels = {"bytes": [0, 1, 2] * 2, "structs": words}
+    named = {"info": {"features": {"label": {"names": ["ant", "bee", "cat"], "_type": "ClassLabel"}}}}
+    table = pa.table({"image": columns[kind], "label": labels[kind], "text": words})
+    return table.replace_schema_metadata({"huggingface": json.dumps(named)})
 
 
 def arrow_stream() -> bytes:

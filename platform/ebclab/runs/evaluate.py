@@ -13,6 +13,7 @@ from torch import nn
 from ebclab.config import did_you_mean
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.named_hosts import name_hosts
+from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.digests import STREAMED, index_digest, stream_digest
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
@@ -217,6 +218,9 @@ def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSe
     if not isinstance(images, tuple | list) or len(images) != 2:
         raise DataError(f"images: two are needed, (train, test), got {type(images).__name__}")
     train, test = (own_images(each) for each in images)
+    of_test, of_train = (Labels(each.labels, each.class_names) for each in (test, train))
+    labels = as_in_training(of_test, of_train, train.name)
+    test = replace(test, labels=labels.numbers, class_names=labels.names)
     name = own_name(train.name)
     if name == data.name or not data.digest:
         recognised = recognises(trained, train)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ebclab.data.class_labels import of_words
 from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
@@ -24,7 +25,7 @@ class FolderSource(ImageFiles):
     Args:
         name: Dataset name.
         path: The folder, local or in an object store; may hold sub-folders train and test.
-        split: Which part. The classes are those of the training part.
+        split: Which part. Its classes are numbered alone, see ``open_source``.
         reading: How images are read.
 
     Attributes:
@@ -46,31 +47,15 @@ class FolderSource(ImageFiles):
             endings = ", ".join(SUFFIXES)
             raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
         chosen = files_of_split(everything, split, name, folder_word)
-        training = chosen if split == "train" else files_of_split(everything, "train", name, folder_word)
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
-        classes = [_class_of(path) for path in chosen.values()]
-        known = classes if split == "train" else map(_class_of, training.values())
-        self.class_names = tuple(sorted(set(known) - {""}))
-        self.parts_below = _parts_below(list(training.values()))
-        self.index = self._make_index(list(chosen.values()), classes)
+        labels = of_words(map(_class_of, chosen.values()))
+        self.class_names = labels.names
+        self.parts_below = _parts_below(list(chosen.values()))
+        groups = torch.arange(len(chosen))
+        keys = torch.tensor([hash_of_path(path) for path in chosen.values()])
+        self.index = RowIndex(keys, labels.numbers, groups, torch.zeros_like(groups))
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
-
-    def _make_index(self, paths: list[str], classes: list[str]) -> RowIndex:
-        """Return the index of images by their paths within the split and their classes."""
-        numbers = {name: number for number, name in enumerate(self.class_names)} | {"": -1}
-        if unknown := set(classes) - set(numbers):
-            raise DataError(
-                f"data.name: {self.name} has test classes without training images, got {', '.join(sorted(unknown))}; "
-                f"known are {', '.join(self.class_names)}"
-            )
-        groups = torch.arange(len(paths))
-        return RowIndex(
-            keys=torch.tensor([hash_of_path(path) for path in paths]),
-            labels=torch.tensor([numbers[name] for name in classes]),
-            groups=groups,
-            places=torch.zeros_like(groups),
-        )
 
 
 def _parts_below(paths: list[str]) -> str:

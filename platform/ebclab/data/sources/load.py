@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from ebclab.config.addresses import OWN, expanded, folder_problem
 from ebclab.config.names import no_such_dataset
+from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
@@ -75,8 +77,10 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         DataError: No such dataset; files are missing, damaged or do not fit together.
     """
     if location_of(name) is not None:
-        source = open_source(name, split, reading)
-        training = source if split == "train" else open_source(name, "train", reading)
+        source = _opened(name, split, reading)
+        training = source if split == "train" else _opened(name, "train", reading)
+        if split == "test" and not _is_published(name):
+            _number_as(training, source)
         return load_images(source, source.index, training_statistics(training))
     dataset = dataset_named(name)
     paths = _require_files(dataset, root, split)
@@ -95,14 +99,37 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
 def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
     """Return one split of a dataset that is named by its location; the index is read, images are not.
 
+    Classes of test images have the numbers of the same classes of the training part, which is opened for this.
+
     Args:
         name: A location such as ``folder:PATH``.
         split: Which part.
         reading: How images are read.
 
     Raises:
-        DataError: ``name`` gives no location, or the files there are no such dataset.
+        DataError: ``name`` gives no location, the files there are no such dataset, or a test image is of a class that
+            no training image has.
     """
+    source = _opened(name, split, reading)
+    if split == "test" and not _is_published(name):
+        _number_as(_opened(name, "train", reading), source)
+    return source
+
+
+def _is_published(name: str) -> bool:
+    """Return whether the classes of both parts are numbered by one published list."""
+    location = location_of(name)
+    return location is not None and location.kind in LAYOUTS
+
+
+def _number_as(training: ImageSource, test: ImageSource) -> None:
+    """Give the classes of a test part their numbers in the training part."""
+    of_test, of_train = (Labels(each.index.labels, each.class_names) for each in (test, training))
+    labels = as_in_training(of_test, of_train, test.name)
+    test.index, test.class_names = replace(test.index, labels=labels.numbers), labels.names
+
+
+def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
     location = location_of(name)
     if location is None:
         raise DataError(

@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
 from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.label_column import class_names_in, holds_words, labels_of, whole_numbers
 from ebclab.data.sources.location import files_of_split, first_word, hash_of_path
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
@@ -73,7 +75,7 @@ class _File(NamedTuple):
     name: str
     rows_of_group: list[int]
     keys: Tensor
-    labels: Tensor
+    labels: Labels
 
 
 class ParquetSource:
@@ -109,7 +111,9 @@ class ParquetSource:
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             read = list(pool.map(self._read_file_index, paths, paths.values()))
         self._groups = [(file.name, number) for file in read for number in range(len(file.rows_of_group))]
-        self.index = self._make_index(read)
+        labels = joined([file.labels for file in read], self._place.path)
+        self.class_names = labels.names
+        self.index = self._make_index(read, labels.numbers)
         self.example = self._first_example()
 
     def read(self, group: int, places: Tensor) -> Decoded:
@@ -182,39 +186,36 @@ class ParquetSource:
 
     def _read_file_index(self, file: str, path_in_split: str) -> _File:
         with self._opened(file) as (opened, chunks):
-            str(opened.schema_arrow.remove_metadata())  # names of columns and fields are decoded late
-            self._require_image_column(file, opened.schema_arrow)
-            known = sorted(set(opened.schema_arrow.names) & {INDEX_COLUMN, self.reading.label_column})
+            schema, label = opened.schema_arrow, self.reading.label_column
+            str(schema.remove_metadata())  # names of columns and fields are decoded late
+            self._require_image_column(file, schema)
+            known = sorted(set(schema.names) & {INDEX_COLUMN, label})
             groups = range(opened.num_row_groups)
             rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
-            empty = {name: pa.array([], opened.schema_arrow.field(name).type) for name in known}
-            some = bool(known) and len(groups) > 0
-            table = _read_groups(self._where(file), opened, chunks, groups, known) if some else pa.table(empty)
+            names = self.class_names or class_names_in(schema, label)
+            by_group = label in known and holds_words(schema.field(label).type)  # which take any room
+            labels, keys = [Labels(torch.empty(0, dtype=torch.int64), names)], []
+            lots = [[number] for number in groups] if by_group else [list(groups)]
+            for lot in lots if known and groups else []:
+                table = _read_groups(self._where(file), opened, chunks, lot, known)
+                if label in known:
+                    labels.append(labels_of(table.column(label), names, f"column {label} of {self._where(file)}"))
+                if INDEX_COLUMN in known:
+                    keys.append(self._index(file, table.column(INDEX_COLUMN)))
         count = sum(rows_of_group)
-        labels = self._integers(file, table, self.reading.label_column, "data.label_column")
-        keys = self._integers(file, table, INDEX_COLUMN, "data.name")
-        if keys is None:
-            keys = hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))
-        return _File(file, rows_of_group, keys, torch.full((count,), -1) if labels is None else labels)
+        if not keys:
+            keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
+        if label not in known:
+            labels.append(Labels(torch.full((count,), -1)))
+        return _File(file, rows_of_group, torch.cat(keys), joined(labels, self._where(file)))
 
-    def _integers(self, file: str, table: pa.Table, name: str, setting: str) -> Tensor | None:
-        """Return a column of integers, or None where there is none; missing labels are -1."""
-        if name not in table.column_names:
-            return None
-        column = table.column(name)
-        if not pa.types.is_integer(column.type) or (name == INDEX_COLUMN and column.null_count):
+    def _index(self, file: str, column: pa.ChunkedArray) -> Tensor:
+        if not pa.types.is_integer(column.type) or column.null_count:
             raise DataError(
-                f"{setting}: column {name} of {self._where(file)} must hold whole numbers, got {column.type} "
+                f"data.name: column {INDEX_COLUMN} of {self._where(file)} must hold whole numbers, got {column.type} "
                 f"with {column.null_count} empty; convert it, rename it or leave it out"
             )
-        try:
-            values: Tensor = torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().copy())
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"{setting}: column {name} of {self._where(file)} must hold numbers of 64 bits with a sign, "
-                f"got {error}; number them anew"
-            ) from error
-        return values
+        return whole_numbers(column, f"data.name: column {INDEX_COLUMN} of {self._where(file)}")
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
         name = self.reading.image_column
@@ -276,8 +277,8 @@ class ParquetSource:
         except ValueError as error:
             raise DataError(f"{self._where(name)}: damaged, {error}; copy the set again") from error
 
-    def _make_index(self, files: list[_File]) -> RowIndex:
-        keys, labels = (torch.cat([getattr(file, name) for file in files]) for name in ("keys", "labels"))
+    def _make_index(self, files: list[_File], labels: Tensor) -> RowIndex:
+        keys = torch.cat([file.keys for file in files])
         if len(keys) == 0:
             raise DataError(f"data.name: {self.name} holds no rows, got {len(files)} empty files in {self._place.path}")
         counts = torch.tensor([count for file in files for count in file.rows_of_group])

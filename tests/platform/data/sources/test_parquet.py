@@ -162,10 +162,10 @@ REFUSALS = {
         Reading(),
         "data.image_column: image of {} holds no images",
     ),
-    "label of text": (
-        {"image": tensors(), "label": ["a"] * 10},
+    "label of lists": (
+        {"image": tensors(), "label": [[1]] * 10},
         Reading(),
-        "data.label_column: column label of {} must hold whole numbers, got string",
+        "data.label_column: column label of {} must hold whole numbers or words, got list<element: int64>",
     ),
     "resize of tensors": ({"image": tensors()}, Reading(resize=4), "data.resize: the images of {} are tensors"),
     "index twice": (
@@ -257,7 +257,7 @@ def test_a_damaged_description_or_list_is_one_sentence(tmp_path: Path, file: str
 def test_labels_that_64_bits_with_a_sign_do_not_hold_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", image=tensors(), label=pa.array([2**64 - 1] * 10, pa.uint64()))
     with pytest.raises(
-        DataError, match=r"data\.label_column: column label of .*a\.parquet must hold numbers of 64 bits"
+        DataError, match=r"data\.label_column: column label of .*a\.parquet must hold whole numbers of 64 bits"
     ):
         load_split(f"parquet:{tmp_path}", None, "train")
     write(tmp_path / "a.parquet", image=tensors(), label=pa.array(range(10), pa.uint64()))

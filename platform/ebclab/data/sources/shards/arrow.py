@@ -25,11 +25,13 @@ import torch
 from torch import Tensor
 
 from ebclab.config.addresses import is_address, without_credentials
+from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
 from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.label_column import class_names_in, labels_of, names_of_feature
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location, first_line
 from ebclab.storage.reading import LARGEST, foreign_json_value
@@ -96,19 +98,21 @@ class ArrowSource:
         self._files = [f"{folder}{file}" for file in _data_files(self._place, folder)]
         self.class_names = _class_names(self._place, folder, reading.label_column)
         self.files_digest = digest_of_files({file: str(self._place.size(file)) for file in self._files})
-        labels: list[Tensor] = []
+        batches: list[Labels] = []
         self._batches: list[tuple[str, int]] = []
         for file in self._files:
             for number, batch in enumerate(self._read(file)):
                 self._require_image_column(file, batch.schema)
-                labels.append(self._labels(file, batch))
+                batches.append(self._labels(file, batch))
                 self._batches.append((file, number))
-        counts = torch.tensor([len(each) for each in labels], dtype=torch.int64)
+        counts = torch.tensor([len(each.numbers) for each in batches], dtype=torch.int64)
         if int(counts.sum()) == 0:
             raise DataError(f"data.name: {name} holds no rows, got {len(self._files)} files in {self._place.path}")
         rows = torch.arange(int(counts.sum()))
         groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        self.index = RowIndex(rows, torch.cat(labels), groups, rows - (counts.cumsum(0) - counts)[groups])
+        labels = joined(batches, self._place.path)
+        self.class_names = labels.names or self.class_names
+        self.index = RowIndex(rows, labels.numbers, groups, rows - (counts.cumsum(0) - counts)[groups])
         every = (self._encoded(group, range(count)) for group, count in enumerate(counts.tolist()) if count)
         self.example = first_example(chain.from_iterable(every), reading, self._place.path)
 
@@ -169,25 +173,18 @@ class ArrowSource:
         except _DAMAGE as error:
             raise _damaged(where, error) from error
 
-    def _labels(self, file: str, batch: pa.RecordBatch) -> Tensor:
-        """Return the labels (n,) of a record batch; -1 where there are none."""
-        name = self.reading.label_column
-        if name not in batch.schema.names:
-            return torch.full((batch.num_rows,), -1)
-        column = batch.column(name)
-        if not pa.types.is_integer(column.type):
-            raise DataError(
-                f"data.label_column: column {name} of {self._place.path}/{file} must hold whole numbers, got "
-                f"{column.type}; name another one, or none of them"
-            )
+    def _labels(self, file: str, batch: pa.RecordBatch) -> Labels:
+        """Return the labels of a record batch; -1 where there are none."""
+        name, where = self.reading.label_column, f"{self._place.path}/{file}"
         try:
+            if name not in batch.schema.names:
+                return Labels(torch.full((batch.num_rows,), -1))
+            column = batch.column(name)
             column.validate(full=True)
-            values: Tensor = torch.from_numpy(
-                column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).copy()
-            )
+            names = self.class_names or class_names_in(batch.schema, name)
+            return labels_of(pa.chunked_array([column]), names, f"column {name} of {where}")
         except _DAMAGE as error:
-            raise _damaged(f"{self._place.path}/{file}", error) from error
-        return values
+            raise _damaged(where, error) from error
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
         name = self.reading.image_column
@@ -274,9 +271,7 @@ def _class_names(place: Location, folder: str, label_column: str) -> tuple[str, 
     """Return the names that the label's feature has, by label; empty where it has none."""
     if not place.has(f"{folder}{_INFO}"):
         return ()
-    feature = _typed(place, f"{folder}{_INFO}", _Info).features.get(label_column)
-    names = feature.get("names") if isinstance(feature, dict) else None
-    return tuple(map(str, names)) if isinstance(names, list) else ()
+    return names_of_feature(_typed(place, f"{folder}{_INFO}", _Info).features, label_column)
 
 
 def _typed(place: Location, file: str, kind: type[T]) -> T:

@@ -9,10 +9,12 @@ image's bytes is kept.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from typing import IO, NamedTuple
 
+from ebclab.data.class_labels import LONGEST_WORD
 from ebclab.data.sources.shards.tar_members import Tar
 from ebclab.storage.reading import foreign_json_value
 
@@ -32,13 +34,13 @@ class Sample(NamedTuple):
         name: WebDataset's ``__key__``.
         offset: Position of the image's first byte in the tar.
         size: Number of its bytes.
-        label: Its class; -1 where unknown.
+        label: Number or name of its class; -1 where unknown.
     """
 
     name: str
     offset: int
     size: int
-    label: int
+    label: int | str
 
 
 class _Member(NamedTuple):
@@ -110,16 +112,23 @@ def _sample(name: str, members: list[_Member], image_ending: str, label_field: s
     return Sample(name, image.offset, image.size, _label(name, files, label_field))
 
 
-def _label(name: str, files: dict[str, _Member], label_field: str) -> int:
-    """Return the number in .cls, else that of a field of .json, else -1."""
+def _label(name: str, files: dict[str, _Member], label_field: str) -> int | str:
+    """Return the number or word in .cls, else in a field of .json, else -1."""
     if "cls" in files:
-        text = files["cls"].content.decode(errors="replace").strip()
-        label: object = int(text) if re.fullmatch(r"-?\d{1,19}", text) else text
+        text = files["cls"].content.decode().strip()
+        label: object = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text
     elif "json" in files:
         told = foreign_json_value(files["json"].content)
         label = told.get(label_field, -1) if isinstance(told, dict) else -1
     else:
         label = -1
-    if not isinstance(label, int) or isinstance(label, bool) or not -_LARGEST_INTEGER <= label < _LARGEST_INTEGER:
-        raise ValueError(f"sample {name} needs a number for a label, not {label!r:.80}")
-    return label
+    match label:
+        case None:
+            return -1
+        case str() if len(label) <= LONGEST_WORD:
+            return sys.intern(label)  # the same for many samples
+        case bool():
+            return str(label).lower()
+        case int() | float() if -_LARGEST_INTEGER <= label < _LARGEST_INTEGER and label == int(label):
+            return int(label)
+    raise ValueError(f"sample {name} needs a whole number or a word for a label, not {label!r:.80}")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.addresses import is_address
+from ebclab.data.class_labels import Labels, joined, of_words
 from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
@@ -44,8 +45,8 @@ class WebdatasetSource:
     """One split of a WebDataset; satisfies ``ImageSource``, with one image a group.
 
     The key of an image is the hash of its shard's path within the split and of its name in it. Its label is the number
-    in its .cls, else that in the field ``data.label_column`` of its .json, else -1. If samples have several images,
-    ``data.image_column`` chooses one by its ending.
+    or word in its .cls, else that in the field ``data.label_column`` of its .json, else -1. If samples have several
+    images, ``data.image_column`` chooses one by its ending.
 
     Args:
         name: Dataset name.
@@ -57,7 +58,6 @@ class WebdatasetSource:
         DataError: There are no such tars, one is damaged or missing, or a sample has no image.
     """
 
-    class_names: tuple[str, ...] = ()
     statistics: Statistics | None = None
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
@@ -71,6 +71,8 @@ class WebdatasetSource:
         samples = list(chain.from_iterable(of_shards))
         if not samples:
             raise DataError(f"data.name: {name} holds no samples, got {len(shards)} empty tars in {self._place.path}")
+        labels = _labels([sample.label for sample in samples], self._place.path)
+        self.class_names = labels.names
         counts = torch.tensor([len(each) for each in of_shards])
         self._shard_of = torch.repeat_interleave(torch.arange(len(counts)), counts)
         self._bytes_of = torch.tensor([(sample.offset, sample.size) for sample in samples])
@@ -81,7 +83,7 @@ class WebdatasetSource:
         keys = [hash_of_path(f"{inside[shard]}/{name}") for shard, name in zip(shard_of, self._names, strict=True)]
         self.index = RowIndex(
             keys=torch.tensor(keys),
-            labels=torch.tensor([sample.label for sample in samples]),
+            labels=labels.numbers,
             groups=groups,
             places=torch.zeros_like(groups),
         )
@@ -218,6 +220,16 @@ def _words(braces: str) -> map[str] | list[str]:
         first, last = ends.groups()
         return map(f"{{:0{len(first)}d}}".format, range(int(first), int(last) + 1))
     return braces.split(",")
+
+
+def _labels(given: list[int | str], where: str) -> Labels:
+    """Return labels that are all numbers or all words; -1 is unknown in both."""
+    numbers = Labels(torch.tensor([-1 if isinstance(each, str) else each for each in given]))
+    words = of_words(each if isinstance(each, str) else "" for each in given)
+    if not words.names:
+        return numbers
+    joined([numbers, words], where)  # refuses a mixture
+    return words
 
 
 def _damaged(where: str, error: Exception) -> DataError:

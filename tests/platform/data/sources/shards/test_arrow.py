@@ -95,8 +95,10 @@ def test_other_columns_are_named_by_settings(tmp_path: Path) -> None:
     read = load_split(f"arrow:{tmp_path}/set", None, "train", Reading(image_column="img", label_column="none"))
     assert read.labels.tolist() == [-1, -1]
     assert read.class_names == ()
-    with pytest.raises(DataError, match=r"column text of .* must hold whole numbers, got string"):
-        open_source(f"arrow:{tmp_path}/set", "train", Reading(image_column="img", label_column="text"))
+    words = load_split(f"arrow:{tmp_path}/set", None, "train", Reading(image_column="img", label_column="text"))
+    assert (words.labels.tolist(), words.class_names) == ([0, 0], ("x",))
+    with pytest.raises(DataError, match=r"column img of .* must hold whole numbers or words, got struct"):
+        open_source(f"arrow:{tmp_path}/set", "train", Reading(image_column="img", label_column="img"))
 
 
 @pytest.mark.parametrize(

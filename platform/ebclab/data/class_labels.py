@@ -1,0 +1,156 @@
+"""Labels with the names of their classes: of a file, of the files of a part, and of a test part as in training."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ebclab.errors import DataError
+
+_MOST_CLASSES = 1 << 20  # more words than these are names of images
+LONGEST_WORD = 1000
+"""Most characters of the name of a class."""
+
+_SHOWN = 10  # names in a message
+
+
+class Labels(NamedTuple):
+    """Labels of n images.
+
+    Attributes:
+        numbers: (n,) int64; -1 where unknown.
+        names: Names of the classes, by number; empty where the classes have numbers alone.
+    """
+
+    numbers: Tensor
+    names: tuple[str, ...] = ()
+
+
+def of_words(words: Iterable[str]) -> Labels:
+    """Return the labels of images whose classes are words: their numbers in sorted order; an empty word is unknown.
+
+    Words that differ in their Unicode form alone are one class, with the name that is sorted first.
+
+    Raises:
+        DataError: They are too many or too long to be names of classes.
+    """
+    every = list(words)
+    names: dict[str, str] = {}
+    for word in sorted(set(every) - {""}):
+        names.setdefault(_form(word), word)
+    if len(names) > _MOST_CLASSES or any(len(name) > LONGEST_WORD for name in names):
+        raise DataError(
+            f"data.label_column: at most {_MOST_CLASSES:,} words of {LONGEST_WORD:,} characters are names of classes, "
+            f"got {len(names):,}, the longest of {max(map(len, names)):,}; name another column, or none"
+        )
+    numbers = {form: number for number, form in enumerate(names)}
+    of_word = {word: numbers.get(_form(word), -1) for word in set(every)}
+    return Labels(torch.tensor([of_word[word] for word in every], dtype=torch.int64), tuple(names.values()))
+
+
+def joined(parts: Sequence[Labels], where: str) -> Labels:
+    """Return the labels of several files of one part in their order, each matched by the names of its classes.
+
+    Files with the same names keep their numbers; otherwise the classes of all are numbered in sorted order.
+
+    Raises:
+        DataError: Some have names and others have numbers alone, or a number has no name.
+    """
+    labelled = [part for part in parts if bool((part.numbers >= 0).any())]
+    lists = list(dict.fromkeys(part.names for part in labelled))
+    if len(lists) > 1 and () in lists:
+        shown = next(names for names in lists if names)
+        raise DataError(
+            f"data.label_column: labels must be all numbers or all names of classes, got both numbers and "
+            f"{_shown(shown)} in {where}; write them alike"
+        )
+    for part in labelled:
+        if part.names and int(part.numbers.max()) >= len(part.names):
+            raise DataError(
+                f"data.label_column: every label must have a name, got {int(part.numbers.max())} in {where}, which "
+                f"names {len(part.names):,} classes; correct the names"
+            )
+    if len(lists) > 1:
+        names = of_words(name for each in lists for name in each).names
+        parts = [part if not part.names else _renumbered(part, names, where) for part in parts]
+        lists = [names]
+    names = lists[0] if lists else next((part.names for part in parts if part.names), ())
+    return Labels(torch.cat([part.numbers for part in parts]), names)
+
+
+def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
+    """Return the labels of a test part with the numbers that the training part gives to the same classes.
+
+    Without labels in one of the two, there is nothing to match.
+
+    Args:
+        test: Of the test part.
+        train: Of the training part.
+        name: Dataset name, for the message.
+
+    Raises:
+        DataError: The test part has a class that no training image has, or only one of the two names its classes.
+    """
+    known, used = (torch.unique(part.numbers[part.numbers >= 0]).tolist() for part in (train, test))
+    if not known or not used:
+        return test if used else Labels(test.numbers, train.names)
+    if bool(train.names) != bool(test.names):
+        parts = ("training", "test") if train.names else ("test", "training")
+        raise DataError(
+            f"data.name: both parts of {name} must name their classes, or neither, got "
+            f"{_shown(train.names or test.names)} in the {parts[0]} part and numbers in the {parts[1]} part, which may "
+            "have another order; write them alike"
+        )
+    numbers = dict(zip(used, used, strict=True))
+    if test.names != train.names:
+        places = _places(test.names, train.names, name)
+        numbers = {number: places[number] for number in used}
+    of_train = set(known)
+    if strange := [number for number in used if numbers[number] not in of_train]:
+        got, there = (
+            _shown([names[each] if names else str(each) for each in numbers_])
+            for names, numbers_ in ((test.names, strange), (train.names, known))
+        )
+        raise DataError(
+            f"data.name: {name} has test classes without training images, got {got}; known are {there}; leave these "
+            "images out, or add some to the training part"
+        )
+    return Labels(_replaced(test.numbers, numbers), train.names)
+
+
+def _renumbered(labels: Labels, names: tuple[str, ...], where: str) -> Labels:
+    places = _places(labels.names, names, where)
+    return Labels(_replaced(labels.numbers, dict(enumerate(places))), names)
+
+
+def _replaced(numbers: Tensor, by: dict[int, int]) -> Tensor:
+    """Return numbers (n,) with those that ``by`` has replaced by their values."""
+    used, places = torch.unique(numbers, return_inverse=True)
+    return torch.tensor([by.get(number, number) for number in used.tolist()], dtype=torch.int64)[places]
+
+
+def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[int]:
+    """Return the place of each name in another list; -1 where that has none.
+
+    Raises:
+        DataError: One of the lists has a name twice.
+    """
+    for each in (names, among):
+        if twice := [name for name, times in Counter(map(_form, each)).items() if times > 1]:
+            raise DataError(f"data.name: names of classes must differ, got {twice[0]} twice in {where}; correct them")
+    at = {_form(name): place for place, name in enumerate(among)}
+    return [at.get(_form(name), -1) for name in names]
+
+
+def _form(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
