@@ -18,7 +18,6 @@ from ebclab.config.sections import TrainingConfig
 from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of
@@ -90,11 +89,6 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
     if not isinstance(name, str) or location_of(name) is None or {"views.recipe", "data.resize"} <= given.keys():
         return dict(mapping)
     source = open_source(name, "train", _reading(given))
-    if isinstance(source, FolderSource) and source.parts_below:
-        say(
-            f"warning: {name} is trained on as a whole, and its class {source.parts_below} holds train and test; "
-            f"did you mean {name.rstrip('/')}/{source.parts_below}?"
-        )
     seen = look(source)
     chosen = choose(seen, given)
     if not chosen:

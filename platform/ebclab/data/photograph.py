@@ -8,6 +8,7 @@ import struct
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from typing import BinaryIO, Literal
 
 import numpy as np
@@ -40,6 +41,18 @@ _MOST_SCANS = 32  # usual are 1 to 18
 _MOST_MARKERS = 10_000
 _STRIP_PIXELS = 1 << 22
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
+
+
+_UNDECODED = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+"""Formats that Pillow knows by name alone, and programs."""
+
+
+@cache
+def image_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of files that the installed Pillow decodes."""
+    Image.init()
+    known = Image.registered_extensions().items()
+    return (*(end for end, form in known if form in Image.OPEN and form not in _UNDECODED), ".mpo", ".pjpeg", ".pjp")
 
 
 class TooManyPixelsError(ValueError):

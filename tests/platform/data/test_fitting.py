@@ -152,8 +152,6 @@ def test_of_tars_and_of_arrow_sets_the_sizes_of_images_are_looked_at_too(tmp_pat
 def test_the_folder_above_a_set_is_noticed(tmp_path: Path) -> None:
     for part in ("train", "test"):
         save(tmp_path / "photos" / part / "cat" / "a.png", 8, 8)
-    said: list[str] = []
-    fitted({"data": {"name": f"folder:{tmp_path}"}}, said.append)
-    assert said[0].endswith(f"its class photos holds train and test; did you mean folder:{tmp_path}/photos?")
-    fitted({"data": {"name": f"folder:{tmp_path}/photos"}}, said.append)
-    assert len([line for line in said if line.startswith("warning")]) == 1
+    with pytest.raises(DataError, match=rf"got folders train and test in it; give folder:{tmp_path}/photos"):
+        fitted({"data": {"name": f"folder:{tmp_path}"}})
+    assert fitted({"data": {"name": f"folder:{tmp_path}/photos"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import tarfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from PIL import Image
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split, open_source
+from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError
 from ebclab.evaluation.evaluate import raw_pixel_scores
 
@@ -66,7 +67,7 @@ def put_arrow(part: Path, shown: list[str], labels: Any, names: list[str] | None
 
 
 def put_webdataset(part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
-    part.mkdir(parents=True)
+    part.mkdir(parents=True, exist_ok=True)
     with tarfile.open(part / "0.tar", "w") as tar:
         for number, (what, label) in enumerate(zip(shown, labels, strict=True)):
             told = (
@@ -235,3 +236,163 @@ def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Pa
     found = load_split(f"parquet:{tmp_path}", None, "train")
     assert found.class_names == ("ant", "bee", "cat", "yak")
     assert found.labels.tolist() == by([*ABC, "yak"], [*TRAIN, *TEST, "bee", "yak"])
+
+
+TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
+    # https://github.com/ultralytics/ultralytics/issues/23358: files of suffixes that are not read, without a word
+    "no images": (
+        "folder",
+        ["a/0.png", "a/1.heic", "a/2.JXL", "a/3.jxl", "labels.csv", "LICENSE"],
+        ["a"],
+        1,
+        0,
+        "not read as images were left out: 2 .jxl, 1 without a suffix, 1 .heic, 1 .csv",
+    ),
+    # https://github.com/pytorch/vision/issues/2831: folders that storage systems put everywhere
+    "thumbnails": (
+        "folder",
+        ["train/a/0.png", "train/a/@eaDir/0.png/T.jpg", "train/@eaDir/1.png", "@eaDir/2.png", "test/a/3.png"],
+        ["a"],
+        1,
+        1,
+        "left out: 3 in folders of thumbnails or deleted files",
+    ),
+    "training": ("folder", ["training/a/0.png", "training/b/1.png", "testing/a/2.png"], ["a", "b"], 2, 1, ""),
+    "Training": ("folder", ["Training/a/0.png", "Testing/a/1.png"], ["a"], 1, 1, ""),
+    "valid": ("folder", ["train/a/0.png", "valid/a/1.png"], ["a"], 1, 1, ""),
+    "years": ("folder", ["train2017/a/0.png", "val2017/a/1.png"], ["a"], 1, 1, ""),
+    "three": (
+        "folder",
+        ["train/a/0.png", "val/a/1.png", "test/a/2.png", "extra/3.png"],
+        ["a"],
+        1,
+        1,
+        "left out 2 files outside of train and test: extra/3.png, val/a/1.png",
+    ),
+    "a class train": (
+        "folder",
+        ["bus/0.png", "car/1.png", "train/2.png"],
+        ["bus", "car", "train"],
+        3,
+        0,
+        "train are read as classes, since the other folders are no splits",
+    ),
+    "classes valid and invalid": (
+        "folder",
+        ["valid/0.png", "invalid/1.png"],
+        ["invalid", "valid"],
+        2,
+        0,
+        "valid are read as classes",
+    ),
+    "unlabelled images beside": (
+        "folder",
+        ["train/a/0.png", "more/1.png"],
+        ["a"],
+        1,
+        0,
+        "left out 1 file outside of train: more/1.png",
+    ),
+    # https://github.com/marin-community/marin/issues/2381: test files of the Hub's layout were training files
+    "the Hub's": (
+        "parquet",
+        ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-00000-of-00001.parquet"],
+        [],
+        2,
+        1,
+        "",
+    ),
+    "words in names": ("parquet", ["cifar10_train.parquet", "cifar10_test.parquet"], [], 1, 1, ""),
+    "words in folders": ("parquet", ["cifar-train/0.parquet", "cifar-valid/0.parquet"], [], 1, 1, ""),
+    "shards": (
+        "webdataset",
+        ["x/train-000.tar", "x/val-000.tar", "x/more-000.tar"],
+        [],
+        1,
+        1,
+        "outside of train and val: x/more-000.tar",
+    ),
+}
+
+
+def put_tree(folder: Path, files: list[str]) -> None:
+    """Write a file of each kind, with one image in it."""
+    for number, file in enumerate(files):
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            pq.write_table(pa.table({"image": [picture("ant", number)]}), path)
+        elif path.suffix == ".tar":
+            put_webdataset(path.parent, [[*COLOURS][number]], [0])
+            (path.parent / "0.tar").rename(path)
+        else:
+            put(path, picture("ant", number))
+
+
+@pytest.mark.parametrize("case", TREES.values(), ids=TREES)
+def test_splits_and_classes_of_a_tree_are_told_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[Any, ...]
+) -> None:
+    kind, files, names, train_count, test_count, told = case
+    put_tree(tmp_path, files)
+    name = f"{kind}:{tmp_path}"
+    with caplog.at_level(logging.WARNING, "ebclab.data"):
+        train = load_split(name, None, "train")
+    assert (train.class_names, len(train)) == (tuple(names), train_count)
+    assert len(caplog.records) == bool(told)
+    assert told in caplog.text
+    assert splits_of(name) == (("train", "test") if test_count else ("train",))
+    if test_count:
+        test = load_split(name, None, "test")
+        assert len(test) == test_count
+        assert not {*map(bytes, train.images.numpy())} & {*map(bytes, test.images.numpy())}
+
+
+QUESTIONS = {
+    "no training part": (["val/a/0.png", "test/a/1.png"], "got files called test and val, .*give the path of one part"),
+    "a part or a class": (
+        ["bus/x/0.png", "train/x/1.png"],
+        "train may be the training part or a class, .*beside bus wi",
+    ),
+    "the folder above": (
+        ["images/train/a/0.png", "images/test/a/1.png"],
+        r"in its class images, .*give folder:.*/images",
+    ),
+    "splits of classes": (
+        ["cat/train/0.png", "cat/Test/1.png", "dog/0.png"],
+        r"in its class cat, .*put the classes into",
+    ),
+    "test and another": (["a.parquet", "a_test.parquet"], "called test, 1 without such a name and none called train"),
+    "both words": (["a_train_x.parquet", "test_train.parquet"], "got test and train in test_train.parquet; rename it"),
+}
+
+
+@pytest.mark.parametrize(("files", "sentence"), QUESTIONS.values(), ids=QUESTIONS)
+def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files: list[str], sentence: str) -> None:
+    put_tree(tmp_path, files)
+    kind = "parquet" if files[0].endswith("parquet") else "folder"
+    with pytest.raises(DataError, match=sentence):
+        load_split(f"{kind}:{tmp_path}", None, "train")
+
+
+Image.init()
+SAVED = {
+    end: form
+    for end, form in [*Image.registered_extensions().items(), (".pjpeg", "JPEG")]
+    if form in Image.SAVE and form not in ("PDF", "EPS", "PALM", "IM", "WMF", "GRIB", "BUFR", "HDF5")
+}
+
+
+@pytest.mark.parametrize("kind", ["folder", "webdataset"])
+def test_whatever_the_installed_pillow_reads_is_read(tmp_path: Path, kind: str) -> None:
+    """https://github.com/Comfy-Org/ComfyUI/issues/13791: AVIF, JPEG 2000 and other suffixes of JPEG."""
+    for end, form in SAVED.items():
+        mode = {"XBM": "1", "MSP": "1", "BLP": "P"}.get(form, "RGB")
+        buffer = io.BytesIO()
+        Image.new(mode, (16, 16)).save(buffer, form)
+        put(tmp_path / "images" / f"of{end[1:]}{end.upper()}", buffer.getvalue())
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        tar.add(tmp_path / "images", "images")
+    place = tmp_path / ("images" if kind == "folder" else "all.tar")
+    assert {".avif", ".jp2", ".jfif", ".jpe", ".pjpeg", ".tga", ".ico", ".pbm"} <= SAVED.keys()
+    assert len(load_split(f"{kind}:{place}", None, "train", Reading(resize=8))) == len(SAVED)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from posixpath import splitext
+
 import torch
 
 from ebclab.data.class_labels import of_words
 from ebclab.data.digests import digest_of_files
+from ebclab.data.photograph import image_suffixes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading, first_example
 from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
-from ebclab.data.sources.location import files_of_split, folder_word, hash_of_path, splits_among
+from ebclab.data.sources.location import (
+    files_of_split,
+    folder_word,
+    hash_of_path,
+    is_by_product,
+    is_split,
+    splits_among,
+    tell_once,
+    word_for,
+)
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-"""Suffixes of files that are read as images."""
+_SHOWN = 10  # suffixes in a message
 
 
 class FolderSource(ImageFiles):
@@ -28,10 +40,6 @@ class FolderSource(ImageFiles):
         split: Which part. Its classes are numbered alone, see ``open_source``.
         reading: How images are read.
 
-    Attributes:
-        parts_below: The first class that itself holds a training and a test part, which suggests that the user named
-            the folder above the dataset; empty if there is none.
-
     Raises:
         DataError: There is no such folder, it holds no images, or the first of them does not decode.
     """
@@ -41,30 +49,66 @@ class FolderSource(ImageFiles):
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = Location(path)
-        sizes = self._place.sizes(SUFFIXES)
-        everything = list(sizes)
-        if not everything:
-            endings = ", ".join(SUFFIXES)
-            raise DataError(f"data.name: no images in {self._place.path}, got no file that ends in {endings}")
-        chosen = files_of_split(everything, split, name, folder_word)
+        sizes, others = _images_in(self._place)
+        if not sizes:
+            raise DataError(
+                f"data.name: no images in {self._place.path}, got no file that ends in .png, .jpg or another suffix "
+                f"that Pillow decodes{f', only {others}' if others else ''}; give the folder that holds the images"
+            )
+        if others:
+            tell_once(f"{name}: files that are not read as images were left out: {others}")
+        chosen = files_of_split(list(sizes), split, name, folder_word)
+        if list(chosen.values()) == list(sizes):  # there are no splits
+            _require_no_parts_below(list(chosen), name)
+            if doubtful := sorted({top for file in chosen if is_split(top := folder_word(file))}):
+                tell_once(
+                    f"{name}: {' and '.join(doubtful)} are read as classes, since the other folders are no splits"
+                )
         self._files = list(chosen)
         self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
         labels = of_words(map(_class_of, chosen.values()))
         self.class_names = labels.names
-        self.parts_below = _parts_below(list(chosen.values()))
         groups = torch.arange(len(chosen))
         keys = torch.tensor([hash_of_path(path) for path in chosen.values()])
         self.index = RowIndex(keys, labels.numbers, groups, torch.zeros_like(groups))
         self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
 
 
-def _parts_below(paths: list[str]) -> str:
-    """Return the first class that holds a part for training and one for testing; empty if there is none."""
-    inside: dict[str, list[str]] = {}
-    for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):  # far fewer than files
-        name, _, rest = folder.partition("/")
-        inside.setdefault(name, []).append(f"{rest}/")
-    return next((name for name, rest in inside.items() if name and "test" in splits_among(rest, folder_word)), "")
+def folder_splits(path: str) -> tuple[Split, ...]:
+    """Return which splits the images in a folder have."""
+    return splits_among(list(_images_in(Location(path))[0]), folder_word)
+
+
+def _images_in(place: Location) -> tuple[dict[str, int], str]:
+    """Return the sizes in bytes of the images in a folder by path, and in words how many other files there are."""
+    images, others, suffixes = dict[str, int](), Counter[str](), image_suffixes()
+    for file, size in place.sizes(("",)).items():
+        path = file or place.path
+        if is_by_product(file):
+            others["in folders of thumbnails or deleted files"] += 1
+        elif path.lower().endswith(suffixes):
+            images[file] = size
+        else:
+            others[splitext(path)[1].lower()[:_SHOWN] or "without a suffix"] += 1
+    shown = [f"{times:,} {suffix}" for suffix, times in others.most_common(_SHOWN)]
+    more = len(others) - len(shown)
+    return images, ", ".join([*shown, *([f"and {more:,} other suffixes"] if more else [])])
+
+
+def _require_no_parts_below(files: list[str], name: str) -> None:
+    """Refuse classes that hold a part for training and one for tests, all of which would be training images."""
+    words: dict[str, set[str]] = {}
+    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files):  # far fewer than files
+        top, _, rest = folder.partition("/")
+        words.setdefault(top, set()).add(folder_word(f"{rest}/"))
+    both = [top for top, below in words.items() if top and word_for("train", below) and word_for("test", below)]
+    if both:
+        hint = (
+            f"give {name.rstrip('/')}/{both[0]}" if len(words) == 1 else "put the classes into PATH/train and PATH/test"
+        )
+        raise DataError(
+            f"data.name: {name} has test images in its class {both[0]}, got folders train and test in it; {hint}"
+        )
 
 
 def _class_of(path: str) -> str:

@@ -18,11 +18,11 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.folder import SUFFIXES, FolderSource
+from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts.every_layout import LAYOUTS
 from ebclab.data.sources.layouts.layout import open_layout, splits_of_layout
-from ebclab.data.sources.location import any_word, first_word, folder_word, location_of, splits_among
+from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.shards.arrow import ArrowSource, arrow_splits
 from ebclab.data.sources.shards.webdataset import WebdatasetSource, shards_at
@@ -55,10 +55,8 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "folder": _Kind(FolderSource, lambda path: splits_among(Location(path).files(SUFFIXES), folder_word)),
-    "parquet": _Kind(
-        ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), first_word)
-    ),
+    "folder": _Kind(FolderSource, folder_splits),
+    "parquet": _Kind(ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word)),
     "webdataset": _Kind(WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
     "arrow": _Kind(ArrowSource, arrow_splits),
 }

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import cache
 from typing import NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
+from ebclab.formatting import count
 
-_WORDS: dict[Split, tuple[str, ...]] = {"train": ("train",), "test": ("test", "val", "valid", "validation")}
+_WORDS: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "test": ("test", "testing", "val", "valid", "validation"),
+}
+_KNOWN = {word: split for split, words in _WORDS.items() for word in words}
+_BY_PRODUCTS = {"@eadir", "__macosx", ".thumbnails", "#recycle", "$recycle.bin", "lost+found"}
+_YEAR = re.compile(r"(19|20)[0-9]{2}$")  # as in train2017
+_SHOWN = 5  # files in a message
+
+_log = logging.getLogger("ebclab.data")
 
 
 class DatasetLocation(NamedTuple):
@@ -61,8 +73,8 @@ def short_name(name: str) -> str:
 def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:
     """Return those of ``files`` that belong to a split, each with its path within the split.
 
-    A split is called train, test, val, valid or validation. If nothing is called train, all files are the training
-    split and there is no test split. Of several test splits, the first in this order is used.
+    ``_WORDS`` name splits. If nothing is called train, all files are the training split and there is no test split. Of
+    several words for a split, the first is used; files of neither split are left out, which is logged once.
 
     Args:
         files: Paths relative to the dataset's location.
@@ -71,22 +83,24 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
         word_of: Returns the word of a file that may name its split, such as ``folder_word``.
 
     Raises:
-        DataError: There is no test split, or two files have the same path within the split.
+        DataError: There is no test split, two files have the same path within the split, or a name may be that of a
+            split and of something else.
     """
-    words = [word_of(file) for file in files]
-    present = set(words)
-    if split == "train" and "train" not in present:
+    called = _splits_called(files, word_of)
+    if split == "train" and not called:
         return {file: file for file in files}
-    if split in _splits_called(present):
-        chosen = next(word for word in _WORDS[split] if word in present)
-        part = [file for file, word in zip(files, words, strict=True) if word == chosen]
-        inside = {file: file.partition("/")[2] or file for file in part}
+    if split in called:
+        part = [file for file in files if word_of(file) == called[split]]
+        inside = {file: file.partition("/")[2] if folder_word(file) in _KNOWN else file for file in part}
         by_path = {path: file for file, path in inside.items()}
         if twice := [file for file in part if by_path[inside[file]] != file]:
             raise DataError(
                 f"data.name: {name} has two {split} parts with a file {inside[twice[0]]}, got {twice[0]} and "
                 f"{by_path[inside[twice[0]]]}; move one of them away"
             )
+        if rest := [file for file in files if word_of(file) not in called.values()]:
+            parts = " and ".join(called.values())
+            tell_once(f"{name}: left out {count(len(rest), 'file')} outside of {parts}: {_some(rest)}")
         return inside
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
@@ -96,11 +110,42 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
 
 def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split, ...]:
     """Return which splits ``files`` hold, by the rule of ``files_of_split``."""
-    return _splits_called(set(map(word_of, files)))
+    return ("train", "test") if "test" in _splits_called(files, word_of) else ("train",)
 
 
-def _splits_called(words: set[str]) -> tuple[Split, ...]:
-    return ("train", "test") if "train" in words and words & set(_WORDS["test"]) else ("train",)
+def _splits_called(files: list[str], word_of: Callable[[str], str]) -> dict[Split, str]:
+    """Return the word for each split that there is; empty if all files are the training split.
+
+    Raises:
+        DataError: Files for tests would be training images, or a folder may be a split or a class.
+    """
+    words = list(map(word_of, files))
+    present = set(words)
+    called = {split: word for split in _WORDS if (word := word_for(split, present))}
+    tests = [word for word in _WORDS["test"] if word in present]
+    if "train" not in called:
+        if tests and present != set(tests[:1]) and (word_of is any_word or present <= set(tests)):
+            beside = f"{len(files) - sum(map(words.count, tests)):,} without such a name"
+            raise DataError(
+                f"data.name: test images are no training images, got files called {' and '.join(tests)}, {beside} and "
+                "none called train; call the training part train, or give the path of one part"
+            )
+        return {}
+    if "test" not in called and word_of is folder_word and (others := present - {"", called["train"]}):
+        deep = {word for file, word in zip(files, words, strict=True) if file.count("/") > 1}
+        if called["train"] not in deep:
+            return {}  # a class of this name
+        if deep & others:
+            raise DataError(
+                f"data.name: {called['train']} may be the training part or a class, got it beside "
+                f"{_some(sorted(others))} with folders in them; give PATH/{called['train']}, or rename the class"
+            )
+    return called
+
+
+def word_for(split: Split, words: Collection[str]) -> str:
+    """Return the first of ``words`` that names a split; empty if none does."""
+    return next((word for word in _WORDS[split] if word in words), "")
 
 
 def hash_of_path(path: str) -> int:
@@ -109,17 +154,48 @@ def hash_of_path(path: str) -> int:
 
 
 def folder_word(file: str) -> str:
-    """Return the first folder of a path; empty if it has none."""
+    """Return the first folder of a path, without the year after the name of a split; empty if it has none."""
     folder, slash, _ = file.partition("/")
-    return folder.lower() if slash else ""
-
-
-def first_word(file: str) -> str:
-    """Return the first folder of a path or, if it has none, the first word of the file's name."""
-    return folder_word(file) or re.split(r"[-_.]", file, maxsplit=1)[0].lower()
+    return _word(folder) if slash else ""
 
 
 def any_word(file: str) -> str:
-    """Return the first folder of a path or, if it has none, the word of the file's name that names a split."""
-    known = {word for words in _WORDS.values() for word in words}
-    return folder_word(file) or next((word for word in re.split(r"[-_.]", file.lower()) if word in known), "")
+    """Return the first folder of a path that names a split, or else the word of its names that does.
+
+    Raises:
+        DataError: Words for both splits are in its names.
+    """
+    if folder := next((word for word in map(_word, file.split("/")[:-1]) if word in _KNOWN), ""):
+        return folder
+    words = [word for word in map(_word, re.split(r"[-_./ ]+", file)) if word in _KNOWN]
+    if len({_KNOWN[word] for word in words}) > 1:
+        raise DataError(
+            f"data.name: the name of a file must be that of one part, got {' and '.join(words)} in {file:.80}; rename "
+            "it, or move it into a folder train or test"
+        )
+    return words[0] if words else ""
+
+
+def _word(text: str) -> str:
+    word = text.lower()
+    return bare if (bare := _YEAR.sub("", word)) in _KNOWN else word
+
+
+def is_split(word: str) -> bool:
+    """Return whether a word names a split."""
+    return word in _KNOWN
+
+
+def is_by_product(file: str) -> bool:
+    """Return whether a file lies in a folder that file managers and archivers make, of thumbnails or deleted files."""
+    return not _BY_PRODUCTS.isdisjoint(file.lower().split("/"))
+
+
+@cache
+def tell_once(message: str) -> None:
+    """Log a warning, once a process."""
+    _log.warning("%s", message)
+
+
+def _some(files: list[str]) -> str:
+    return ", ".join(files[:_SHOWN]) + (", ..." if len(files) > _SHOWN else "")

@@ -26,7 +26,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.label_column import class_names_in, holds_words, labels_of, whole_numbers
-from ebclab.data.sources.location import files_of_split, first_word, hash_of_path
+from ebclab.data.sources.location import any_word, files_of_split, hash_of_path
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -104,7 +104,7 @@ class ParquetSource:
             raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")
         sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
-        paths = files_of_split(list(sizes), split, name, first_word)
+        paths = files_of_split(list(sizes), split, name, any_word)
         self.files_digest = digest_of_files(
             {inside: sums.get(file) or str(sizes[file]) for file, inside in paths.items()}
         )

@@ -99,7 +99,7 @@ def test_without_parts_all_images_are_training_images(tmp_path: Path) -> None:
     train = load_split(f"folder:{tmp_path}", None, "train")
     assert (train.class_names, train.labels.tolist()) == (("test",), [-1, 0])
     assert splits_of(f"folder:{tmp_path}") == ("train",)
-    with pytest.raises(DataError, match="has no test images, got nothing called test, val, valid"):
+    with pytest.raises(DataError, match="has no test images, got nothing called test, testing, val, valid"):
         load_split(f"folder:{tmp_path}", None, "test")
 
 

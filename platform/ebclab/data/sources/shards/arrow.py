@@ -32,6 +32,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.label_column import class_names_in, labels_of, names_of_feature
+from ebclab.data.sources.location import tell_once, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location, first_line
 from ebclab.storage.reading import LARGEST, foreign_json_value
@@ -40,7 +41,6 @@ from ebclab.storage.typed_json import typed
 T = TypeVar("T")
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-_TEST_SPLITS = ("test", "val", "valid", "validation")
 _BATCHES_MEASURED = 4
 _DAMAGE = (OSError, pa.ArrowException, ValueError)
 
@@ -205,7 +205,8 @@ def arrow_splits(path: str) -> tuple[Split, ...]:
     place = _place(path)
     if not place.has(_SPLITS):
         return ("train",)
-    return ("train", "test") if set(_typed(place, _SPLITS, _SavedSplits).splits) & set(_TEST_SPLITS) else ("train",)
+    words = [split.lower() for split in _typed(place, _SPLITS, _SavedSplits).splits]
+    return ("train", "test") if word_for("test", words) else ("train",)
 
 
 def _require_readable_names(schema: pa.Schema) -> None:
@@ -231,13 +232,15 @@ def _folder_of(place: Location, split: Split, name: str) -> str:
     """Return the folder of a split, with a slash after it; empty where PATH is that folder."""
     if place.has(_SPLITS):
         splits = _typed(place, _SPLITS, _SavedSplits).splits
-        wanted = ("train",) if split == "train" else _TEST_SPLITS
-        found = next((word for word in wanted if word in splits), None)
-        if found is None:
+        by_word = {each.lower(): each for each in splits}
+        if not (found := word_for(split, by_word)):
             raise DataError(
-                f"data.name: {name} has no {split} images, got splits {', '.join(splits)}; name one {wanted[0]}"
+                f"data.name: {name} has no {split} images, got splits {', '.join(splits)}; name one {split}"
             )
-        return f"{found}/"
+        parts = [by_word[word] for part in ("train", "test") if (word := word_for(part, by_word))]
+        if rest := [each for each in splits if each not in parts]:
+            tell_once(f"{name}: splits other than {' and '.join(parts)} were left out: {', '.join(rest)}")
+        return f"{by_word[found]}/"
     if not place.has(_STATE):
         near = next((folder for folder in place.folders() if place.has(f"{folder}/{_STATE}")), None)
         hint = f"did you mean arrow:{place.path}/{near}?" if near else "give the folder that save_to_disk wrote to"

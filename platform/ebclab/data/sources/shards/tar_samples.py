@@ -15,11 +15,12 @@ from itertools import groupby
 from typing import IO, NamedTuple
 
 from ebclab.data.class_labels import LONGEST_WORD
+from ebclab.data.photograph import image_suffixes
+from ebclab.data.sources.location import is_by_product
 from ebclab.data.sources.shards.tar_members import Tar
 from ebclab.storage.reading import foreign_json_value
 
-IMAGE_ENDINGS = ("jpg", "jpeg", "png", "webp")
-"""Endings of files that are taken for the image of a sample."""
+_USUAL_ENDINGS = ("jpg", "jpeg", "png", "webp")  # taken for the image of a sample before others that Pillow decodes
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)")
 _OF_THE_SET = re.compile(r"__[^/]*__(/|$)")  # such as __index__/..., which belong to no sample
@@ -56,11 +57,12 @@ def read_samples(
 ) -> tuple[list[Sample], list[str]]:
     """Return the samples of a tar, and the names of members that were left out.
 
-    Links, devices and other members that are not plain files are left out, and names that lead out of the tar.
+    Links, devices and other members that are not plain files are left out, names that lead out of the tar or have no
+    ending, and thumbnails of file managers. Hidden files are left out without being named.
 
     Args:
         file: The open tar.
-        image_ending: Ending of the file with the image; empty: the one of ``IMAGE_ENDINGS`` that a sample has.
+        image_ending: Ending of the file with the image; empty: any that Pillow decodes.
         label_field: Key of the label in a sample's .json, where it has no .cls.
         can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
 
@@ -81,11 +83,11 @@ def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterato
     for member in tar:
         if member.kind == "folder" or _OF_THE_SET.match(member.name):
             continue
-        if member.kind != "file" or _leads_out(member.name):
-            left_out.append(member.name)
+        match = _NAME.fullmatch(member.name)
+        if member.kind != "file" or _leads_out(member.name) or is_by_product(member.name) or not match:
+            if not member.name.rpartition("/")[2].startswith("."):
+                left_out.append(member.name)
             continue
-        if not (match := _NAME.fullmatch(member.name)):
-            continue  # without an ending it belongs to no sample
         ending, content = match[2].lower(), b""
         if ending in ("cls", "json"):
             if member.size > _LARGEST_LABEL:
@@ -102,9 +104,12 @@ def _sample(name: str, members: list[_Member], image_ending: str, label_field: s
     files = {member.ending: member for member in members}
     if len(files) < len(members):
         raise ValueError(f"sample {name} has two files of one ending")
-    images = [ending for ending in files if (ending == image_ending if image_ending else ending in IMAGE_ENDINGS)]
+    usual = (image_ending,) if image_ending else _USUAL_ENDINGS
+    images = [ending for ending in files if ending in usual]
+    if not images and not image_ending:
+        images = [ending for ending in files if f".{ending}" in image_suffixes()]
     if not images:
-        wanted = f".{image_ending}" if image_ending else ", ".join(f".{ending}" for ending in IMAGE_ENDINGS)
+        wanted = ", ".join(f".{ending}" for ending in usual) + ("" if image_ending else " or other that Pillow decodes")
         raise ValueError(f"sample {name} has no image {wanted}, only .{', .'.join(files)}")
     if len(images) > 1:
         raise ValueError(f"sample {name} has several images, .{', .'.join(images)}; name one by data.image_column")

@@ -133,7 +133,7 @@ class WebdatasetSource:
         if left_out:
             shown = ", ".join(left_out[:_NAMES_SHOWN]) + (", ..." if len(left_out) > _NAMES_SHOWN else "")
             _log.warning(
-                "%s: %d members are no plain files in it and were left out: %s", self._where(file), len(left_out), shown
+                "%s: %d members are no files of samples and were left out: %s", self._where(file), len(left_out), shown
             )
         return samples
 
