@@ -79,6 +79,7 @@ class StudyPlan:
         study: The study.
         scale: The scale.
         seeds: Seeds of each run.
+        seeds_from: Where their number comes from, in words.
         runs: The runs by name, in the order in which they are trained.
         cells: The cells, row by row.
     """
@@ -86,6 +87,7 @@ class StudyPlan:
     study: Study
     scale: Scale
     seeds: tuple[int, ...]
+    seeds_from: str
     runs: dict[str, PlannedRun]
     cells: tuple[PlannedCell, ...]
 
@@ -130,7 +132,7 @@ def plan_study(
     Args:
         study: The study.
         scale: The scale.
-        seeds: Seeds of each run; empty means those of the scale.
+        seeds: Seeds of each run; empty means those of the scale, or as many as the paper has.
         data_root: Folder that contains datasets; None means the default.
         assignments: Settings that override all others, in the form of ``--set``.
         images: Places of the images that everybody has to get on their own, such as ``imagenet``.
@@ -141,7 +143,7 @@ def plan_study(
     _require_no_seed(assignments)
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
     layers = _Layers(study, scale, tuple(own), images or {})
-    used = tuple(seeds) or study.scales[scale].seeds
+    used, seeds_from = _seeds(study, scale, tuple(seeds))
     configs: dict[str, tuple[str, ExperimentConfig]] = {}  # row and settings by name without the seed
     names: dict[tuple[str, Assignments], str] = {}
     cells: dict[tuple[str, str], PlannedCell] = {}
@@ -168,8 +170,18 @@ def plan_study(
         for base, (row, config) in configs.items()
         for seed in used
     }
-    plan = StudyPlan(study, scale, used, runs, tuple(cells.values()))
+    plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
     return _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
+
+
+def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+    """Return the seeds of each run, and where their number comes from."""
+    own, repeats = study.scales[scale].seeds, study.about.repeats
+    if given or own:
+        return (given, "--seeds") if given else (own, "the study's at this scale")
+    if scale != "paper":
+        return (0,), "one, as at every scale where the study names none"
+    return tuple(range(max(repeats, 1))), "as in the paper" if repeats else "the paper does not say how often"
 
 
 def _is_efficiency(study: Study, column: str) -> bool:

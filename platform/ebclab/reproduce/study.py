@@ -121,7 +121,9 @@ class ColumnAtScale:
 class StudyScale:
     """The scale at which a study is run."""
 
-    seeds: tuple[int, ...] = setting((0,), "Seeds of each run.", minimum=0)
+    seeds: tuple[int, ...] = setting(
+        (), "Seeds of each run; empty: 0, and at scale paper as many as the paper has runs (about.repeats).", minimum=0
+    )
     differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
     not_run: str = setting("", "Why nothing is run at this scale, and what to put where; empty where it is run.")
     only: tuple[str, ...] = setting((), "Columns that are run at this scale; empty: all.")
@@ -371,9 +373,7 @@ def _gaps(study: Study) -> list[str]:
             for column, number in cells.items()
             if number.spread is not None
         ]
-    return lines + [
-        f"scales.{name}.seeds: no seed; write [0]" for name, scale in study.scales.items() if not scale.seeds
-    ]
+    return lines
 
 
 def _names_of_nothing(study: Study) -> list[str]:

@@ -49,8 +49,10 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     text = " ".join(shown.out.split())
     assert "ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for CIFAR-10" in text
     assert "40 runs" in text
+    assert "1 seed (0): as in the paper" in text
     assert "GPU h on GPU, estimated: operations of the passes" in text
     assert "ebclr on digits, small, 1 epoch, batch 16;" in ebclab("reproduce", "ebclr/table1", "--show").out
+    assert "2 seeds (0, 1): as in the paper" in ebclab("reproduce", "vem/table12", "--scale", "paper", "--show").out
     assert not Path("reproductions").exists()
 
 

@@ -22,7 +22,7 @@ from ebclab.reproduce.study import Study, parse_study
 from ebclab.reproduce.table import table_of_plan
 from ebclab.reproduce.wording import cost_in_words
 
-from .conftest import study_mapping
+from .conftest import TINY, study_mapping
 
 ROOT = Path(__file__).parents[3]
 
@@ -162,6 +162,26 @@ def test_a_mistake_that_all_runs_share_is_said_once(study: Study):
         plan_study(study, "smoke", assignments=["method.temprature=1"])
     (line,) = caught.value.problems
     assert line.startswith("own/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean")
+
+
+@pytest.mark.parametrize(
+    ("scale", "own", "repeats", "given", "seeds", "seeds_from"),
+    [
+        ("paper", None, 3, (), (0, 1, 2), "as in the paper"),
+        ("paper", None, 0, (), (0,), "the paper does not say how often"),
+        ("paper", [4, 5], 3, (), (4, 5), "the study's at this scale"),
+        ("paper", [4, 5], 3, [1], (1,), "--seeds"),
+        ("small", [4, 5], 3, (), (4, 5), "the study's at this scale"),
+        ("smoke", None, 3, (), (0,), "one, as at every scale where the study names none"),
+    ],
+)
+def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repeats, given, seeds, seeds_from):  # type: ignore[no-untyped-def]
+    about, scales = study_mapping()["about"] | {"repeats": repeats}, {"smoke": {"set": TINY}, "small": {}, "paper": {}}
+    scales[scale] |= {} if own is None else {"seeds": own}
+    study = parse_study("own/table9", study_mapping(about=about, scales=scales), "x")
+    plan = plan_study(study, scale, seeds=given)
+    assert (plan.seeds, plan.seeds_from) == (seeds, seeds_from)
+    assert {run.config.seed for run in plan.runs.values()} == set(seeds)
 
 
 def test_seeds_are_not_given_as_a_setting(study: Study):

@@ -36,7 +36,7 @@ class ReproduceOptions:
         ),
     ] = "smoke"
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds (0, 1, ...) per kind of run; default: the study's.")
+        int | None, typer.Option(help="Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.")
     ] = None
     data_root: DataRoot = None
     assignments: Annotated[list[str] | None, set_option("Any setting of all runs; noted on the page.")] = None
@@ -179,6 +179,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
         _echo(f"claim: {claim.says}", "  ")
     for title, why in plan.left_out.items():
         _echo(f"not run at this scale: {title}: {why}")
+    _echo(f"{count(len(plan.seeds), 'seed')} ({', '.join(map(str, plan.seeds))}): {plan.seeds_from}")
     basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
     _echo(f"{cost.runs} runs, {cost.in_words()}{basis}")
     say(f"folder: {folder.path}")
