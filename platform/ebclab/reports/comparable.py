@@ -125,7 +125,8 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
         return CategoricalDistribution([_value(parameter, choice) for choice in parameter.choices])
     if parameter.kind == "int":
         return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
-    return FloatDistribution(parameter.low, parameter.high, log=parameter.kind == "loguniform")
+    low, high = min(parameter.ends), max(parameter.ends)
+    return FloatDistribution(low, high, log=parameter.kind == "loguniform" and low > 0)
 
 
 def _value(parameter: Parameter, value: Any) -> Any:

@@ -138,4 +138,5 @@ def _axis(parameter: Parameter) -> dict[str, object]:
     if parameter.kind == "choice":
         shown = [as_text(choice) for choice in parameter.choices]
         return {"type": "category", "categoryorder": "array", "categoryarray": shown}
-    return {"type": "log", "dtick": 1} if parameter.kind == "loguniform" or parameter.log else {"type": "linear"}
+    is_log = (parameter.kind == "loguniform" or parameter.log) and min(parameter.ends) > 0
+    return {"type": "log", "dtick": 1} if is_log else {"type": "linear"}

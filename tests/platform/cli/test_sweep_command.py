@@ -90,6 +90,7 @@ def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_o
     plan = ebclab.make_plan(ebclab.compose("simclr"), scheduler="pbt")
     assert "training.batch_size" not in plan.space.by_name
     assert "without training.batch_size" in plan.space.where
+    assert "method.ess_target" not in plan.space.by_name  # off or on changes what is stored
     own = _space(tmp_path, {"training.batch_size": {"choice": [128, 256]}, **RATE})
     assert "training.batch_size: cannot change in mid-run" in _refused(
         capsys, tmp_path, "--scheduler", "pbt", "--space", own

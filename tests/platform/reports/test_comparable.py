@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, as_text, footing, importance
+from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
 from ebclab.reports.curve_plots import MOST_POINTS, thinned
 from ebclab.reports.reading import read_sweep
+from ebclab.reports.setting_plots import _axis as plot_axis
+from ebclab.sweeps.policies.suggest import suggest
+from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Epoch, Trial
 
 
@@ -52,6 +55,16 @@ def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: 
     shares = importance(folder.plan.space, footing(folder.plan.space, trials))
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["method.temperature"] > 0.9
+
+
+@pytest.mark.parametrize("kind", ["uniform", "loguniform"])
+def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
+    space = parse_space({"parameters": {"x": {kind: [0.1, 0.9], "also": 0}, "y": {"uniform": [0, 1]}}}, "s")
+    draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(40)]
+    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
+    compared = Footing(1, trials, tuple(float(point["x"] == 0) for point in draws))
+    assert importance(space, compared)["x"] > 0.9
+    assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
 
 
 def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:

@@ -175,7 +175,7 @@ def test_a_mistake_that_all_runs_share_is_said_once(study: Study):
         ("smoke", None, 3, (), (0,), "one, as at every scale where the study names none"),
     ],
 )
-def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repeats, given, seeds, seeds_from):  # type: ignore[no-untyped-def]
+def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repeats, given, seeds, seeds_from):
     about, scales = study_mapping()["about"] | {"repeats": repeats}, {"smoke": {"set": TINY}, "small": {}, "paper": {}}
     scales[scale] |= {} if own is None else {"seeds": own}
     study = parse_study("own/table9", study_mapping(about=about, scales=scales), "x")

@@ -36,7 +36,10 @@ class ReproduceOptions:
         ),
     ] = "smoke"
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.")
+        int | None,
+        typer.Option(
+            help="Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's."
+        ),
     ] = None
     data_root: DataRoot = None
     assignments: Annotated[list[str] | None, set_option("Any setting of all runs; noted on the page.")] = None

@@ -109,7 +109,12 @@ def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> dict[s
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:
-    """Return the range as optuna's distribution; a level is its index, so that no value is rounded."""
+    """Return the range as optuna's distribution; a level is its index, so that no value is rounded.
+
+    A range with a value beside it is searched by its shares, of which that value has some of its own.
+    """
+    if parameter.also is not None:
+        return FloatDistribution(0.0, 1.0)
     if parameter.kind == "choice":
         return CategoricalDistribution(range(len(parameter.levels)))
     if parameter.kind == "quantised":
@@ -120,10 +125,14 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
 
 
 def _to_optuna(parameter: Parameter, value: Any) -> Any:
+    if parameter.also is not None:
+        return parameter.share_of(value)
     return parameter.levels.index(value) if parameter.levels else value
 
 
 def _from_optuna(parameter: Parameter, value: Any) -> Any:
+    if parameter.also is not None:
+        return parameter.at(value)
     return parameter.levels[value] if parameter.levels else parameter.find(rounded(value))
 
 

@@ -135,6 +135,8 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
         reason = f"only settings of {', '.join(LIVE_SECTIONS)} can change then"
     elif hint is not float:
         reason = "only numbers with fractions move smoothly; others may change shapes"
+    elif parameter.also is not None:
+        reason = f"it jumps to {parameter.also:.10g}, which lies apart: leave also out"
     elif parameter.kind in ("int", "choice"):
         reason = f"{parameter.kind} does not move smoothly: write uniform, loguniform or quantised"
     else:

@@ -13,7 +13,7 @@ from ebclab.config.check import shown
 
 Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-OPTIONS = ("times", "points", "log")
+OPTIONS = ("times", "points", "log", "also")
 FORMS: Mapping[Kind, str] = {
     "uniform": "[low, high]",
     "loguniform": "[low, high]",
@@ -23,6 +23,7 @@ FORMS: Mapping[Kind, str] = {
 }
 DIGITS = 12  # significant digits of a computed value: 0.2 * 0.05 is 0.01, not 0.010000000000000002
 MOST_STEPS = 10_000  # of a quantised range
+ALSO_SHARE = 0.25  # of the draws from a range with ``also``: how many are that value
 ROUNDING = 1e-9  # of a range: how far beyond an end, or off a level, a computed value may lie
 
 
@@ -41,6 +42,7 @@ class Parameter:
         times: Name of another parameter: the setting is a multiple of that one's setting. None if it is independent.
         points: Values that a grid takes from a range, both ends included.
         log: Draw whole numbers on a log scale.
+        also: A value outside the range that the setting may have too, such as 0 for off; None if there is none.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Parameter:
     times: str | None = None
     points: int = 3
     log: bool = False
+    also: float | None = None
 
     @cached_property
     def levels(self) -> tuple[Any, ...]:
@@ -64,8 +67,12 @@ class Parameter:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """The values at the corners of the space: both ends of a range, or every choice."""
-        return self.choices if self.kind == "choice" else (self.low, self.high)
+        """The values at the corners of the space: both ends of a range and what it has also, or every choice."""
+        return self.choices if self.kind == "choice" else (*self._beside, self.low, self.high)
+
+    @property
+    def _beside(self) -> tuple[float, ...]:
+        return () if self.also is None else (self.also,)
 
     @property
     def is_numeric(self) -> bool:
@@ -76,10 +83,25 @@ class Parameter:
     def grid(self) -> list[Any]:
         """The values of a grid: ``points`` evenly spread values of a range, or every level."""
         shares = [i / (self.points - 1) for i in range(self.points)]
-        return list(self.levels or dict.fromkeys(self.at(share) for share in shares))
+        return list(self.levels or dict.fromkeys((*self._beside, *(self._of_range(share) for share in shares))))
 
     def at(self, share: float) -> Any:
-        """Return the quantile ``share``, in [0, 1], of the range."""
+        """Return the quantile ``share``, in [0, 1], of the range, below which ``also`` has a share of its own."""
+        if self.also is None:
+            return self._of_range(share)
+        return self.also if share < ALSO_SHARE else self._of_range((share - ALSO_SHARE) / (1 - ALSO_SHARE))
+
+    def share_of(self, value: float) -> float:
+        """Return a share for which ``at`` returns ``value``, of a range of numbers with fractions."""
+        if value == self.also:
+            return ALSO_SHARE / 2
+        is_log = self.kind == "loguniform"
+        place, width = value - self.low, self.high - self.low
+        share = math.log(value / self.low) / math.log(self.high / self.low) if is_log else place / width
+        own = 0.0 if self.also is None else ALSO_SHARE
+        return own + (1 - own) * min(max(share, 0.0), 1.0)
+
+    def _of_range(self, share: float) -> Any:
         if self.levels:
             return self.levels[min(int(share * len(self.levels)), len(self.levels) - 1)]
         above = self.high + 1 if self.kind == "int" else self.high
@@ -91,10 +113,9 @@ class Parameter:
 
     def find(self, value: Any) -> Any:
         """Return the value of the range that ``value`` is up to rounding; None if it is outside."""
-        if self.kind == "choice":
-            return next((choice for choice in self.choices if _same(choice, value)), None)
-        if not is_number(value):
-            return None
+        found = next((each for each in self.choices or self._beside if _same(each, value)), None)
+        if found is not None or self.kind == "choice" or not is_number(value):
+            return found
         width = self.high - self.low
         below = self.low if self.kind == "loguniform" else width  # of a range over many powers, 0 is outside
         if not self.low - ROUNDING * below <= value <= self.high + ROUNDING * width:
@@ -122,12 +143,14 @@ class Parameter:
             lines.append(f"a log range must not reach zero, {ends}; start above 0, or write uniform")
         elif self.kind == "quantised":
             lines += _step_problems(self.high - self.low, self.step)
+        elif self.also is not None and self.low <= self.also <= self.high:
+            lines.append(f"also: lies in the range, got {self.also:.10g}; leave it out")
         return lines
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the range in the form of the YAML files."""
         numbers = [self.low, self.high, *([self.step] if self.kind == "quantised" else [])]
-        options = {"times": self.times, "points": self.points, "log": self.log}
+        options = {"times": self.times, "points": self.points, "log": self.log, "also": self.also}
         given = {name: value for name, value in options.items() if value != getattr(Parameter, name)}
         return {self.kind: list(self.choices) if self.kind == "choice" else numbers, **given}
 
@@ -138,6 +161,7 @@ class Parameter:
             text = f"{', '.join(most)} or {last}"
         else:
             text = f"{self.low:.10g} to {self.high:.10g}"
+        text = text if self.also is None else f"{self.also:.10g}, or {text}"
         text += f" times {self.times}" if self.times else ""
         text += ", whole numbers" if self.kind == "int" else ""
         text += f", in steps of {self.step:.10g}" if self.kind == "quantised" else ""
@@ -168,7 +192,8 @@ def parse_parameter(name: str, given: Any) -> tuple[Parameter | None, list[str]]
     numbers, lines = _read_values(kinds[0], given[kinds[0]])
     if lines:
         return None, lines
-    parameter = Parameter(name, kinds[0], **numbers, **{key: given[key] for key in OPTIONS if key in given})
+    options = {key: float(given[key]) if key == "also" else given[key] for key in OPTIONS if key in given}
+    parameter = Parameter(name, kinds[0], **numbers, **options)
     problems = parameter.problems()
     return (None, problems) if problems else (parameter, [])
 
@@ -203,6 +228,10 @@ def _option_problems(given: Mapping[str, Any]) -> list[str]:
         lines.append(f"points: must be a whole number, at least 2, got {shown(points)}")
     elif "points" in given and ("choice" in given or "quantised" in given):
         lines.append(f"points: a grid takes every value of a choice and every step, got {points}; leave points out")
+    if "also" in given and not is_number(given["also"]):
+        lines.append(f"also: must be a number, got {shown(given['also'])}")
+    elif "also" in given and not {"uniform", "loguniform"} & given.keys():
+        lines.append(f"also: is for uniform and loguniform, got {shown(given['also'])}; list it as a choice")
     if "log" in given and not isinstance(given["log"], bool):
         lines.append(f"log: must be true or false, got {shown(given['log'])}")
     elif given.get("log") and "int" not in given:

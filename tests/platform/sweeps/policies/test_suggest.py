@@ -17,6 +17,7 @@ EVERY_KIND = {
     "a.size": {"int": [256, 65536], "log": True},
     "a.share": {"quantised": [0.1, 0.7, 0.2]},
     "a.word": {"choice": ["x", True, 3]},
+    "a.target": {"uniform": [0.1, 0.9], "also": 0.0},
 }
 LINE = {"x": {"uniform": [0, 1]}}
 BEST = 0.3
@@ -119,6 +120,16 @@ def test_tpe_begins_at_random():
 @pytest.mark.parametrize("state", ["finished", "stopped"])
 def test_tpe_comes_closer_to_the_best_than_random_points(state):
     assert median_distance(tpe(on_a_line(state))) < 0.5 * median_distance(draws("x", 40))
+
+
+@pytest.mark.parametrize(("best", "least", "most"), [(0.0, 0.9, 1.0), (0.12, 0.0, 0.2), (0.3, 0.0, 0.0)])
+def test_tpe_tells_off_from_small_values(best, least, most):
+    space = space_of({"x": {"uniform": [0.1, 0.9], "also": 0.0}})
+    points = [0.0 if i % 4 == 0 else 0.1 + 0.8 * i / 40 for i in range(40)]
+    known = [trial(i, {"x": x}, -abs(x - best) - ((x == 0) != (best == 0))) for i, x in enumerate(points)]
+    found = [suggest(space, "tpe", seed=1, number=i, trials=known, default=None)["x"] for i in range(100, 130)]
+    assert all(x == 0 or 0.1 <= x <= 0.9 for x in found)
+    assert least <= sum(x == 0 for x in found) / len(found) <= most
 
 
 def test_tpe_prefers_finished_trials_to_stopped_ones_that_promised_more():

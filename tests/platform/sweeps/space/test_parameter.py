@@ -52,6 +52,18 @@ def test_a_grid_is_evenly_spread_in_the_measure_of_the_range():
     assert parameter(choice=["x", "y"]).grid == ["x", "y"]
 
 
+@pytest.mark.parametrize("given", [{"uniform": [0.1, 0.9]}, {"loguniform": [0.1, 0.9]}])
+def test_a_value_beside_a_range_has_a_quarter_of_the_draws_and_the_range_the_rest(given):
+    alone, beside = parameter(**given), parameter(**given, also=0)
+    assert [beside.at(share) for share in (0.0, 0.1, 0.2499)] == [0.0] * 3
+    assert [beside.at(0.25 + 0.75 * share) for share in (0.0, 0.3, 1.0)] == [alone.at(share) for share in (0, 0.3, 1)]
+    assert all(beside.share_of(beside.at(share)) == pytest.approx(share) for share in (0.125, 0.25, 0.6, 1.0))
+    assert all(alone.share_of(alone.at(share)) == pytest.approx(share) for share in (0.0, 0.6, 1.0))
+    assert beside.grid == [0.0, *alone.grid]
+    assert beside.ends == (0.0, 0.1, 0.9)
+    assert beside.is_numeric
+
+
 def test_quantised_numbers_are_those_a_person_would_write():
     assert parameter(quantised=[0.1, 0.7, 0.1]).levels == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
@@ -68,6 +80,8 @@ def test_quantised_whole_numbers_stay_whole():
         ({"int": [1, 5]}, [1, 5], [0, 6, 2.5, True]),
         ({"quantised": [0.1, 0.7, 0.2]}, [0.1, 0.3, 0.1 + 0.2], [0.2, 0.9]),
         ({"choice": [1, "a", 0.5]}, [1, "a", 0.5], [True, "b", 2]),
+        ({"uniform": [0.2, 0.9], "also": 0}, [0.0, 0.2, 0.9], [0.1, 1e-9, 1.0]),
+        ({"loguniform": [0.1, 0.5], "also": 1}, [0.1, 0.5, 1.0], [0.9, 0.0]),
     ],
 )
 def test_what_is_in_a_range_is_found_and_what_is_not_is_none(given, inside, outside):
@@ -85,6 +99,7 @@ def test_what_is_in_a_range_is_found_and_what_is_not_is_none(given, inside, outs
         ({"int": [1, 20]}, "1 to 20, whole numbers"),
         ({"int": [1, 20], "log": True}, "1 to 20, whole numbers, log scale"),
         ({"quantised": [0, 1, 0.1]}, "0 to 1, in steps of 0.1"),
+        ({"uniform": [0.1, 0.9], "also": 0}, "0, or 0.1 to 0.9"),
         ({"choice": [64, 128, 256]}, "64, 128 or 256"),
         ({"choice": ["adam", "sgd"]}, "adam or sgd"),
         ({"choice": [True, False]}, "true or false"),
@@ -132,12 +147,16 @@ def test_a_range_in_words(given, words):
             {"choice": [1, 2], "points": 2},
             "points: a grid takes every value of a choice and every step, got 2; leave points out",
         ),
+        ({"uniform": [0, 1], "also": 0}, "also: lies in the range, got 0; leave it out"),
+        ({"uniform": [0, 1], "also": "off"}, "also: must be a number, got 'off'"),
+        ({"int": [1, 2], "also": 0}, "also: is for uniform and loguniform, got 0; list it as a choice"),
+        ({"choice": [1, 2], "also": 0}, "also: is for uniform and loguniform, got 0; list it as a choice"),
         ({"int": [1, 2], "log": 1}, "log: must be true or false, got 1"),
         ({"uniform": [1, 2], "log": True}, "log: is for whole numbers only, got true; write loguniform for others"),
         (
             {"unifrom": [0, 1]},
             "no such range or option, got unifrom; did you mean uniform? "
-            "Known: uniform, loguniform, int, quantised, choice, times, points, log",
+            "Known: uniform, loguniform, int, quantised, choice, times, points, log, also",
         ),
     ],
 )

@@ -1,7 +1,8 @@
 """The search spaces shipped with the package."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from ebclab.sweeps.space.space import list_spaces, load_space
 
 SPACES = list_spaces()
 SWEPT = list(catalogue())
+EXAMPLES = Path(__file__).parents[4] / "search_spaces" / "examples"
 
 
 def test_there_is_a_space_for_every_method_and_for_no_other():
@@ -33,6 +35,29 @@ def test_every_space_searches_learning_rate_batch_size_and_projection_size_and_t
     keys = {"optimizer.learning_rate", "training.batch_size"}
     keys |= {f"method.{name}" for name in ("projection_size", "temperature") if name in settings}
     assert keys <= load_space(None, name).by_name.keys()
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [(method, None) for method in ("simclr", "flatclr", "dcl", "moco")]
+    + [(method, EXAMPLES / "ess-target.yaml") for method in ("simclr", "flatclr", "dcl", "moco", "dhel", "supervised")],
+)
+def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
+    space = load_space(path, method)
+    target = space.by_name["method.ess_target"]
+    assert target.ends == (0.0, 0.04, 0.9)
+    config = compose(method, overrides=["method.objective=supcon"] if method == "supervised" else [])
+    assert config.method.ess_target == 0
+    check_space(space, config, searched_live_only=False)
+    small = replace(config.method, ess_target=target.low)
+    catalogue()[method].requirements(small, 32 if method == "dhel" else 16)  # fewer negatives: those of its own view
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_fits_the_method_that_it_names(path):
+    method = {"digits": "flatclr", "ess-target": "simclr", "ebclr-energies": "ebclr", "vem-bank": "vem-langevin"}
+    name = method.get(path.stem, "vem-svgd")
+    check_space(load_space(path, name), compose(name, "fashion-mnist-small"), searched_live_only=False)
 
 
 @pytest.mark.parametrize("recipe", list_recipes())

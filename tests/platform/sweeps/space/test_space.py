@@ -16,6 +16,7 @@ EVERY_KIND = {
         "a.size": {"int": [256, 65536], "log": True},
         "a.share": {"quantised": [0.1, 0.7, 0.2]},
         "a.word": {"choice": ["x", True, 3]},
+        "a.target": {"uniform": [0.1, 0.9], "also": 0.0},
     }
 }
 POINT = {
@@ -26,6 +27,7 @@ POINT = {
     "a.size": 4096,
     "a.share": 0.5,
     "a.word": True,
+    "a.target": 0.0,
 }
 
 
@@ -66,6 +68,7 @@ def test_the_point_of_settings_is_the_point_they_came_from(space):
         {"a.count": 2.5},
         {"a.share": 0.4},
         {"a.word": 1},
+        {"a.target": 0.05},
         {"a.derived": 0.06},  # 1.2 times the scale
         {"a.scale": "x"},
         {"a.scale": 0.0},
@@ -95,15 +98,15 @@ def test_the_corners_are_all_ends_of_ranges_with_all_choices():
 
 def test_the_grid_is_every_combination_and_the_last_parameter_changes_fastest(space):
     values = ([0.05, 1.0], [0.5, 2], [0.01, space.by_name["a.scale"].at(0.5), 0.2], [1, 11, 20])
-    sizes = ([256, space.by_name["a.size"].at(0.5), 65536], [0.1, 0.3, 0.5, 0.7], ["x", True, 3])
+    sizes = ([256, space.by_name["a.size"].at(0.5), 65536], [0.1, 0.3, 0.5, 0.7], ["x", True, 3], [0.0, 0.1, 0.5, 0.9])
     expected = [dict(zip(POINT, point, strict=True)) for point in itertools.product(*values, *sizes)]
     assert space.grid() == expected
-    assert space.grid_size == len(expected) == 2 * 2 * 3 * 3 * 3 * 4 * 3
+    assert space.grid_size == len(expected) == 2 * 2 * 3 * 3 * 3 * 4 * 3 * 4
 
 
-@pytest.mark.parametrize("number", [-1, 1296])
+@pytest.mark.parametrize("number", [-1, 5184])
 def test_a_place_outside_the_grid_is_an_index_error(space, number):
-    with pytest.raises(IndexError, match="1296 points"):
+    with pytest.raises(IndexError, match="5184 points"):
         space.grid_point(number)
 
 
@@ -113,7 +116,14 @@ def test_a_space_survives_the_way_through_plain_values(space):
 
 
 def test_leaving_a_parameter_out_takes_its_multiples_with_it(space):
-    assert list(space.without({"a.derived"}).by_name) == ["a.scale", "a.count", "a.size", "a.share", "a.word"]
+    assert list(space.without({"a.derived"}).by_name) == [
+        "a.scale",
+        "a.count",
+        "a.size",
+        "a.share",
+        "a.word",
+        "a.target",
+    ]
 
 
 def test_every_mistake_of_a_space_is_reported_at_once():
