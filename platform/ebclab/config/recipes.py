@@ -84,7 +84,8 @@ def compose(
     last_layer, problems = read_overrides(overrides)
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
     dataset = _dataset_of(named, config or {}, last_layer)
-    for layer in (named, by_dataset.get(dataset, {}), config or {}):
+    of_dataset = by_dataset.get(dataset) or by_dataset.get(f"{dataset.partition(':')[0]}:", {})  # images in any place
+    for layer in (named, of_dataset, config or {}):
         for settings in _split_by_method(layer, method_name):
             mapping = merge(mapping, settings)
     mapping = merge(mapping, last_layer)

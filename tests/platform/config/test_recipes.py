@@ -238,6 +238,50 @@ def test_the_imagenet_100_recipe_has_solo_learns_settings_of_moco():
     assert compose("byol", "imagenet100-resnet18").views.second_solarise_rate == 0.2
 
 
+@pytest.mark.parametrize("encoder", ["resnet18", "resnet50"])
+@pytest.mark.parametrize("method", ["vem-langevin", "vem-svgd"])
+@pytest.mark.parametrize(
+    ("dataset", "rate", "epochs", "stem", "image_size"),
+    [
+        (None, 0.15, 1000, "cifar", 0),
+        ("cifar10", 0.15, 1000, "cifar", 0),
+        ("tiny-imagenet:/data/tiny", 0.15, 1000, "cifar", 0),
+        ("imagenet100:/data/imagenet", 0.1, 400, "imagenet", 224),
+    ],
+)
+def test_the_vem_recipe_has_appendices_d_and_h(method, encoder, dataset, rate, epochs, stem, image_size):
+    own = [f"encoder.name={encoder}"] + ([f"data.name={dataset}"] if dataset else [])
+    config = compose(method, "vem-paper", overrides=own)
+    assert config.data.name == (dataset or "cifar100")
+    optimizer, training, settings = config.optimizer, config.training, config.method
+    assert (optimizer.name, optimizer.learning_rate, optimizer.scaling) == ("sgd", rate, "none")
+    assert (optimizer.momentum, optimizer.weight_decay, optimizer.schedule) == (0.9, 1e-4, "cosine")
+    assert (training.batch_size, training.epochs, config.evaluation.linear_protocol) == (256, epochs, "vem-sgd")
+    assert (settings.bank_size, settings.projection_size, settings.num_steps) == (4096, 128, 10)
+    assert (settings.temperature, settings.bank_temperature) == (0.12, 0.02)
+    assert (config.encoder.stem, config.views.image_size) == (stem, image_size)
+
+
+def test_the_energies_of_the_vem_recipe_keep_their_own_rates_on_every_dataset():
+    for dataset in ("cifar100", "imagenet100:/data/imagenet"):
+        rates = [
+            compose(method, "vem-paper", overrides=[f"data.name={dataset}"]).optimizer.learning_rate
+            for method in ("ebclr", "jem")
+        ]
+        assert rates == [2e-4, 1e-4]
+
+
+@pytest.mark.parametrize("method", ["simclr", "flatclr"])
+def test_the_flatclr_recipe_has_flatnces_and_simclrs_numbers_for_imagenet(method):
+    config = compose(method, "flatclr-imagenet", overrides=["data.name=imagenet:/data/imagenet"])
+    optimizer, training = config.optimizer, config.training
+    assert (config.encoder.name, training.batch_size, training.epochs) == ("resnet50", 512, 100)
+    assert (config.method.projection_size, config.method.temperature) == (256, 0.1)
+    assert (optimizer.name, optimizer.learning_rate, optimizer.scaling) == ("lars", 0.3, "linear")
+    assert (optimizer.weight_decay, optimizer.schedule, optimizer.warmup_epochs) == (1e-6, "cosine", 10)
+    assert (config.views.recipe, config.views.image_size) == ("simclr-imagenet", 224)
+
+
 def test_a_recipe_of_images_that_are_yours_wants_their_place():
     with pytest.raises(DataError, match=r"imagenet100 needs a path, got 'imagenet100:'; write imagenet100:PATH"):
         location_of(compose("moco", "imagenet100-resnet18").data.name)
