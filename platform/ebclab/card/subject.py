@@ -142,7 +142,7 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
     run = run.of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind)
     config = trained.config
-    state = "" if trained.finished else ", not finished"
+    state = "".join(["" if trained.finished else ", not finished", *(f"; {text}" for text in trained.findings)])
     any_seed = to_yaml(replace(config, seed=0))
     if not trained.finished or kind != "last":  # as far along and chosen alike, or not the same thing with another seed
         any_seed += f"# {kind}" + ("" if trained.finished else f", {trained.epochs_done} epochs")

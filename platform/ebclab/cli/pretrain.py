@@ -167,6 +167,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
+    from ebclab.training.health.record import open_findings
 
     summary = run.summary
     if run.was_finished:
@@ -184,6 +185,8 @@ def report(run: RunResult) -> None:
             f"{format_of(name).number(value)} on {summary.holdout_images} images "
             f"(best {format_of(name).number(best.value)} after epoch {best.epoch})"
         )
+    if findings := open_findings(summary.health):
+        facts["health"] = "; ".join(findings.values())
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
     for key, value in facts.items():
         say(f"{key:>13}: {value}")

@@ -241,9 +241,10 @@ class TrainingConfig:
     )
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)
-    health: Literal["act", "watch", "none"] = setting(
+    health: Literal["act", "watch", "stop", "none"] = setting(
         "act",
-        "With sampled negatives. act: lower the step size, roll back or stop if energies diverge; watch: only report.",
+        "act: report collapse; with sampled negatives, lower the step size, roll back or stop if energies diverge; "
+        "watch: only report; stop: as act, and end a run that has collapsed.",
     )
     extended: tuple[int, ...] = setting(
         (),

@@ -96,7 +96,7 @@ def _energies(run: RunFolder, trained: TrainedEncoder) -> tuple[Energies | None,
 
 
 def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
-    notes = []
+    notes = list(trained.findings)
     if not trained.finished:
         epochs = trained.config.training.epochs
         notes.append(f"exported from an unfinished run, after {trained.epochs_done} of {epochs} epochs")

@@ -65,7 +65,7 @@ class RunSummary:
         scores: Newest held-out scores by name; empty if nothing was scored.
         best: Best value of the objective; None if nothing was scored.
         metrics: Newest training metrics by name; None if nothing was logged.
-        health: Every decision about the run's health, oldest first.
+        health: Every decision and finding about the run's health, oldest first.
         extensions: Every extension of the run to more epochs, oldest first.
         images_per_second: Training speed; None if the run was too short to measure it.
         seconds: Training time over all launches.

@@ -38,6 +38,7 @@ class TrainedEncoder:
         finished: Whether the run has finished.
         data_digest: Digest in the checkpoint of the images that it was trained on; empty if there is none.
         num_classes: Number of classes of a method that read labels; else 0.
+        findings: What was wrong with the run when the checkpoint was saved, e.g. that it had collapsed.
     """
 
     encoder: nn.Module
@@ -50,6 +51,7 @@ class TrainedEncoder:
     finished: bool
     data_digest: str
     num_classes: int = 0
+    findings: tuple[str, ...] = ()
 
 
 def load_trained_encoder(
@@ -96,6 +98,7 @@ def load_trained_encoder(
         finished=run.result_path.exists(),
         data_digest=facts.data_digest,
         num_classes=facts.num_classes,
+        findings=facts.findings,
     )
 
 
@@ -110,6 +113,7 @@ class _Facts:
     epochs_done: int
     data_digest: str = ""
     num_classes: int = 0
+    findings: tuple[str, ...] = ()
 
 
 def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:

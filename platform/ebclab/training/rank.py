@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Literal
 
 import torch
+from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
@@ -31,10 +34,12 @@ from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import Scheduled
 from ebclab.training.display import Display, images_in_words
+from ebclab.training.health.findings import Limits
 from ebclab.training.health.record import HealthRecord
+from ebclab.training.health.thresholds import COLLAPSE_EPOCHS
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
-from ebclab.training.recorder import Recorder
+from ebclab.training.recorder import Recorder, norm_of
 from ebclab.training.restore import continue_or_start, write_start
 from ebclab.training.rollback import RollbackController, record_of
 from ebclab.training.setup import Prepared, memory_of
@@ -139,6 +144,7 @@ def lead_rank(
                 syncer=syncer,
                 save_now=spec.run.save_now,
                 health=_health_record(spec, prepared, resumed),
+                limits=_limits(spec.config, prepared.holdout.labels),
                 began=began,
                 resumed=resumed,
                 preprocessing=prepared.preprocessing,
@@ -242,19 +248,33 @@ def _monitor(
 
 
 def _health_record(spec: RunSpec, prepared: Prepared, resumed: checkpoint.Checkpoint | None) -> HealthRecord | None:
-    """Return the run's health so far; None when the method has no sampler or ``training.health`` is none."""
-    if spec.config.training.health == "none" or not isinstance(prepared.training.method, SamplingMethod):
+    """Return the run's health so far; None when ``training.health`` is none."""
+    if spec.config.training.health == "none":
         return None
-    return record_of(resumed)
+    record = record_of(resumed)
+    if resumed is None:
+        record.start_norm = norm_of(prepared.training.method)
+    return record
+
+
+def _limits(config: ExperimentConfig, holdout: Tensor) -> Limits:
+    """Return when a run of these settings, with these labels held out, counts as collapsed or as learning nothing."""
+    warmup = math.ceil(config.optimizer.warmup_epochs)
+    patience = max(1, min(COLLAPSE_EPOCHS, config.training.epochs - warmup))
+    known = len(holdout) > 0 and bool((holdout >= 0).all())
+    chance = int(torch.bincount(holdout).max()) / len(holdout) if known else 1.0
+    return Limits(patience=patience, warmup_epochs=warmup, chance=chance, images=len(holdout))
 
 
 def _rollback(
     spec: RunSpec, prepared: Prepared, record: HealthRecord | None, recorder: Recorder | None
 ) -> RollbackController | None:
     """Return the controller of a run whose health is watched, else None; a new run's first state is saved."""
-    mode = spec.config.training.health
-    if record is None or mode == "none":
+    if record is None:
         return None
+    mode: Literal["act", "watch", "none"] = "watch" if spec.config.training.health == "watch" else "act"
+    if not isinstance(prepared.training.method, SamplingMethod):
+        mode = "none"
     rollback = RollbackController(spec.run, prepared.training, record, recorder, mode, replayable=prepared.replayable)
     rollback.begin()
     return rollback
@@ -270,6 +290,7 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     run, training = spec.run, prepared.training
     observer = RankObserver(training, recorder, spec.callbacks)
     try:
+        training.ranks.together(lambda: recorder.require_health() if recorder is not None else None)
         complete = rollback.train(observer) if rollback else train(training, observer)
     except DivergedError as error:
         if training.ranks.rank == 0:

@@ -9,11 +9,12 @@ from dataclasses import InitVar, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.errors import CallbackError
+from ebclab.errors import CallbackError, DivergedError
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -21,9 +22,11 @@ from ebclab.runs.stop_request import FileRequest, Stop
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import RunView, Scheduled
 from ebclab.training.display import Display
-from ebclab.training.health.record import HealthRecord, in_words
+from ebclab.training.health.findings import GROWTH, KNN, Limits
+from ebclab.training.health.record import HealthRecord, in_words, open_findings
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
+from energy_contrast.method import Method
 
 
 def _nothing() -> None:
@@ -48,6 +51,7 @@ class Recorder:
         syncer: Uploads what is written when the run lives in an object store.
         save_now: Set when a machine will be taken away and the run must save soon.
         health: The run's health so far; None if it is not watched.
+        limits: When the run counts as collapsed or as learning nothing.
         began: ``time.monotonic()`` at the start of this launch.
         resumed: The checkpoint from which this launch goes on; None for a new run.
         preprocessing: Preprocessing of images, for callbacks.
@@ -75,6 +79,7 @@ class Recorder:
     began: float
     resumed: InitVar[checkpoint.Checkpoint | None]
     preprocessing: Preprocessing
+    limits: Limits = field(default_factory=Limits)
     callbacks: Sequence[Scheduled] = ()
     require_in_place: Callable[[], None] = _nothing
     best: dict[str, Any] = field(init=False, default_factory=dict)
@@ -126,24 +131,53 @@ class Recorder:
         every = self.config.evaluation.knn_every
         scored = self.score is not None and every and (final or epochs_done % every == 0)
         kinds: list[checkpoint.Kind] = []
+        measured = None
         if self.score is not None and scored:
             measured = self.score(final or epochs_done % self.config.evaluation.monitor_every == 0)
             if final and measured.answers is not None:
                 self.run.write_answers(measured.answers)
             if self._record_scores(step, epochs_done, measured):
                 kinds.append("best")
+        self._examine(step, measured.by_name if measured else {})
         self.run_callbacks(step, epochs_done)
         keep_every = self.config.training.keep_every
         if keep_every and epochs_done % keep_every == 0:
             kinds.append("kept")
         on_notice = self.is_on_notice
         due = final or epochs_done % self.config.training.checkpoint_every == 0
-        if due or on_notice or self.stop.is_set:
+        if due or on_notice or self.stop.is_set or self._must_stop():
             kinds.append("last")
         self.save(epochs_done, *kinds, on_notice=on_notice)
         if scored:  # last, after everything is on disk: the display of a sweep may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
             self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
+        self.require_health()
+
+    def _examine(self, step: int, scores: Mapping[str, float]) -> None:
+        """Look for signs of collapse in the epoch that has ended; log and show them."""
+        if self.health is None:
+            return
+        measured = {KNN: scores[KNN]} if KNN in scores else {}
+        if self.health.start_norm:
+            measured[GROWTH] = norm_of(self.training.method) / self.health.start_norm
+        stops = self.config.training.health == "stop"
+        for event in self.health.examine(step, measured, self.limits, stops=stops):
+            self.write_health(event)
+
+    def _must_stop(self) -> str:
+        """Return why ``training.health`` stop ends the run now; empty if it does not."""
+        if self.health is None or self.config.training.health != "stop":
+            return ""
+        return "; ".join(open_findings(self.health.events).values())
+
+    def require_health(self) -> None:
+        """Stop a run that has collapsed or learns nothing, if ``training.health`` is stop.
+
+        Raises:
+            DivergedError: It has; everything is saved.
+        """
+        if why := self._must_stop():
+            raise DivergedError(f"step {self.training.step}: {why} (training.health=stop)")
 
     def run_callbacks(self, step: int, epochs_done: int | None = None) -> None:
         """Run the callbacks that are due, and log their numbers.
@@ -193,7 +227,7 @@ class Recorder:
         return self.stop.is_set
 
     def write_health(self, event: dict[str, Any]) -> None:
-        """Log and show a decision on the run's health."""
+        """Log and show a decision or a finding about the run's health."""
         self.run.metrics.append("event", event="health", **event)
         self.display.note(in_words(event))
 
@@ -277,6 +311,14 @@ class Recorder:
             own["monitor_seconds"] = self.monitor_seconds
         if health is not None:
             facts["healthy"], own["health"] = health.healthy, health.to_plain()
+            if findings := list(open_findings(health.events).values()):
+                facts["findings"] = findings
         state = {**training.state(), **own} if kind == "last" else None
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
         return checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)
+
+
+def norm_of(method: Method) -> float:
+    """Return the norm of all weights that are trained."""
+    trained = [weight.detach().double().norm() for weight in method.parameters() if weight.requires_grad]
+    return float(torch.stack(trained).norm()) if trained else 0.0

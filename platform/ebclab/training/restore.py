@@ -84,7 +84,10 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     path = run.path / "environment.json"
     launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
     if resumed is None:
-        reached, dropped = run.metrics.newest_measured(), run.metrics.forget_after(0)
+        reached, dropped = (
+            run.metrics.newest_measured(),
+            run.metrics.forget_after(0, partial(_is_undone, {"events": []})),
+        )
         lost = {"reached": reached, "dropped_records": dropped} if reached is not None else {}
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **lost, **launch)
@@ -126,7 +129,7 @@ def _log_extensions(recorder: Recorder) -> None:
 
 
 def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
-    """Return whether an event is a health decision that the checkpoint does not know, so that it will be made again."""
+    """Return whether an event is about health and unknown to the checkpoint, so that it will be written again."""
     if health is None or event.get("event") != "health":
         return False
     return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]

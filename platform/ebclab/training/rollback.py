@@ -22,7 +22,7 @@ def record_of(saved: checkpoint.Checkpoint | None) -> HealthRecord:
 
 
 class RollbackController:
-    """Watches the metrics of a method with a sampler; lowers the sampler's step, goes back, or stops the run.
+    """Keeps the metrics of a run; with a sampler, lowers the sampler's step, goes back, or stops the run.
 
     Every rank has one. Metrics are means over the ranks, so all ranks decide the same; only rank 0 touches files.
 
@@ -31,7 +31,8 @@ class RollbackController:
         training: This rank's training.
         record: The run's health so far; on rank 0 the recorder holds the same object.
         recorder: On rank 0 the run's recorder, else None.
-        mode: ``act``, or ``watch`` to log what ``act`` would do.
+        mode: ``act``, or ``watch`` to log what ``act`` would do; ``none`` for a method without a sampler, whose numbers
+            are only kept.
         replayable: Earlier batches can be read again. If not, a run that goes back continues with later images.
         rules: Thresholds.
     """
@@ -42,7 +43,7 @@ class RollbackController:
         training: Training,
         record: HealthRecord,
         recorder: Recorder | None,
-        mode: Literal["act", "watch"],
+        mode: Literal["act", "watch", "none"],
         *,
         replayable: bool = True,
         rules: HealthRules | None = None,
@@ -71,7 +72,7 @@ class RollbackController:
             try:
                 return train(self._training, _Watching(self, observer))
             except DivergedError as error:
-                if self._mode == "watch" or isinstance(error, _GaveUpError):
+                if self._mode != "act" or isinstance(error, _GaveUpError):
                     raise
                 self._act(roll_back_or_stop(str(error), self._rules, self._record.state))
 
@@ -86,7 +87,7 @@ class RollbackController:
             DivergedError: The decision is to stop.
         """
         record, rules = self._record, self._rules
-        decision = record.close_epoch(rules)
+        decision = record.close_epoch(None if self._mode == "none" else rules)
         if decision.kind == "continue":
             record.state = record.state.after("continue", rules)
         elif self._mode == "watch":

@@ -15,7 +15,7 @@ from ebclab.formatting import clock, count
 from ebclab.interval import SHARE
 from ebclab.reports.machine import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
-from ebclab.training.health.record import in_words
+from ebclab.training.health.record import in_words, open_findings
 
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
 _NO_SCORES = ("step", "epoch", "seconds", "monitor_seconds")
@@ -191,5 +191,7 @@ def _data(record: RunRecord) -> str:
 
 
 def _health(record: RunRecord) -> str:
-    made = sum(event.get("event") == "health" for event in record.events)
-    return count(made, "decision") if made else ""
+    """Return what is still wrong with a run, and how many decisions were made about its sampler."""
+    events = [event for event in record.events if event.get("event") == "health"]
+    made = sum("finding" not in event for event in events)
+    return "; ".join([*open_findings(events).values(), *([count(made, "decision")] if made else [])])

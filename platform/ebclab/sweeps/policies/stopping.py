@@ -14,9 +14,9 @@ from statistics import median as middle
 from typing import Literal
 
 from ebclab.sweeps.trial import Trial
+from ebclab.training.health.findings import Metrics, collapses
 from ebclab.training.health.thresholds import (
     COLLAPSE_EPOCHS,
-    COLLAPSES,
     ENERGIES,
     FIRST_EPOCHS,
     MAX_ENERGY_RATIO,
@@ -27,7 +27,6 @@ from ebclab.training.health.thresholds import (
 from energy_contrast.settings import setting
 
 Curve = Mapping[int, float]
-Metrics = Mapping[int, Mapping[str, float]]
 
 _SHARES = {2: "half", 3: "third", 4: "quarter"}
 
@@ -214,13 +213,8 @@ def collapsed(
         min_spread: Smallest healthy spread.
         patience_epochs: Number of epochs that a metric must stay below its bound.
     """
-    for name, least in zip(COLLAPSES, (min_effective_rank, min_spread), strict=True):
-        curve = {epoch: metrics[name] for epoch, metrics in metrics_by_epoch.items() if name in metrics}
-        epoch = max(curve, default=0)
-        healthy = max((at for at, value in curve.items() if not value < least), default=0)
-        if curve and epoch - healthy >= patience_epochs:
-            return f"collapsed: {name} {curve[epoch]:.3g}, below {least:g} for {epoch - healthy} epochs"
-    return None
+    found = collapses(metrics_by_epoch, min_effective_rank, min_spread)
+    return next((collapse.text for collapse in found if collapse.epochs >= patience_epochs), None)
 
 
 def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = FIRST_EPOCHS) -> str | None:

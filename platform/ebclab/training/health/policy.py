@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, NamedTuple
 
+from ebclab.training.health.findings import collapses, epochs_below
 from ebclab.training.health.thresholds import (
     COLLAPSE_EPOCHS,
     COLLAPSES,
@@ -191,19 +192,17 @@ def _above(name: str, value: float, bounds: tuple[float, float], shown: str, uni
 
 def _collapse(series: Series, rules: HealthRules) -> Iterator[_Sign]:
     """Yield a sign for a metric that has fallen below its bound; one that was never above the bound gives none."""
-    for name, least in zip(COLLAPSES, (rules.min_effective_rank, rules.min_spread), strict=True):
-        curve = _curve(series, name)
-        below = _epochs_below(curve, least)
-        if 0 < below < len(curve):
-            severity: Literal["unhealthy", "early"] = "unhealthy" if below >= rules.patience_epochs else "early"
-            yield _Sign(severity, name, f"collapsed: {name} {curve[-1]:.3g}, below {least:g} for {below} epochs")
+    for found in collapses(dict(enumerate(series, 1)), rules.min_effective_rank, rules.min_spread):
+        if found.was_above:
+            severity: Literal["unhealthy", "early"] = "unhealthy" if found.epochs >= rules.patience_epochs else "early"
+            yield _Sign(severity, found.name, found.text)
 
 
 def _standstill(series: Series, rules: HealthRules) -> Iterator[_Sign]:
     """Yield a sign for chains or a bank that do not move; "frozen" if they never did, since going back cannot help."""
     for name in _MOVEMENTS:
         curve = _curve(series, name)
-        below = _epochs_below(curve, rules.min_movement)
+        below = epochs_below(dict(enumerate(curve, 1)), rules.min_movement)
         if below:
             severity: Literal["unhealthy", "frozen"] = "frozen" if below == len(curve) else "unhealthy"
             text = f"frozen: {name} {curve[-1]:.3g}, below {rules.min_movement:g} for {below} epochs"
@@ -218,8 +217,3 @@ def _lasts(sign: _Sign, series: Series, rules: HealthRules) -> bool:
 
 def _curve(series: Series, name: str) -> list[float]:
     return [values[name] for values in series if name in values]
-
-
-def _epochs_below(curve: list[float], least: float) -> int:
-    """Return for how many epochs up to the newest the curve has been below ``least``."""
-    return next((back for back, value in enumerate(reversed(curve)) if not value < least), len(curve))

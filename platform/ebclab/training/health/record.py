@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+from ebclab.training.health.findings import READ, Limits, find
 from ebclab.training.health.policy import WATCHED, Decision, HealthRules, HealthState, make_decision
 
-_WORDS = {"lower_step": "lowered the sampler's step", "roll_back": "went back", "stop": "stopped"}
+_WORDS = {
+    "lower_step": "lowered the sampler's step",
+    "roll_back": "went back",
+    "stop": "stopped",
+    "recovered": "no longer",
+}
+
+
+_KEPT = tuple(dict.fromkeys((*WATCHED, *READ)))
 
 
 @dataclass
@@ -21,8 +30,9 @@ class HealthRecord:
         series: Means of the metrics of every epoch.
         current: Log records of the epoch that has not ended.
         step_scale: Product of all factors that the sampler's step was multiplied by.
-        events: Every decision other than ``continue``, oldest first; going back removes none.
-        healthy: The last epoch showed no sign of trouble.
+        events: Every decision other than ``continue`` and every finding, oldest first; going back removes none.
+        healthy: The last epoch showed no sign of trouble of a sampler.
+        start_norm: Norm of all weights before the first step; None if an older version saved the record.
     """
 
     state: HealthState = field(default_factory=HealthState)
@@ -31,6 +41,7 @@ class HealthRecord:
     step_scale: float = 1.0
     events: list[dict[str, Any]] = field(default_factory=list)
     healthy: bool = True
+    start_norm: float | None = None
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> HealthRecord:
@@ -43,16 +54,43 @@ class HealthRecord:
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Add the watched metrics of one log record to the current epoch."""
-        self.current.append({name: metrics[name] for name in WATCHED if name in metrics})
+        self.current.append({name: metrics[name] for name in _KEPT if name in metrics})
 
-    def close_epoch(self, rules: HealthRules) -> Decision:
-        """Add the epoch's means to the series and decide on them."""
-        names = [name for name in WATCHED if any(name in metrics for metrics in self.current)]
+    def close_epoch(self, rules: HealthRules | None) -> Decision:
+        """Add the epoch's means to the series and decide on them; without rules, continue."""
+        names = [name for name in _KEPT if any(name in metrics for metrics in self.current)]
         self.series.append({name: fmean(m[name] for m in self.current if name in m) for name in names})
         self.current = []
+        if rules is None:
+            return Decision("continue", "", healthy=True)
         decision = make_decision(self.series, rules, self.state)
         self.healthy = decision.healthy
         return decision
+
+    def examine(self, step: int, measured: Mapping[str, float], limits: Limits, *, stops: bool) -> list[dict[str, Any]]:
+        """Add the epoch's other numbers to the series, and an event for each finding that is new or past; return these.
+
+        A finding is past when no epoch has shown it for as long as it had to last.
+        """
+        if not self.series:
+            return []
+        self.series[-1] |= measured
+        if step < limits.first_step:
+            return []
+        epochs = dict(enumerate(self.series, 1))
+        told, before = open_findings(self.events), len(self.events)
+        found = dict(find(epochs, limits))
+        for kind, text in found.items():
+            if kind not in told:
+                self._tell(step, "stop" if stops else "warn", kind, text)
+        for past in told.keys() - found.keys():
+            earlier = [dict(list(epochs.items())[:-back]) for back in range(1, limits.patience)]
+            if not any(past in dict(find(part, limits)) for part in earlier):
+                self._tell(step, "recovered", past, past)
+        return self.events[before:]
+
+    def _tell(self, step: int, action: str, finding: str, reason: str) -> None:
+        self.events.append({"step": step, "action": action, "finding": finding, "reason": reason, "acted": True})
 
     def forget_since(self, earlier: HealthRecord) -> None:
         """Forget the measurements since ``earlier`` and take its step scale; decisions stay."""
@@ -72,9 +110,24 @@ class HealthRecord:
         return event
 
 
+def open_findings(events: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what the events of a run say is still wrong with it: the text of each kind of finding."""
+    found: dict[str, str] = {}
+    for event in events:
+        reason = str(event.get("reason", ""))
+        kind = str(event.get("finding", "collapsed" if reason.startswith("collapsed: ") else ""))
+        if event.get("action") == "recovered":
+            found.pop(kind, None)
+        elif kind:
+            found[kind] = reason
+    return found
+
+
 def in_words(event: Mapping[str, Any]) -> str:
     """Return an event as a line of text."""
-    done = _WORDS[event["action"]] if event["acted"] else f"only watching, else: {event['action']}"
+    if event["action"] == "warn":
+        return f"health, step {event['step']}: {event['reason']}"
+    done = _WORDS.get(str(event["action"]), "") if event["acted"] else f"only watching, else: {event['action']}"
     if "to_step" in event:
         done += f" to step {event['to_step']}"
     scale = f"; the sampler's step is now {event['step_scale']:.3g} times its setting" if "step_scale" in event else ""

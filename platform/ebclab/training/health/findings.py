@@ -1,0 +1,138 @@
+"""Findings: signs that a run of any method has collapsed or learns nothing, from what every epoch measures.
+
+``find`` is read by runs, ``collapses`` also by the rollback of samplers and by the stopping of trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, COLLAPSES, MIN_EFFECTIVE_RANK, MIN_SPREAD
+
+Metrics = Mapping[int, Mapping[str, float]]
+"""Metrics by epochs done; each epoch may lack any of them."""
+
+Kind = Literal["collapsed", "learns nothing", "kNN at chance", "kNN fell", "weights grew"]
+
+SATURATION = "log_k_saturation"
+READ = ("info_nce", SATURATION, *COLLAPSES)
+"""The training metrics that findings read."""
+
+KNN, GROWTH = "holdout_knn", "weight_growth"
+"""What else they read: the held-out kNN accuracy, and the norm of all weights as a multiple of its start."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run counts as collapsed or as learning nothing.
+
+    Attributes:
+        min_effective_rank: Of the encoder's projections; dimensions.
+        min_spread: Of the projections, their ``embedding_spread``.
+        min_saturation: InfoNCE that is not this share of log K below log K has learnt nothing.
+        min_left: Smallest share of its best kNN accuracy above chance that a run may keep.
+        max_growth: Largest norm of all weights, as a multiple of its start.
+        patience: Epochs, for kNN measurements, that a sign must last.
+        warmup_epochs: Epochs of the learning rate's warm-up, whose effective ranks and InfoNCE do not count.
+        first_step: No finding before.
+        chance: Accuracy of always naming the most frequent class of the held-out images; 1 if it is not known.
+        images: Number of held-out images.
+    """
+
+    min_effective_rank: float = MIN_EFFECTIVE_RANK
+    min_spread: float = MIN_SPREAD
+    min_saturation: float = 0.01
+    min_left: float = 0.5
+    max_growth: float = 100.0
+    patience: int = COLLAPSE_EPOCHS
+    warmup_epochs: int = 0
+    first_step: int = 200
+    chance: float = 1.0
+    images: int = 0
+
+
+class Finding(NamedTuple):
+    """One finding: its kind, and the same with numbers."""
+
+    kind: Kind
+    text: str
+
+
+class Collapse(NamedTuple):
+    """A metric that is below its limit: for how many epochs, whether it ever was above, and the same as text."""
+
+    name: str
+    epochs: int
+    was_above: bool
+    text: str
+
+
+def find(metrics_by_epoch: Metrics, limits: Limits) -> Iterator[Finding]:
+    """Yield what is wrong after the newest epoch, at most one finding of each kind."""
+    judged = {epoch: metrics for epoch, metrics in metrics_by_epoch.items() if epoch > limits.warmup_epochs}
+    bounds, after = (limits.min_effective_rank, limits.min_spread), limits.warmup_epochs
+    collapse = next((found for found in collapses(judged, *bounds, after) if found.epochs >= limits.patience), None)
+    if collapse is not None:
+        yield Finding("collapsed", collapse.text)
+    saturation = curve_of(judged, SATURATION)
+    if (epochs := epochs_below(saturation, limits.min_saturation, after)) >= limits.patience:
+        newest = judged[max(saturation)]
+        log_k = newest["info_nce"] / (1 - newest[SATURATION])
+        chance = f"InfoNCE {newest['info_nce']:.3g} is no better than chance, log K = {log_k:.3g}"
+        yield Finding("learns nothing", f"learns nothing: {chance}, for {epochs} epochs")
+    yield from _of_knn(list(curve_of(metrics_by_epoch, KNN).values()), limits)
+    growth = list(curve_of(metrics_by_epoch, GROWTH).values())
+    if growth and not growth[-1] <= limits.max_growth:
+        yield Finding("weights grew", f"weights grew: their norm is {growth[-1]:,.0f} times that of their start")
+
+
+def _of_knn(values: list[float], limits: Limits) -> Iterator[Finding]:
+    """Yield a finding for accuracies at chance, or far below the best ones before."""
+    chance, recent, before = limits.chance, values[-limits.patience :], values[: -limits.patience]
+    if chance >= 1 or len(recent) < limits.patience or not limits.images:
+        return
+    noise = math.sqrt(chance * (1 - chance) / limits.images)  # standard error of an accuracy at chance
+    most_frequent = f"naming the most frequent class has {chance:.1%}"
+    if max(recent) <= chance + 2 * noise:
+        text = f"kNN at chance: {recent[-1]:.1%} of held-out images, {most_frequent}"
+        yield Finding("kNN at chance", text)
+        return
+    best = max(before, default=0.0)
+    is_noise = best - max(recent) <= 3 * math.sqrt(0.5 / limits.images)  # of a difference, at an accuracy of a half
+    if not is_noise and max(recent) < chance + limits.min_left * (best - chance):
+        yield Finding("kNN fell", f"kNN fell: {recent[-1]:.1%} of held-out images after {best:.1%}, {most_frequent}")
+
+
+def collapses(
+    metrics_by_epoch: Metrics, min_effective_rank: float, min_spread: float, after: int = 0
+) -> Iterator[Collapse]:
+    """Yield every metric of ``COLLAPSES`` that is below its limit after the newest epoch that measured it.
+
+    Args:
+        metrics_by_epoch: Metrics by epochs done.
+        min_effective_rank: Dimensions.
+        min_spread: Smallest healthy ``embedding_spread``.
+        after: Epochs at the start that are not among the metrics.
+    """
+    for name, least in zip(COLLAPSES, (min_effective_rank, min_spread), strict=True):
+        curve = curve_of(metrics_by_epoch, name)
+        if epochs := epochs_below(curve, least, after):
+            was_above = any(not value < least for value in curve.values())
+            text = f"collapsed: {name} {curve[max(curve)]:.3g}, below {least:g} for {epochs} epochs"
+            yield Collapse(name, epochs, was_above, text)
+
+
+def curve_of(metrics_by_epoch: Metrics, name: str) -> dict[int, float]:
+    """Return one metric by epochs done, in their order, where it was measured."""
+    return {
+        epoch: metrics_by_epoch[epoch][name] for epoch in sorted(metrics_by_epoch) if name in metrics_by_epoch[epoch]
+    }
+
+
+def epochs_below(curve: Mapping[int, float], least: float, after: int = 0) -> int:
+    """Return for how many epochs up to the newest, from epoch ``after`` on, the curve has been below ``least``."""
+    healthy = max((epoch for epoch, value in curve.items() if not value < least), default=after)
+    return max(curve, default=healthy) - healthy
