@@ -1,4 +1,4 @@
-"""Every method learns something: its encoder beats itself before training, on real digits, by a stated margin."""
+"""Every method learns something: its encoder beats itself before training, on real digits, by a stated margin, and its health is not in doubt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import ebclab
+from ebclab.training import rank
 from ebclab.training.display import SilentDisplay
+from ebclab.training.health.findings import Limits
 from energy_contrast.catalog import METHODS
 
 MARGIN = 0.02
@@ -44,10 +46,14 @@ lejepa with 1,024 slices takes a processor's second."""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_training_lifts_the_test_knn_above_that_of_the_untrained_encoder(tmp_path: Path, method: str) -> None:
+def test_training_lifts_the_test_knn_above_that_of_the_untrained_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(rank, "_limits", lambda *_: Limits(warmup_epochs=2, first_step=100))
     settings = [f"training.epochs={EPOCHS[method]}", f"seed={SEED}", "resources.threads=1", "evaluation.knn_every=0"]
     config = ebclab.compose(method, recipe="digits-demo", overrides=[*settings, *FASTER.get(method, [])])
     run = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+    assert run.result["health"] == []
     rows = ebclab.evaluate(run.path, only=["knn"], references=True).rows
     trained, untrained = (rows[name]["knn"].value for name in (method, "untrained encoder"))
     assert trained - untrained >= MARGIN, f"test kNN {trained:.3f}, untrained {untrained:.3f}"

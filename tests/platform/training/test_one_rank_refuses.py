@@ -1,4 +1,4 @@
-"""What rank 0 alone meets in the run folder ends both ranks with the same sentence: none waits for the other."""
+"""What rank 0 alone meets in the run folder, or finds out about the run, ends both ranks with the same sentence: none waits for the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ebclab.errors import DivergedError, EbclabError, TrainingError
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import NoSync
+from ebclab.training import rank as training_rank
 from ebclab.training.display import SilentDisplay
+from ebclab.training.health.findings import Limits
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import load_images, prepare
@@ -35,6 +37,7 @@ CASES: dict[str, tuple[str, list[str], int, str]] = {
     "gone within an epoch": ("simclr", [], 1, "the folder was removed, renamed or replaced"),
     "gone at its end": ("simclr", [], 2, "the folder was removed, renamed or replaced"),
     "gone while health is watched": ("ebclr", WATCHED, 2, "the folder was removed, renamed or replaced"),
+    "stopped": ("simclr", ["training.health=stop", "optimizer.learning_rate=1e6"], 0, "times that of their start"),
 }
 """Method, settings, the step after which the run folder is renamed (0: never), and what the sentence holds."""
 
@@ -69,6 +72,7 @@ def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, list[str]]:
     """Train every case as one of ``num_ranks`` processes."""
+    training_rank._limits = lambda config, holdout: Limits(first_step=0)
     with tempfile.TemporaryDirectory() as own:
         place = [own]
         dist.broadcast_object_list(place)  # rank 0's
@@ -87,5 +91,5 @@ def both(run_ranks: Callable[[str, int], list[Any]]) -> list[dict[str, list[str]
 def test_both_ranks_end_with_the_sentence_of_the_first(both: list[dict[str, list[str]]], name: str) -> None:
     zero, one = (found[name] for found in both)
     assert one == zero
-    assert zero[0] == ("refused" if name == "no labels" else "failed")
+    assert zero[0] == {"no labels": "refused", "stopped": "diverged"}.get(name, "failed")
     assert CASES[name][3] in zero[1]

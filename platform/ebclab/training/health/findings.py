@@ -95,15 +95,17 @@ def _of_knn(values: list[float], limits: Limits) -> Iterator[Finding]:
     if chance >= 1 or len(recent) < limits.patience or not limits.images:
         return
     noise = math.sqrt(chance * (1 - chance) / limits.images)  # standard error of an accuracy at chance
-    most_frequent = f"naming the most frequent class has {chance:.1%}"
+    most_frequent = f"the most frequent class is {chance:.1%} of them"
     if max(recent) <= chance + 2 * noise:
-        text = f"kNN at chance: {recent[-1]:.1%} of held-out images, {most_frequent}"
+        text = f"kNN at chance: {recent[-1]:.1%} of held-out images right, {most_frequent}"
         yield Finding("kNN at chance", text)
         return
     best = max(before, default=0.0)
     is_noise = best - max(recent) <= 3 * math.sqrt(0.5 / limits.images)  # of a difference, at an accuracy of a half
     if not is_noise and max(recent) < chance + limits.min_left * (best - chance):
-        yield Finding("kNN fell", f"kNN fell: {recent[-1]:.1%} of held-out images after {best:.1%}, {most_frequent}")
+        yield Finding(
+            "kNN fell", f"kNN fell: {recent[-1]:.1%} of held-out images right after {best:.1%}, {most_frequent}"
+        )
 
 
 def collapses(

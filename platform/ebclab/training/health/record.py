@@ -115,7 +115,8 @@ def open_findings(events: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for event in events:
         reason = str(event.get("reason", ""))
-        kind = str(event.get("finding", "collapsed" if reason.startswith("collapsed: ") else ""))
+        would_act = not event.get("acted") and reason.startswith("collapsed: ")  # while a sampler is only watched
+        kind = str(event.get("finding", "collapsed" if would_act else ""))
         if event.get("action") == "recovered":
             found.pop(kind, None)
         elif kind:

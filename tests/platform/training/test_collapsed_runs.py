@@ -1,0 +1,148 @@
+"""Runs that collapse or learn nothing: they say so in every place, once, and stop if they are told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+import ebclab
+from ebclab.card.subject import open_subject
+from ebclab.cli.pretrain import report
+from ebclab.config import ExperimentConfig, compose
+from ebclab.errors import DivergedError
+from ebclab.export.run import export_run
+from ebclab.reports.runs.facts import facts
+from ebclab.runs import checkpoint
+from ebclab.training import rank
+from ebclab.training.display import Display, SilentDisplay
+from ebclab.training.health.findings import Limits
+from ebclab.training.pretrain import RunResult
+
+TINY = [
+    *("data.train_limit=200", "data.holdout_rate=0.3", "training.batch_size=16", "training.log_every=4"),
+    *("resources.threads=1", "encoder.width=8", "optimizer.warmup_epochs=0", "optimizer.schedule=constant"),
+]  # nine steps an epoch
+CASES: dict[str, tuple[str, list[str], set[str]]] = {
+    "without norm": (
+        "simclr",
+        ["encoder.batch_norm=none", "optimizer.learning_rate=1", "training.epochs=4"],
+        {"collapsed", "learns nothing"},
+    ),
+    "only invariance": (
+        "vicreg",
+        ["method.variance=0", "method.covariance=0", "optimizer.learning_rate=0.1", "training.epochs=3"],
+        {"learns nothing"},
+    ),
+    "learning rate 1e6": ("simclr", ["optimizer.learning_rate=1e6", "training.epochs=3"], {"weights grew"}),
+    "learning rate 30": ("simsiam", ["optimizer.learning_rate=30", "training.epochs=3"], {"weights grew"}),
+    "temperature 1e-30": ("simclr", ["method.temperature=1e-30", "training.epochs=3"], {"learns nothing"}),
+    "fallen to chance": (
+        "simclr",
+        ["encoder.batch_norm=none", "optimizer.learning_rate=0.1", "training.epochs=8"],
+        {"kNN at chance"},
+    ),
+    "healthy": ("simclr", ["training.epochs=4"], set()),
+}
+
+
+class Notes(SilentDisplay):
+    """Keeps what it is told, and ends the process, as far as the run can tell, at a step."""
+
+    def __init__(self, ends_at: int = 0) -> None:
+        self.lines: list[str] = []
+        self._ends_at = ends_at
+
+    def update(self, step: int, *_: Any) -> None:
+        if step == self._ends_at:
+            raise KeyboardInterrupt
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _from_the_first_step() -> Iterator[None]:
+    """Judge runs of a few steps too."""
+    usual = rank._limits
+
+    def limits(config: ExperimentConfig, holdout: Tensor) -> Limits:
+        return replace(usual(config, holdout), first_step=0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank, "_limits", limits)
+        yield
+
+
+def run(runs: Path, case: str, *overrides: str, name: str = "run", display: Display | None = None) -> RunResult:
+    method, settings, _ = CASES[case]
+    config = compose(method, recipe="digits-demo", overrides=[*TINY, *settings, *overrides])
+    return ebclab.pretrain(config, runs=runs, name=name, display=display or SilentDisplay())
+
+
+def health_of(path: Path) -> list[dict[str, Any]]:
+    records = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [record for record in records if record.get("event") == "health"]
+
+
+def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"kind": "event", "event": "health", **event} for event in events]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing(tmp_path: Path, case: str) -> None:
+    notes = Notes()
+    result = run(tmp_path, case, display=notes)
+    told = result.result["health"]
+    assert {event["finding"] for event in told} >= CASES[case][2]
+    assert bool(told) == bool(CASES[case][2])
+    assert health_of(result.path) == plain(told)
+    shown = [line for line in notes.lines if line.startswith("health, step ")]
+    assert len(shown) == len(told)
+    assert all(event["reason"] in line for event, line in zip(told, shown, strict=True))
+
+
+def test_it_is_told_where_the_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(tmp_path, "without norm")
+    text = "learns nothing: InfoNCE 3.4"
+    assert text in facts(ebclab.open_run(result.path))["health"]
+    report(result)
+    assert f"health: {text}" in capsys.readouterr().out
+    assert text in open_subject(str(result.path)).origin
+    folder, notes = export_run(result.path, tmp_path / "export")
+    assert any(note.startswith(text) for note in notes)
+    assert text in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_stop_ends_the_run_with_exit_code_1_and_keeps_its_checkpoint(tmp_path: Path) -> None:
+    for _ in range(2):  # the same command does not go on
+        with pytest.raises(DivergedError, match=r"step 9: weights grew: .* times that of their start") as caught:
+            run(tmp_path, "learning rate 1e6", "training.health=stop", "training.checkpoint_every=3")
+    assert caught.value.exit_code == 1
+    (event,) = health_of(tmp_path / "run")
+    assert event["action"] == "stop"
+    assert checkpoint.newest_step(tmp_path / "run" / "checkpoints") == 9
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_none_looks_for_nothing_and_looking_changes_no_bit(tmp_path: Path) -> None:
+    off, on = (run(tmp_path, "learning rate 1e6", f"training.health={mode}", name=mode) for mode in ("none", "watch"))
+    assert (off.result["health"], bool(on.result["health"])) == ([], True)
+    assert off.result["metrics"]["loss"] == on.result["metrics"]["loss"]
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(tmp_path: Path, every: int) -> None:
+    settings = f"training.checkpoint_every={every}"  # 4: it is killed before its first checkpoint, after an event
+    straight = run(tmp_path, "without norm", settings, name="straight")
+    assert straight.result["health"][0]["step"] < 30
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "without norm", settings, name="parts", display=Notes(ends_at=32))
+    parts = run(tmp_path, "without norm", settings, name="parts")
+    assert parts.result["health"] == straight.result["health"]
+    assert health_of(parts.path) == plain(straight.result["health"])
