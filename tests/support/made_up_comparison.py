@@ -15,6 +15,7 @@ from ebclab.compare.measured import read_measured
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep, write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import write_plan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals, confirming_run
@@ -110,6 +111,20 @@ class MadeUp:
         log = SweepLog(sweep.log)
         write_search(log, planned, usual | scores)
         write_confirmation(log, planned, usual | scores)
+
+    def refer(self, **counts: int) -> None:
+        """Say about how many images ``pixels`` and ``untrained``, at every seed, are right."""
+        names = {"pixels": PIXELS, "untrained": UNTRAINED}
+        rows = dict[tuple[str, str, int], Reference]()
+        for planned in self.plan.sweeps:
+            config = planned.plan.config
+            protocol = Protocol(config, config.data.train_limit, self.plan.request.metric)
+            for each, count in counts.items():
+                name = names[each]
+                for seed in planned.plan.confirming_seeds if name == UNTRAINED else (0,):
+                    made = Reference(name, protocol.key(name), seed, count / IMAGES, right(count, seed))
+                    rows[name, made.key, seed] = made
+        References(tuple(rows.values())).write(self.folder.references)
 
     def findings(self) -> ComparisonFindings:
         """Return what the comparison found."""

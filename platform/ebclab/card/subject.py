@@ -27,6 +27,7 @@ from ebclab.export.load_energies import energies_in, is_export, no_heads
 from ebclab.formatting import count
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.training.trained_method import weights_behind
 
@@ -127,7 +128,7 @@ def references(subject: Subject) -> list[Subject]:
             0,
             replace(
                 subject,
-                label="untrained encoder",
+                label=UNTRAINED,
                 encoder=encoder,
                 origin="the same network before its first step",
                 digest=_digest(encoder, subject.preprocessing, trained.config.encoder.architecture()),
@@ -228,7 +229,7 @@ def _pixels(subject: Subject) -> Subject:
     plain = replace(plain, resampling=seen.resampling)
     return replace(
         subject,
-        label="raw pixels",
+        label=PIXELS,
         encoder=_Pixels().eval(),
         preprocessing=plain,
         origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +13,17 @@ from ebclab.compare.cost import equal_seconds, require_runnable
 from ebclab.compare.findings import ComparisonFindings
 from ebclab.compare.folder import ComparisonFolder, PlanVersion
 from ebclab.compare.make_comparison import make_comparison
-from ebclab.compare.measured import read_measured, require_measured
+from ebclab.compare.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
 from ebclab.compare.output import write_findings
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
-from ebclab.errors import RunError, TrainingError
+from ebclab.errors import RunError, TrainingError, UserError
+from ebclab.evaluation.progress import in_lines
 from ebclab.methods_by_name import as_file_name
+from ebclab.runs.references import measure_references
 from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
@@ -85,20 +87,42 @@ def compare(
         write_comparison(folder.plan, plan)
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
+        _measure_references(folder, plan, shown, [not_begun(planned) for planned in left])
         with _one_ray(plan, shown) if left else nullcontext():
             for number, planned in enumerate(left, start=1):
                 shown.note(f"search {number} of {len(left)}: {planned.name}")
                 try:
-                    sweep(planned.plan, sweeps=folder.sweeps, name=planned.name, limits=limits, display=shown)
+                    sweep(
+                        planned.plan,
+                        sweeps=folder.sweeps,
+                        name=planned.name,
+                        limits=limits,
+                        display=shown,
+                        probes=(plan.request.metric,),
+                        references=False,
+                    )
                 except TrainingError as error:
                     failed.append(f"{planned.name}: {error}")
                     shown.note(failed[-1])
-        found = ComparisonFindings(read_measured(folder, plan))
-        require_measured(found.measured, folder.address)
-        versions = folder.read_versions()
+        measured = read_measured(folder, plan)
+        require_measured(measured, folder.address)
+        _measure_references(folder, plan, shown, measured.sweeps)
+        found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
         write_findings(folder, found, versions)
         syncer.push()
     return ComparisonRun(folder, found, versions, tuple(failed))
+
+
+def _measure_references(
+    folder: ComparisonFolder, plan: ComparisonPlan, display: SweepDisplay, sweeps: Iterable[MeasuredSweep]
+) -> None:
+    """Measure raw pixels and untrained encoders by the protocols of these sweeps, once each; a failure is only said."""
+    try:
+        for each in sweeps:
+            seeds = each.planned.plan.confirming_seeds
+            measure_references(folder.references, protocol_of(plan, each), seeds, in_lines(display.note))
+    except UserError as error:
+        display.note(f"raw pixels and the untrained encoder were not measured: {error}")
 
 
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:

@@ -12,6 +12,7 @@ from ebclab.compare.tables import tables
 from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section
 from ebclab.formatting import clock
+from ebclab.reports.machine import command_in_words, machine_in_words, versions_in_words
 
 
 def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> Document:
@@ -19,6 +20,7 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     digest = findings.measured.plan.digest
     title = " · ".join(findings.request.methods)
     warnings = [f"Not complete: {line}" for line in _problems(findings)]
+    warnings += _old(findings)
     warnings += [f"The plan grew when there were numbers already: {line}" for line in _growth(versions)]
     head = [*(Remark(line, "lead") for line in answer(findings)), *(Remark(line, "warning") for line in warnings)]
     written = f"{digest}, of comparison.yaml, which was written before any number"
@@ -28,12 +30,13 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
         Remark(what_intervals_say(findings), "note"),
     )
     made, drawn = tables(findings), plots(findings)
+    first = 2 + bool(findings.gaps_of("learnt"))
     sections = (
         Section(title, tuple(head), is_head=True),
         Section("The plan", plan),
-        Section("What came out", (*made[:2], *drawn[:2])),
+        Section("What came out", (*made[:first], *drawn[:2])),
         Section("More views of it", tuple(drawn[2:])),
-        Section("More numbers", tuple(made[2:])),
+        Section("More numbers", tuple(made[first:])),
         Section("What this does not show", (Items(tuple(what_it_does_not_show(findings))),)),
     )
     files = "All numbers: comparison.json beside this page; tables: comparison.md."
@@ -66,7 +69,29 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         made["in practice"] = f"TPE and ASHA for {clock(request.practice_seconds)} of training each"
     if request.repeats > 1:
         made["repeats"] = f"{request.repeats} whole searches"
-    return made
+    return made | _made_by(findings)
+
+
+def _made_by(findings: ComparisonFindings) -> dict[str, str]:
+    """Return command, commit, versions and machine of the processes that ran the searches; empty if none has begun."""
+    environments = [each.environment for each in findings.measured.sweeps]
+    texts = {
+        "command": [command_in_words(each) for each in environments],
+        "commit": [str(each.get("commit") or "") for each in environments],
+        "versions": [versions_in_words(each) for each in environments],
+        "machine": [machine_in_words(each, "a trial") for each in environments],
+    }
+    if not environments:
+        return {}
+    found = {name: "; ".join(dict.fromkeys(filter(None, lines))) for name, lines in texts.items()}
+    return {name: text or "not written down" for name, text in found.items()}
+
+
+def _old(findings: ComparisonFindings) -> list[str]:
+    """Return a line for accuracies that older versions measured with other labelled images than the plan says."""
+    old = [each.planned.name for each in findings.measured.sweeps if not each.is_by_plan]
+    why = "measured by an older version with all training images as labelled ones, not with those of data.train_limit"
+    return [f"{', '.join(old)}: {why}; another --name measures them anew"] if old else []
 
 
 def _problems(findings: ComparisonFindings) -> list[str]:

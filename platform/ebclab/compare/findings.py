@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
+from statistics import median, stdev
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,14 @@ import numpy as np
 from ebclab.compare.measured import Measured, MeasuredSweep, SettingsRuns
 from ebclab.compare.plan import Arm, Task
 from ebclab.compare.request import ComparisonRequest, Question
-from ebclab.compare.statistics import Runs, bootstrap_interval, interquartile_mean, probability_of_improvement
+from ebclab.compare.statistics import (
+    Runs,
+    bootstrap_interval,
+    chance_of_spread,
+    interquartile_mean,
+    pooled_deviation,
+    probability_of_improvement,
+)
 from ebclab.compare.tuning_curve import TuningCurve, tuning_curve
 from ebclab.evaluation.comparison import (
     CHANCE,
@@ -23,11 +30,12 @@ from ebclab.evaluation.comparison import (
     mean_and_interval,
 )
 from ebclab.interval import Interval
+from ebclab.runs.references import REFERENCES, Name
 
-Family = Literal["tuned", "default", "gain", "asked", "practice"]
+Family = Literal["tuned", "default", "gain", "asked", "practice", "learnt"]
 """Groups of differences whose intervals have simultaneous coverage: between tuned methods, between methods at their
-default settings, of tuned over default settings, of the questions of the request, and between methods tuned by TPE and
-ASHA."""
+default settings, of tuned over default settings, of the questions of the request, between methods tuned by TPE and
+ASHA, and of all settings over raw pixels and the untrained encoder."""
 Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
 
 
@@ -38,13 +46,13 @@ class Side:
     Attributes:
         method: Name of the method.
         task: Task it was measured on.
-        settings: "tuned" or "default".
+        settings: "tuned" or "default", or a reference: raw pixels or the untrained encoder beside runs of the method.
         arm: How the settings were searched.
     """
 
     method: str
     task: Task
-    settings: Literal["tuned", "default"] = "tuned"
+    settings: Literal["tuned", "default"] | Name = "tuned"
     arm: Arm = "draws"
 
 
@@ -145,6 +153,23 @@ class Overall:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How well a search could tell its draws apart.
+
+    Attributes:
+        at: The method and the task.
+        spread: Standard deviation of the held-out scores of the draws that finished.
+        noise: That of runs of the same settings with other seeds.
+        chance: Probability of such a spread if all draws were equally good.
+    """
+
+    at: MethodAt
+    spread: float
+    noise: float
+    chance: float
+
+
+@dataclass(frozen=True)
 class Pace:
     """Time to a score of a method on a task: medians over the seeds of its tuned settings.
 
@@ -193,12 +218,20 @@ class ComparisonFindings:
         return self.request.margin / 100
 
     def runs(self, side: Side) -> SettingsRuns | None:
-        """Return the runs of a side; None if there are none yet."""
-        sweep = self.measured.sweep(side.method, side.task, side.arm)
+        """Return the runs of a side; None if there are none yet, and for references."""
+        if side.settings in REFERENCES:
+            return None
+        sweep = self._sweep(side)
         return None if sweep is None else sweep.tuned if side.settings == "tuned" else sweep.default
+
+    def _sweep(self, side: Side) -> MeasuredSweep | None:
+        return self.measured.sweep(side.method, side.task, side.arm)
 
     def score(self, side: Side) -> Measurements | None:
         """Return the test accuracies of a side; None if not measured yet."""
+        for name in REFERENCES:
+            if side.settings == name:
+                return self.measured.reference(name, side.method, side.task)
         runs = self.runs(side)
         return None if runs is None else runs.score(self.request.metric)
 
@@ -221,6 +254,18 @@ class ComparisonFindings:
                     )
                 )
         return tuple(found)
+
+    @cached_property
+    def references_at(self) -> dict[tuple[Task, Name, Interval], tuple[str, ...]]:
+        """Accuracy of each reference on each task, with the methods whose runs have it as a reference."""
+        found: dict[tuple[Task, Name, Interval], tuple[str, ...]] = {}
+        for name in REFERENCES:
+            for each in self.methods_at:
+                value = self._interval(Side(each.method, each.task, name))
+                if value is not None:
+                    key = each.task, name, value
+                    found[key] = (*found.get(key, ()), each.method)
+        return found
 
     def _interval(self, side: Side) -> Interval | None:
         measured = self.score(side)
@@ -245,6 +290,12 @@ class ComparisonFindings:
             "gain": [(Side(method, task), Side(method, task, "default")) for method, task in gains],
             "asked": [sides for question in self.request.asked for sides in self._sides(question)],
         }
+        wanted["learnt"] = [
+            (Side(method, task, settings), Side(method, task, name))
+            for method, task in gains
+            for settings in ("tuned", "default")
+            for name in REFERENCES
+        ]
         if self.request.practice_seconds:
             wanted["practice"] = [
                 (Side(one, task, arm="practice"), Side(other, task, arm="practice")) for one, other, task in pairs
@@ -265,13 +316,18 @@ class ComparisonFindings:
         gaps = []
         for one, other in wanted:
             mine, theirs = self.score(one), self.score(other)
-            if mine is None or theirs is None or self.runs(one) is self.runs(other):
+            if mine is None or theirs is None or self.runs(one) is self.runs(other) or not self._alike(one, other):
                 continue  # if the search found nothing better, tuned and default settings are the same runs
             common = [seed for seed in mine.by_seed if seed in theirs.by_seed]
             ahead = sum(mine.by_seed[seed] > theirs.by_seed[seed] for seed in common)
             found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
             gaps.append(Gap(family, one, other, found, ahead, len(common)))
         return gaps
+
+    def _alike(self, one: Side, other: Side) -> bool:
+        """Return whether the accuracies of both sides have the labelled images of the plan, or of an older version."""
+        sweeps = [self._sweep(side) for side in (one, other)]
+        return len({sweep.is_by_plan for sweep in sweeps if sweep}) == 1
 
     @cached_property
     def whole(self) -> tuple[str, ...]:
@@ -317,6 +373,30 @@ class ComparisonFindings:
                 low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
                 found.append(Improvement(one, other, Interval(float(probability_of_improvement(*runs)), low, high)))
         return tuple(found)
+
+    @cached_property
+    def choices(self) -> tuple[Choice, ...]:
+        """How well each search could choose, where it is known."""
+        found = []
+        for each in self.methods_at:
+            draws = [draw.score for draw in each.sweep.draws if draw.state == "finished"]
+            runs = {id(runs): runs for runs in (each.sweep.tuned, each.sweep.default) if runs}
+            repeated = [[curve.scores[-1] for curve in one.curves if curve.scores] for one in runs.values()]
+            chance = chance_of_spread(draws, repeated)
+            if chance is not None:
+                noise = pooled_deviation(repeated)
+                found.append(Choice(each, stdev(draws), noise, chance))
+        return tuple(found)
+
+    @property
+    def pairs_done(self) -> tuple[int, int]:
+        """How many of the planned differences between tuned methods are final, and how many are planned."""
+        done = [
+            gap
+            for gap in self.gaps_of("tuned")
+            if not any(each.problem for side in (gap.one, gap.other) if (each := self._sweep(side)))
+        ]
+        return len(done), len(self._asked_for()["tuned"])
 
     @cached_property
     def paces(self) -> tuple[Pace, ...]:

@@ -1,6 +1,7 @@
 """ComparisonFolder: the folder of one comparison.
 
-comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  comparison.json  .md  .html
+comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  references.json
+comparison.json  .md  .html
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from ebclab.compare.plan import PLAN, ComparisonPlan
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
+from ebclab.runs.references import FILE
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
@@ -58,6 +60,11 @@ class ComparisonFolder(Workspace):
     def result(self) -> Path:
         """The numbers of the page, as JSON."""
         return self.path / "comparison.json"
+
+    @property
+    def references(self) -> Path:
+        """What raw pixels and untrained encoders score on the test images."""
+        return self.path / FILE
 
     @property
     def table(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ebclab.compare.folder import ComparisonFolder
@@ -15,6 +15,7 @@ from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
 from ebclab.reports.comparable import footing, importance
+from ebclab.runs.references import Name, Protocol, References
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ConfirmProposals, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest
@@ -129,6 +130,8 @@ class MeasuredSweep:
             few draws, None before anything was measured.
         search_seconds: Training time of the search.
         test_readings: Number of times that runs of the sweep were evaluated on the test images.
+        train_limit: Labelled images of the probes on the test images; 0: all.
+        environment: Command, commit, versions and machine of the process that ran the sweep last; empty if not known.
         problem: What is missing; empty if the sweep is complete.
     """
 
@@ -140,7 +143,14 @@ class MeasuredSweep:
     importance: Mapping[str, float] | None = None
     search_seconds: float = 0.0
     test_readings: int = 0
+    train_limit: int = 0
+    environment: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+
+    @property
+    def is_by_plan(self) -> bool:
+        """Whether probes on the test images have the labelled images of the plan; in older versions they had all."""
+        return self.train_limit == self.planned.plan.config.data.train_limit
 
     @property
     def found_better(self) -> bool:
@@ -155,10 +165,12 @@ class Measured:
     Attributes:
         plan: The plan.
         sweeps: The sweeps that have a log, in the order of the plan.
+        references: What raw pixels and untrained encoders score.
     """
 
     plan: ComparisonPlan
     sweeps: tuple[MeasuredSweep, ...]
+    references: References = field(default_factory=References)
 
     def sweep(self, method: str, task: Task, arm: Arm = "draws") -> MeasuredSweep | None:
         """Return the measurements of a sweep; None if it has not started."""
@@ -166,6 +178,24 @@ class Measured:
             if (each.planned.method, each.planned.task, each.planned.arm) == (method, task, arm):
                 return each
         return None
+
+    def reference(self, name: Name, method: str, task: Task) -> Measurements | None:
+        """Return what a reference scores beside the runs of a method, by their protocol; None if not measured."""
+        sweep = self.sweep(method, task)
+        if sweep is None:
+            return None
+        plan = sweep.planned.plan
+        return self.references.scores(name, protocol_of(self.plan, sweep), plan.confirming_seeds)
+
+
+def not_begun(planned: PlannedSweep) -> MeasuredSweep:
+    """Return a sweep without measurements."""
+    return MeasuredSweep(planned, train_limit=planned.plan.config.data.train_limit)
+
+
+def protocol_of(plan: ComparisonPlan, sweep: MeasuredSweep) -> Protocol:
+    """Return the protocol by which the runs of a sweep are measured on the test images."""
+    return Protocol(sweep.planned.plan.config, sweep.train_limit, plan.request.metric)
 
 
 def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
@@ -179,7 +209,7 @@ def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
         sweep = folder.sweep(planned.name).of("reader").pull()
         if sweep.plan.is_file() and sweep.log.is_file():
             found.append(_read_sweep(planned, sweep.read_log()))
-    return Measured(plan, tuple(found))
+    return Measured(plan, tuple(found), References.read(folder.references, folder.address_of(folder.references)))
 
 
 def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
@@ -188,12 +218,23 @@ def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
     seconds = sum(trial.seconds for trial in search)
     first = [trial for trial in over if trial.number == 0]
     draws = tuple(Draw.of(trial) for trial in over if trial.number > 0)
-    empty = MeasuredSweep(planned, draws, Draw.of(first[0]) if first else None, search_seconds=seconds)
+    tests = list(SettingsTest.all_in(log))
+    begun = log.last_event("resumed") or log.last_event("started") or {}
+    empty = replace(
+        not_begun(planned),
+        draws=draws,
+        default_draw=Draw.of(first[0]) if first else None,
+        search_seconds=seconds,
+        environment=begun.get("environment") or {},
+    )
+    if tests:
+        empty = replace(empty, train_limit=tests[0].train_limit)
     if not ranked(over):
         reasons = {trial.reason for trial in over if trial.reason}
         return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
     proposals = ConfirmProposals(planned.plan, log)
-    groups = {source: _runs(source, settings, planned, log) for source, settings in proposals.settings.items()}
+    tests = [test for test in tests if test.train_limit == empty.train_limit]
+    groups = {source: _runs(source, settings, planned, log, tests) for source, settings in proposals.settings.items()}
     known = {source: runs for source, runs in groups.items() if runs is not None}
     own = own_settings(planned.plan.space, planned.plan.config)
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
@@ -219,7 +260,9 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
-def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:
+def _runs(
+    source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog, tests: Sequence[SettingsTest]
+) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
     wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
@@ -236,15 +279,17 @@ def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: Swe
         source,
         settings,
         held_out,
-        _tested(log, source, seeds, done),
+        _tested(tests, source, seeds, done),
         tuple(SeedCurve.of(by_seed[seed]) for seed in done),
         len(seeds) - len(done),
     )
 
 
-def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int]) -> dict[str, Measurements]:
+def _tested(
+    tests: Sequence[SettingsTest], source: str, seeds: Sequence[int], done: Sequence[int]
+) -> dict[str, Measurements]:
     """Return the accuracies on the test images by probe; empty unless measured for exactly the finished runs."""
-    for found in SettingsTest.all_in(log):
+    for found in tests:
         if found.trial == source and sorted(found.seeds) == list(done):
             return {
                 probe: _with_lost(

@@ -43,6 +43,10 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
         "plans": [asdict(version) for version in versions],
         "answer": answer(findings),
         "methods": [_method(findings, each) for each in findings.methods_at],
+        "references": [
+            {"name": name, "task": task._asdict(), "methods": methods, **value.as_mean()}
+            for (task, name, value), methods in findings.references_at.items()
+        ],
         "differences": [_gap(findings, gap) for gap in findings.gaps],
         "overall": [_overall(each) for each in findings.overall],
         "improvements": [

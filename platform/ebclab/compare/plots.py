@@ -17,8 +17,13 @@ from ebclab.document.document import Plot
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot
+from ebclab.runs.references import PIXELS, UNTRAINED, Name
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_REFERENCE = {
+    PIXELS: {"color": GREY, "width": 2, "dash": "dash"},
+    UNTRAINED: {"color": GREY, "width": 2, "dash": "dot"},
+}
 _COLUMNS = 3  # panels side by side
 _FEW = 10  # epochs or draws; with more, plotly's default ticks are integers
 
@@ -195,7 +200,16 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
             name=name,
             marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
         )
+    names = {(each.method, each.task): place for place, each in enumerate(found)}
+    for (task, name, value), methods in findings.references_at.items():
+        for place in (names[method, task] for method in methods if (method, task) in names):
+            figure.add_shape(
+                type="line", x0=value.mean, x1=value.mean, y0=place - 0.5, y1=place + 0.5, line=_REFERENCE[name]
+            )
+    for name in dict.fromkeys(name for _, name, _ in findings.references_at):  # shapes have no hover and no legend
+        figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
     values = [value for each in found for value in (each.default, each.tuned) if value]
+    values += [Interval(value.mean) for _, _, value in findings.references_at]
     ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
     room = 0.04 * (max(ends) - min(ends)) or 0.01
     shown_range = [max(0.0, min(ends) - room), min(1.0, max(ends) + room)]  # by default, it begins at 0 if grouped
@@ -203,6 +217,8 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
+    if findings.references_at:
+        note += " Left of a line, nothing was learnt that the reference lacks."
     return plot("Default and tuned", note, figure, height=150 + 26 * len(found))
 
 
@@ -272,11 +288,30 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
                 marker={"symbol": mark, "size": 8 if settings == "tuned" else 5},
                 legendgroup=name,
             )
+    _add_references(figure, findings)
     sizes = sorted({each.task.batch_size for each in found})
     figure.update_xaxes(title="images a batch", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
     figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
     return plot("Accuracy by batch size", note, figure, height=440)
+
+
+def _add_references(figure: go.Figure, findings: ComparisonFindings) -> None:
+    """Draw raw pixels and untrained encoders over the batch sizes, which they do not depend on."""
+    lines: dict[tuple[str, Name, int, tuple[str, ...]], list[tuple[int, float]]] = {}
+    for (task, name, value), methods in findings.references_at.items():
+        lines.setdefault((task.dataset, name, task.repeat, methods), []).append((task.batch_size, value.mean))
+    several = len({key[:1] + key[2:] for key in lines}) > 1
+    for (dataset, name, repeat, methods), points in lines.items():
+        whose = f", {as_text(dataset)}, {', '.join(methods)}, repeat {repeat + 1}" if several else ""
+        figure.add_scatter(
+            x=[size for size, _ in points],
+            y=[value for _, value in points],
+            mode="lines+markers",
+            marker={"size": 3},
+            name=name + whose,
+            line=_REFERENCE[name],
+        )
 
 
 def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:

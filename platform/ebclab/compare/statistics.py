@@ -72,6 +72,39 @@ def score_distribution(runs: Runs, levels: Scores) -> Scores:
     return np.asarray(shares.mean(axis=0))
 
 
+def chance_of_spread(draws: Sequence[float], repeated: Sequence[Sequence[float]]) -> float | None:
+    """Return the probability that draws of equally good settings spread as much as these, by the noise of seeds alone.
+
+    F test of the variance of the draws against the pooled variance of runs that differ in the seed alone.
+
+    Args:
+        draws: One score of each draw.
+        repeated: Scores of runs of the same settings with several seeds, for each of some settings.
+
+    Returns:
+        The probability; None if either variance is of fewer than two values, or if both are 0.
+    """
+    from scipy import special  # imported here: a tenth of a second
+
+    freedom = _freedom(repeated)
+    if len(draws) < 2 or not freedom:
+        return None
+    spread, noise = float(np.std(draws, ddof=1)), pooled_deviation(repeated)
+    if noise == 0:
+        return 0.0 if spread else None
+    return float(special.fdtrc(len(draws) - 1, freedom, (spread / noise) ** 2))
+
+
+def pooled_deviation(repeated: Sequence[Sequence[float]]) -> float:
+    """Return the standard deviation within groups that have means of their own."""
+    squares = sum(float(((np.asarray(group) - np.mean(group)) ** 2).sum()) for group in repeated if len(group))
+    return float(np.sqrt(squares / _freedom(repeated)))
+
+
+def _freedom(repeated: Sequence[Sequence[float]]) -> int:
+    return sum(max(0, len(group) - 1) for group in repeated)
+
+
 def bootstrap_interval(
     statistic: Callable[..., Scores],
     *methods: Runs,

@@ -10,6 +10,7 @@ from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock
 from ebclab.interval import PERCENT, POINTS, NumberFormat
+from ebclab.runs.references import REFERENCES
 
 _CHANCE = NumberFormat(digits=2)
 
@@ -17,6 +18,7 @@ _CHANCE = NumberFormat(digits=2)
 def tables(findings: ComparisonFindings) -> list[Table]:
     """Return the tables that have rows, the most important first."""
     made = [
+        was_anything_learnt(findings),
         tuned_and_default(findings),
         differences(findings),
         asked(findings),
@@ -35,23 +37,57 @@ def tables(findings: ComparisonFindings) -> list[Table]:
     return [table for table in made if table.rows]
 
 
+def was_anything_learnt(findings: ComparisonFindings) -> Table:
+    """Return what each method is above raw pixels and the untrained encoder, with default and with tuned settings."""
+    gaps = {(gap.one, gap.other.settings): gap for gap in findings.gaps_of("learnt")}
+    rows = []
+    for side in dict.fromkeys(side for side, _ in gaps):
+        of_side = [gaps.get((side, name)) for name in REFERENCES]
+        cells = [cell for gap in of_side for cell in _over_reference(gap)]
+        rows.append((task_words(findings, side.task), side.method, side.settings, *cells))
+    heads = ("on", "method", "settings", *(head for name in REFERENCES for head in (f"over {name}", "verdict")))
+    note = (
+        "Raw pixels and the encoder with the random weights of the same seeds, measured as the runs are: same probe, "
+        "labelled images and test images. A method that is not above both has not been shown to learn what is in "
+        "neither. All intervals of this table hold together."
+    )
+    return Table("Was anything learnt?", heads, tuple(rows), note)
+
+
+def _over_reference(gap: Gap | None) -> tuple[str, str]:
+    if gap is None:
+        return "-", "not measured"
+    low, high = gap.difference.low, gap.difference.high
+    if low is None or high is None:
+        return POINTS.difference(gap.difference), "no interval"
+    verdict = "above, beyond noise" if low > 0 else "below, beyond noise" if high < 0 else "within noise"
+    return POINTS.difference(gap.difference), verdict
+
+
 def tuned_and_default(findings: ComparisonFindings) -> Table:
-    """Return the accuracies of each method on each task with default and tuned settings."""
+    """Return the accuracies of each method on each task with default and tuned settings, and of the references."""
     metric = METRICS[findings.request.metric]
     gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
-    rows = tuple(
-        (
-            task_words(findings, each.task),
-            each.method,
-            PERCENT.interval(each.default, "-"),
-            PERCENT.interval(each.tuned, "-"),
-            _gain(findings, each, gains.get((each.method, each.task))),
-            _draws(each),
-            clock(each.sweep.search_seconds),
-            _seconds_a_run(each),
-        )
-        for each in findings.methods_at
-    )
+    rows: list[tuple[str, ...]] = []
+    for task in findings.tasks:
+        mine = [each for each in findings.methods_at if each.task == task]
+        rows += [
+            (
+                task_words(findings, task),
+                each.method,
+                PERCENT.interval(each.default, "-"),
+                PERCENT.interval(each.tuned, "-"),
+                _gain(findings, each, gains.get((each.method, task))),
+                _draws(each),
+                clock(each.sweep.search_seconds),
+                _seconds_a_run(each),
+            )
+            for each in mine
+        ]
+        for (on, name, value), methods in findings.references_at.items():
+            if on == task:
+                of = f" of {', '.join(methods)}" if len(methods) < len(mine) else ""
+                rows.append((task_words(findings, task), name + of, *[PERCENT.interval(value)] * 2, "", "", "", ""))
     heads = (
         "on",
         "method",
@@ -66,7 +102,9 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
         f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
         "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
     )
-    return Table("Default and tuned", heads, rows, note)
+    if findings.references_at:
+        note += " Raw pixels and the untrained encoder have nothing to tune: the same number twice."
+    return Table("Default and tuned", heads, tuple(rows), note)
 
 
 def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ebclab.compare.findings import ComparisonFindings, Family, Gap, Verdict
+from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
 from ebclab.compare.make_comparison import different_settings
 from ebclab.compare.plan import ComparisonPlan, Task
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.data.sources.location import last_part
-from ebclab.evaluation.comparison import few_seeds
+from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
+from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
@@ -23,6 +24,7 @@ VERDICTS: dict[Verdict, str] = {
     "open": "within noise",
     "no interval": "no interval",
 }
+_THE = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
 _BY = replace(POINTS, is_signed=False)
 _MOST = 4  # maximum number of statements of one kind in the conclusions
 
@@ -45,22 +47,20 @@ def margin_words(request: ComparisonRequest) -> str:
 
 
 def answer(findings: ComparisonFindings) -> list[str]:
-    """Return the conclusions in a few sentences, the most important first."""
-    margin = margin_words(findings.request)
+    """Return the conclusions in a few sentences: first whether anything was learnt, then who is ahead."""
+    done, planned = findings.pairs_done
+    so_far = f"So far: {done} of {count(planned, 'pair')}. " if done < planned else ""
     tuned = findings.gaps_of("tuned")
     if not tuned:
-        return ["Nothing can be compared yet: fewer than two methods have been measured on the same task."]
-    lines = [*_leads(findings, tuned)]
-    if not lines:
-        lines.append(
-            f"No tuned method is ahead of another by more than noise and {margin}"
-            + (f", in any of {len(tuned)} differences." if len(tuned) > 1 else ".")
-        )
+        nothing = "Nothing can be compared yet: fewer than two methods have been measured on the same task."
+        return [so_far + nothing, *([learnt(findings)] if any(each.tuned for each in findings.methods_at) else [])]
+    lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
+    margin = margin_words(findings.request)
     equal = [gap for gap in tuned if gap.verdict(findings.margin) == "equal"]
     if equal:
         named = [f"{gap.one.method} and {gap.other.method} at {task_words(findings, gap.one.task)}" for gap in equal]
         lines.append(f"No difference larger than {margin}: {_some(named)}.")
-    lines += _was_it_tuning(findings)
+    lines += [*_was_it_tuning(findings), *_could_it_choose(findings)]
     for gap in findings.gaps_of("asked"):
         lines.append(
             f"Asked beforehand: {gap.one.method} at {task_words(findings, gap.one.task)} against {gap.other.method} at "
@@ -70,25 +70,91 @@ def answer(findings: ComparisonFindings) -> list[str]:
     return lines
 
 
-def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> Iterator[str]:
-    """Yield a sentence for each pair of methods with a difference beyond noise, the largest first."""
+def learnt(findings: ComparisonFindings) -> str:
+    """Return whether the tuned methods are above raw pixels and the untrained encoder, beyond noise."""
+    places: dict[Side, list[Gap]] = {}
+    for gap in findings.gaps_of("learnt"):
+        if gap.one.settings == "tuned":
+            places.setdefault(gap.one, []).append(gap)
+    measured = [each for each in findings.methods_at if each.tuned]
+    known = [
+        name for name in REFERENCES if all(any(gap.other.settings == name for gap in gaps) for gaps in places.values())
+    ]
+    if not known or len(places) < len(measured):
+        return (
+            "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured by the "
+            "same protocol; the command of this comparison, repeated, measures them."
+        )
+    both = " and ".join(_THE[name] for name in known)
+    low = {side: [gap for gap in gaps if not _is_above(gap)] for side, gaps in places.items()}
+    below = [
+        f"{side.method} at {task_words(findings, side.task)} is {' and '.join(map(_against_reference, gaps))}"
+        for side, gaps in low.items()
+        if gaps
+    ]
+    if not below:
+        least = min((gap for gaps in places.values() for gap in gaps), key=lambda gap: gap.difference.mean)
+        return (
+            f"Every tuned method is above {both}, beyond noise; the least: {least.one.method} at "
+            f"{task_words(findings, least.one.task)}, {POINTS.interval(least.difference)} over "
+            f"{_THE[least.other.settings]}."
+        )
+    if len(below) == len(places):
+        return (
+            f"No tuned method is above {both} beyond noise: {_some(below)}. A lead among such methods says little "
+            "about learning."
+        )
+    return f"Not every tuned method is above {both} beyond noise: {_some(below)}."
+
+
+def _is_above(gap: Gap) -> bool:
+    return gap.difference.low is not None and gap.difference.low > 0
+
+
+def _against_reference(gap: Gap) -> str:
+    """Return how settings that are not above a reference compare with it."""
+    name, high = _THE[gap.other.settings], gap.difference.high
+    if high is not None and high < 0:
+        return f"below {name} by {_BY.interval(-1 * gap.difference)}"
+    return f"within noise of {name}, {POINTS.difference(gap.difference)}"
+
+
+def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
+    """Return the sentence that no method is ahead; it includes default settings where that is true of them."""
+    by_default = findings.gaps_of("default")
+    leads = [gap for gap in by_default if gap.verdict(findings.margin) in ("ahead", "behind")]
+    which = "tuned or with default settings, " if by_default and not leads else "tuned, "
+    some = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
+    return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{some}."]
+
+
+def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
+    """Return a sentence for each pair of methods with a difference beyond noise, the largest first."""
     found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
     for gap in tuned:
         verdict = gap.verdict(findings.margin)
         if verdict in ("ahead", "behind"):
             first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
-            lead = gap.difference if verdict == "ahead" else -1 * gap.difference
-            place = f"at {task_words(findings, first.task)} by {_BY.interval(lead)}"
-            found.setdefault((first.method, second.method), []).append((lead.mean, place))
+            sign = 1 if verdict == "ahead" else -1
+            place = f"at {task_words(findings, first.task)} by {_BY.interval(sign * gap.difference)}"
+            default = before.get((gap.one.method, gap.other.method, gap.one.task))
+            if default is not None:
+                place += f", with default settings by {POINTS.interval(sign * default.difference)}"
+                place += {True: ", within noise", None: ", no interval"}.get(default.difference.is_noise, "")
+            found.setdefault((first.method, second.method), []).append((sign * gap.difference.mean, place))
     pairs = sorted(found.items(), key=lambda pair: max(gain for gain, _ in pair[1]), reverse=True)
-    for (first_name, second_name), places in pairs[:_MOST]:
-        yield f"{first_name} is ahead of {second_name}, both tuned alike: {_some([place for _, place in places])}."
+    lines = [
+        f"{first} is ahead of {second}, both tuned alike: {_some([place for _, place in places])}."
+        for (first, second), places in pairs[:_MOST]
+    ]
     if rest := pairs[_MOST:]:
-        yield f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them."
+        lines.append(f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them.")
+    return lines
 
 
 def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
-    """Yield the effects of tuning: leads at default settings that vanish when tuned, and gains beyond noise."""
+    """Yield the effects of tuning: leads at default settings that vanish when tuned, losses, and gains beyond noise."""
     margin = findings.margin
     tuned = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("tuned")}
     gone = []
@@ -100,20 +166,45 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
             gone.append(f"{first.method} over {second.method} at {task_words(findings, first.task)}")
     if gone:
         yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
-    if gains := list(_gains(findings, "ahead")):
-        yield f"Tuning is worth more than noise, in points: {_some(gains)}."
-    if losses := list(_gains(findings, "behind")):
+    gains = findings.gaps_of("gain")
+    if losses := [gap for gap in gains if gap.difference.is_noise is False and gap.difference.mean < 0]:
         yield (
             "The chosen settings are worse than the default ones by more than noise, so that a lead over them may be "
-            f"that of an unlucky choice; in points: {_some(losses)}."
+            f"that of an unlucky choice; in points: {_gains(findings, losses)}."
+        )
+    if lower := [gap for gap in gains if gap.difference.is_noise is not False and gap.difference.mean < 0]:
+        yield (
+            "The default settings score higher than the tuned ones, though not beyond noise; in points: "
+            f"{_gains(findings, lower)}."
+        )
+    if better := [gap for gap in gains if gap.verdict(margin) == "ahead"]:
+        yield f"Tuning is worth more than noise, in points: {_gains(findings, better)}."
+    kept = [each for each in findings.methods_at if each.tuned and not each.sweep.found_better]
+    if kept:
+        named = [f"{each.method} at {task_words(findings, each.task)}" for each in kept]
+        yield f"No draw was better than the default settings, which count as tuned: {_some(named)}."
+
+
+def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
+    """Yield the searches whose draws spread no more than runs of the same settings with other seeds."""
+    unsure = [
+        f"{each.at.method} at {task_words(findings, each.at.task)}, {100 * each.spread:.1f} against "
+        f"{100 * each.noise:.1f} points"
+        for each in findings.choices
+        if each.chance > CHANCE
+    ]
+    if unsure:
+        yield (
+            "The search could not choose: the held-out scores of draws spread no more than those of one setting with "
+            f"other seeds, beyond noise (standard deviations): {_some(unsure)}."
         )
 
 
-def _gains(findings: ComparisonFindings, verdict: str) -> Iterator[str]:
-    """Yield each gain of tuned over default settings with this verdict, in points."""
-    for gap in findings.gaps_of("gain"):
-        if gap.verdict(findings.margin) == verdict:
-            yield f"{gap.one.method} at {task_words(findings, gap.one.task)}, {100 * gap.difference.mean:+.1f}"
+def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
+    """Return gains of tuned over default settings, in points."""
+    return _some(
+        [f"{gap.one.method} at {task_words(findings, gap.one.task)}, {100 * gap.difference.mean:+.1f}" for gap in gaps]
+    )
 
 
 def _some(named: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,3 +32,13 @@ def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
 def versions_in_words(environment: Mapping[str, Any]) -> str:
     """Return the main packages with their versions; empty if nothing is known."""
     return ", ".join(f"{name} {environment[name]}" for name in _PACKAGES if environment.get(name))
+
+
+def command_in_words(environment: Mapping[str, Any]) -> str:
+    """Return the command of a launch, to be typed again; empty if it is not known."""
+    command = environment.get("command")
+    if not isinstance(command, list) or not command:
+        return ""
+    words = [str(word) for word in command]
+    program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # also for `python -m ebclab`
+    return shlex.join([program, *words[1:]])

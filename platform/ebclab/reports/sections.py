@@ -15,7 +15,7 @@ from ebclab.interval import Interval
 from ebclab.reports import curve_plots, setting_plots
 from ebclab.reports.comparable import footing, importance
 from ebclab.reports.costs import Cost, cost_of
-from ebclab.reports.machine import versions_in_words
+from ebclab.reports.machine import command_in_words, versions_in_words
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
@@ -157,11 +157,8 @@ def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[s
         settings = str(folder.path / name) if folder.remote is None else (folder.remote / name).address
         words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
         commands["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
-    command = record.environment.get("command")
-    if isinstance(command, list) and command:
-        words = [str(word) for word in command]
-        program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # also for `python -m ebclab`
-        commands["This sweep"] = shlex.join([program, *words[1:]])
+    if command := command_in_words(record.environment):
+        commands["This sweep"] = command
     return commands
 
 

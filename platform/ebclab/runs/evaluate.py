@@ -15,7 +15,7 @@ from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.named_hosts import name_hosts
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.digests import STREAMED, index_digest, stream_digest
-from ebclab.data.holdout import split_images
+from ebclab.data.holdout import limit, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Resampling
@@ -30,6 +30,7 @@ from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.storage import atomic
 from energy_contrast.method import Method
@@ -86,6 +87,7 @@ def evaluate_run(
     checkpoint_kind: str = "last",
     kept_step: int | None = None,
     scaling: tuple[int, Resampling] | None = None,
+    train_limit: int = 0,
     references: bool = False,
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
@@ -93,7 +95,8 @@ def evaluate_run(
 ) -> Evaluation:
     """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) into its folder.
 
-    The probes train on the whole training set, including held-out images, because selection is over.
+    The probes train on the whole training set or on ``train_limit`` images of it, including held-out ones, because
+    selection is over.
 
     Args:
         where: The run: its folder, or its address in an object store.
@@ -104,6 +107,7 @@ def evaluate_run(
         checkpoint_kind: "last" or "best".
         kept_step: Measure the checkpoint that ``training.keep_every`` kept after this many steps, and write no file.
         scaling: Side and resampling of images, if not as the run's own are scaled; no file is written either.
+        train_limit: Training images that the probes use, chosen by hash as ``data.train_limit`` does; 0: all.
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
@@ -125,6 +129,7 @@ def evaluate_run(
     else:
         name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None, seen)
     _check_channels(trained.in_channels, test)
+    train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     shared: dict[str, Any] = {"device": device, "only": only, "seed": config.seed, "on_progress": on_progress}
@@ -134,10 +139,8 @@ def evaluate_run(
 
     rows = {config.method_name: measure(trained.encoder)}
     if references:
-        rows["untrained encoder"] = measure(
-            untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size)
-        )
-        rows["raw pixels"] = raw_pixel_scores(train, test, settings, **shared)
+        rows[UNTRAINED] = measure(untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size))
+        rows[PIXELS] = raw_pixel_scores(train, test, settings, **shared)
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     if kept_step is None and scaling is None:
         write_evaluation(run, evaluation, config.data.name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from torch.utils.tensorboard import SummaryWriter
@@ -13,7 +15,10 @@ from ebclab.config import to_yaml
 from ebclab.errors import StoreError, TrainingError, UserError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.progress import in_lines
+from ebclab.formatting import clock
 from ebclab.runs.evaluate import evaluate_run
+from ebclab.runs.references import Protocol, measure_references
 from ebclab.storage import atomic
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
@@ -39,6 +44,9 @@ def conclude(
     log: SweepLog,
     methods: Mapping[str, type[Method]],
     display: SweepDisplay,
+    probes: Sequence[str] = ("knn", "linear"),
+    *,
+    references: bool = True,
 ) -> SweepResult:
     """Write best.yaml, the TensorBoard pages and, last, result.json; return the result.
 
@@ -47,7 +55,9 @@ def conclude(
         plan: The sweep's plan.
         log: The sweep's log, with nothing left to train.
         methods: Methods by name.
-        display: Shows a line while the test set is read.
+        display: Shows lines while the test set is read.
+        probes: What is measured on the test set.
+        references: Also measure raw pixels and the untrained encoder there.
 
     Raises:
         TrainingError: No trial measured anything.
@@ -67,7 +77,9 @@ def conclude(
     start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
     chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
     wanted = [entry for entry in chosen if entry is not None]
-    tests = _read_test_set(folder, wanted, len(candidates), log, methods, display)
+    tests = _read_test_set(_Reading(folder, plan, log, methods, display, tuple(probes)), wanted, len(candidates))
+    if references and tests:
+        _measure_references(folder, plan, probes, display)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
@@ -92,17 +104,25 @@ def conclude(
     return result
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How the test set is read; the fields are the arguments of ``conclude``."""
+
+    folder: SweepFolder
+    plan: SweepPlan
+    log: SweepLog
+    methods: Mapping[str, type[Method]]
+    display: SweepDisplay
+    probes: tuple[str, ...]
+
+
 def _read_test_set(
-    folder: SweepFolder,
-    wanted: Sequence[ConfirmedSettings],
-    compared: int,
-    log: SweepLog,
-    methods: Mapping[str, type[Method]],
-    display: SweepDisplay,
+    how: _Reading, wanted: Sequence[ConfirmedSettings], compared: int
 ) -> dict[str, dict[str, SeedScores]]:
     """Evaluate the confirming runs of some settings on the test set, unless the log already has their scores.
 
-    The log names the runs before they read the test set.
+    The log names the runs before they read the test set. The labelled images are those that the plan leaves to training
+    and selection.
 
     Returns:
         Scores by source of the settings and by probe, without settings whose runs cannot be evaluated.
@@ -110,34 +130,67 @@ def _read_test_set(
     Raises:
         StoreError: The store that holds the runs refuses, or has not answered for long.
     """
-    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]
+    folder, log, limit = how.folder, how.log, how.plan.config.data.train_limit
+    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared, limit) is None]
     runs = {entry.source: {seed: confirming_run(entry.source, seed) for seed in entry.seeds} for entry in new}
     for source, by_seed in list(runs.items()):
         if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
-            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
+            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, how.display)
             del runs[source]
+    names = [name for by_seed in runs.values() for name in by_seed.values()]
     if runs:
-        log.append("test_read", runs=[name for by_seed in runs.values() for name in by_seed.values()])
+        log.append("test_read", runs=names)
+    progress = _progress(len(names), how.display)
     for entry in [entry for entry in new if entry.source in runs]:
         measured: dict[str, list[Score]] = {}
         try:
             for seed, name in runs[entry.source].items():
-                display.note(f"reading the test set for {entry.source}, seed {seed}")
-                rows = evaluate_run(folder.run(name), methods=methods).rows
+                next(progress)(f"{entry.source}, seed {seed}")
+                rows = evaluate_run(
+                    folder.run(name),
+                    only=how.probes,
+                    train_limit=limit,
+                    methods=how.methods,
+                    on_progress=in_lines(how.display.note),
+                ).rows
                 for probe, score in next(iter(rows.values())).items():
                     measured.setdefault(probe, []).append(score)
         except StoreError:  # the run itself may be fine; the same command tries again
             raise
         except UserError as error:
-            _say_untested(entry.source, str(error), log, display)
+            _say_untested(entry.source, str(error), log, how.display)
             continue
         scores = {
             probe: SeedScores.of(entry.seeds, [s.value for s in each], [s.answers for s in each if s.answers], compared)
             for probe, each in measured.items()
         }
-        SettingsTest(entry.source, entry.seeds, scores).write(log)
-    known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
+        SettingsTest(entry.source, entry.seeds, scores, limit).write(log)
+    known = {entry.source: SettingsTest.known(log, entry, compared, limit) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
+
+
+def _progress(total: int, display: SweepDisplay) -> Iterator[Callable[[str], None]]:
+    """Yield for each run a function that says its turn, and from the second on the time left at the pace so far."""
+    started = time.monotonic()
+    for done in range(total):
+
+        def say(which: str, done: int = done) -> None:
+            passed = time.monotonic() - started
+            left = f", about {clock(passed / done * (total - done))} left" if done else ""
+            display.note(f"reading the test set, run {done + 1} of {total}: {which}{left}")
+
+        yield say
+
+
+def _measure_references(folder: SweepFolder, plan: SweepPlan, probes: Sequence[str], display: SweepDisplay) -> None:
+    """Measure raw pixels and the untrained encoder beside the confirming runs; a failure is only said."""
+    config = plan.config
+    try:
+        for probe in probes:
+            protocol = Protocol(config, config.data.train_limit, probe)
+            measure_references(folder.references, protocol, plan.confirming_seeds, in_lines(display.note))
+    except UserError as error:
+        display.note(f"raw pixels and the untrained encoder were not measured: {error}")
 
 
 def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:

@@ -1,6 +1,7 @@
 """SweepFolder: the folder of one sweep, and the rules for launching a sweep in an existing folder.
 
-sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  result.json  init.safetensors  tensorboard/
+sweep.yaml  trials.jsonl  trials/<id>/ (run folders)  best.yaml  references.json  result.json
+init.safetensors  tensorboard/
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Self
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import SWEEP_PLAN, TRIALS, RunFolder
+from ebclab.runs.references import FILE
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import RemoteFolder, Role
 from ebclab.storage.sync import Syncer
@@ -105,6 +107,11 @@ class SweepFolder(Workspace):
     def initial_weights(self) -> Path:
         """Initial weights of the encoders of all trials, if they are not random."""
         return self.path / "init.safetensors"
+
+    @property
+    def references(self) -> Path:
+        """What raw pixels and the untrained encoder score on the test set."""
+        return self.path / FILE
 
     @property
     def best(self) -> Path:

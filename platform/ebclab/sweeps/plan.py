@@ -124,6 +124,11 @@ class SweepPlan:
             )
         return lines
 
+    @property
+    def confirming_seeds(self) -> range:
+        """Seeds of the confirming runs; none is the seed of the search."""
+        return range(self.config.seed + 1, self.config.seed + 1 + self.seeds)
+
     def epochs_in_words(self) -> str:
         """Return how long the trials of the search train, and how long those that confirm the best."""
         words, full = f"at most {self.epochs} epochs each", self.config.training.epochs

@@ -103,11 +103,10 @@ class ConfirmProposals:
         own = own_settings(plan.space, plan.config)
         if plan.baseline and chosen and own not in self.settings.values():
             self.settings[BASELINE] = own
-        seeds = range(plan.config.seed + 1, plan.config.seed + 1 + plan.seeds)  # none is the seed of the search
         self._wanted = {
             confirming_run(source, seed): (rank, source, seed)
             for rank, source in enumerate(self.settings)
-            for seed in seeds
+            for seed in plan.confirming_seeds
         }
         self._epochs, self.num_seeds = plan.config.training.epochs, plan.seeds
         self.is_rate = plan.config.evaluation.objective in SHARES

@@ -172,26 +172,32 @@ class SettingsTest:
         trial: Source of the settings that were tested.
         seeds: Seeds of their runs.
         scores: Test scores by probe.
+        train_limit: Labelled training images of the probes; 0: all, as older versions used whatever the plan said.
     """
 
     trial: str
     seeds: tuple[int, ...]
     scores: dict[str, SeedScores]
+    train_limit: int = 0
 
     @classmethod
-    def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
+    def known(
+        cls, log: SweepLog, entry: ConfirmedSettings, compared: int, train_limit: int | None = None
+    ) -> dict[str, SeedScores] | None:
         """Return the test scores of the runs behind ``entry``; None if they have not been tested.
 
         Args:
             log: The sweep's log.
             entry: The settings.
             compared: Number of settings that the sweep compared; the intervals depend on it.
+            train_limit: Only tests with so many labelled images; None: as many as the newest test has.
 
         Raises:
             RunError: An event is not what this class writes.
         """
         for found in cls.all_in(log):
-            if (found.trial, found.seeds) == (entry.source, entry.seeds):
+            train_limit = found.train_limit if train_limit is None else train_limit
+            if (found.trial, found.seeds, found.train_limit) == (entry.source, entry.seeds, train_limit):
                 return {
                     name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
                     for name, score in found.scores.items()
@@ -218,7 +224,7 @@ class SettingsTest:
             name: score.to_mapping() | {"answers": [each.to_mapping() for each in score.answers]}
             for name, score in self.scores.items()
         }
-        log.append("tested", trial=self.trial, seeds=list(self.seeds), scores=scores)
+        log.append("tested", trial=self.trial, seeds=list(self.seeds), scores=scores, train_limit=self.train_limit)
 
 
 def readings_of_test_set(log: SweepLog) -> list[list[str]]:

@@ -40,6 +40,8 @@ def sweep(
     images: Images | None = None,
     method: type[Method] | None = None,
     display: SweepDisplay | None = None,
+    probes: tuple[str, ...] = ("knn", "linear"),
+    references: bool = True,
 ) -> SweepResult:
     """Run a sweep, or continue it, or return the result of an equal sweep that has finished.
 
@@ -53,6 +55,8 @@ def sweep(
         images: Own training images in place of the dataset that the plan names, as ``pretrain`` takes them.
         method: Own Method class in place of the one that the plan names.
         display: Where progress is shown; None chooses by the terminal.
+        probes: What is measured on the test set.
+        references: Also measure raw pixels and the untrained encoder there.
 
     Returns:
         The content of result.json.
@@ -91,7 +95,10 @@ def sweep(
     if not folder.log.exists():
         for warning in warnings:
             shown.note(f"warning: {warning}")
-    return launch_sweep(Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights))
+    ends = probes, references
+    return launch_sweep(
+        Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights, *ends)
+    )
 
 
 def with_initial_weights(

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
-from ebclab.compare.document import facts
+from ebclab.compare.document import comparison_document, facts
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.measured import WORST
 from ebclab.compare.plan import Task
 from ebclab.compare.tables import tuned_and_default
 from ebclab.compare.wording import answer, task_words, what_it_does_not_show
+from ebclab.document.markdown import as_markdown
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.seeds_and_images import difference_interval
 from ebclab.interval import Interval
@@ -182,8 +183,10 @@ def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
         "simclr": {"tuned_runs": (120, 121, 120, 122, 121, 120), "default_runs": (100,) * 6},
         "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (101,) * 6},
     }).findings()  # fmt: skip
-    lines = answer(found)
-    assert lines[0].startswith("dcl is ahead of simclr, both tuned alike: at 64 images a batch by 30.0 points (")
+    lead = answer(found)[1]
+    assert lead.startswith("dcl is ahead of simclr, both tuned alike: at 64 images a batch by 30.0 points (")
+    assert ", with default settings by +0.5 points (" in lead
+    assert lead.endswith(", within noise.")
 
 
 def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
@@ -192,7 +195,7 @@ def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
         "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (150, 151, 150, 152, 151, 150)},
     }).findings()  # fmt: skip
     lines = answer(found)
-    assert lines[0] == "No tuned method is ahead of another by more than noise and 0.5 points."
+    assert lines[1] == "No method, tuned, is ahead of another by more than noise and 0.5 points."
     assert "Leads with default settings that are not there when both are tuned: dcl over simclr at 64" in "\n".join(
         lines
     )
@@ -281,3 +284,110 @@ def test_a_search_that_lacks_a_single_draw_is_not_complete(
     """Three draws and the default settings are planned, and everything that came out on top has been run again."""
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws}}).findings()
     assert [each.sweep.problem for each in found.methods_at] == [problem, ""]
+
+
+def seeds_of(count: int) -> tuple[int, ...]:
+    """Return the images that six runs are right about, with a little noise."""
+    return tuple(count + shift for shift in (0, 1, 0, 2, 1, 0))
+
+
+PLACE = "at 64 images a batch"
+BOTH = "raw pixels and the untrained encoder"
+
+
+@pytest.mark.parametrize(
+    ("simclr", "dcl", "references", "said", "details"),
+    [
+        (180, 170, (100, 90), f"Every tuned method is above {BOTH}, beyond noise; the least: dcl {PLACE}, +35.", []),
+        (
+            180,
+            150,
+            (150, 90),
+            f"Not every tuned method is above {BOTH} beyond noise: dcl {PLACE} is within noise of raw pixels, +0.3 ",
+            [],
+        ),
+        (
+            120,
+            130,
+            (150, 90),
+            f"No tuned method is above {BOTH} beyond noise: simclr {PLACE} is below raw pixels by 14.7 points (",
+            [f"dcl {PLACE} is below raw pixels by 9.7 points (", "A lead among such methods says little"],
+        ),
+        (
+            100,
+            120,
+            (150, 120),
+            f"No tuned method is above {BOTH} beyond noise: simclr {PLACE} is below raw pixels by 24.7 points (",
+            ["and below the untrained encoder by 9.7 points (", "and within noise of the untrained encoder, +0.3 "],
+        ),
+        (180, 170, None, "Whether anything was learnt is not known: ", ["repeated, measures them"]),
+    ],
+)
+def test_the_first_sentence_says_whether_anything_was_learnt(
+    made_up: Make, simclr: int, dcl: int, references: tuple[int, int] | None, said: str, details: list[str]
+) -> None:
+    """Means of 200 images: the runs are right about 2/3 of an image more than they are asked to be."""
+    runs = {"simclr": {"tuned_runs": seeds_of(simclr)}, "dcl": {"tuned_runs": seeds_of(dcl)}}
+    comparison = made_up(request_for("simclr", "dcl", seeds=6), {name: each | DULL for name, each in runs.items()})
+    if references is not None:
+        comparison.refer(pixels=references[0], untrained=references[1])
+    first = answer(comparison.findings())[0]
+    assert first.startswith(said)
+    for detail in details:
+        assert detail in first
+
+
+DULL: Scores = {"default_runs": (140, 141, 139, 140, 141, 139)}
+
+
+def test_a_method_is_paired_with_its_references_by_seed_and_image(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    comparison.refer(pixels=145, untrained=90)
+    gaps = [gap for gap in comparison.findings().gaps_of("learnt") if gap.one == Side("simclr", TASK)]
+    runs = np.stack([table_of([right(count, seed)])[0] for seed, count in enumerate((150, 152, 151), start=1)])
+    pixels = np.stack([table_of([right(145, 0)])[0]] * 3)
+    untrained = np.stack([table_of([right(90, seed)])[0] for seed in (1, 2, 3)])
+    for gap, table in zip(gaps, (pixels, untrained), strict=True):  # two methods, two settings, two references
+        expected = difference_interval(runs, table, 0.05 / 8)
+        assert (gap.difference.low, gap.difference.high) == pytest.approx(expected)
+
+
+def test_a_comparison_that_is_not_over_counts_its_pairs(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", "dhel", batch_sizes=(32, 64))).findings()
+    few = [each for each in found.measured.sweeps if each.planned.method != "dhel" and each.planned.task == TASK]
+    some = replace(found, measured=replace(found.measured, sweeps=tuple(few)))
+    assert answer(some)[0].startswith("So far: 1 of 6 pairs. ")
+    assert not answer(found)[0].startswith("So far")
+    one = replace(found, measured=replace(found.measured, sweeps=tuple(few[:1])))
+    assert answer(one)[0].startswith("So far: 0 of 6 pairs. Nothing can be compared yet")
+
+
+@pytest.mark.parametrize(
+    ("draws", "default", "said"),
+    [
+        ((0.4, 0.6, 0.3), (140, 141, 139), None),
+        ((0.752, 0.760, 0.755), (140, 141, 139), "The search could not choose"),
+        ((0.4, 0.6, 0.3), (152, 153, 151), "The default settings score higher"),
+        ((0.4, 0.45, 0.3), (140, 141, 139), "No draw was better"),
+    ],
+)
+def test_the_answer_says_what_tuning_could_not_do(
+    made_up: Make, draws: tuple[float, ...], default: tuple[int, ...], said: str | None
+) -> None:
+    lines = answer(
+        made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws, "default_runs": default}}).findings()
+    )
+    known = ("The search could not choose", "The default settings score higher", "No draw was better")
+    assert [start for start in known for line in lines if line.startswith(start)] == ([said] if said else [])
+
+
+def test_runs_that_older_versions_measured_otherwise_are_not_compared_with_others(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", assignments=("data.train_limit=160",))).findings()
+    assert not any(each.is_by_plan for each in found.measured.sweeps)  # logs without a limit: all training images
+    assert len(found.gaps_of("tuned")) == 1
+    assert "simclr-digits-b64, dcl-digits-b64: measured by an older version" in as_markdown(
+        comparison_document(found, ())
+    )
+    first, second = found.measured.sweeps
+    mixed = replace(found.measured, sweeps=(replace(first, train_limit=160), second))
+    assert ComparisonFindings(mixed).gaps_of("tuned") == ()

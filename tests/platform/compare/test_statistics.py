@@ -11,6 +11,7 @@ from scipy.stats import mannwhitneyu, trim_mean
 
 from ebclab.compare.statistics import (
     bootstrap_interval,
+    chance_of_spread,
     interquartile_mean,
     probability_of_improvement,
     score_distribution,
@@ -80,3 +81,14 @@ def test_samples_on_a_leading_axis_are_taken_one_by_one() -> None:
         assert interquartile_mean(samples)[number] == pytest.approx(interquartile_mean(alone))
         found = probability_of_improvement(samples, [task[None] for task in OTHER])[number]
         assert found == pytest.approx(probability_of_improvement(alone, OTHER))
+
+
+def test_a_spread_of_three_draws_has_the_closed_form_of_its_f_test() -> None:
+    """With two degrees of freedom above, P(F > f) = (1 + 2 f / d)^(-d / 2)."""
+    draws, repeated = (0.1, 0.2, 0.3), [(0.5, 0.6), (0.2, 0.2, 0.3)]
+    freedom, squares = 3, 0.005 + 0.02 / 3
+    f = 0.01 / (squares / freedom)
+    assert chance_of_spread(draws, repeated) == pytest.approx((1 + 2 * f / freedom) ** (-freedom / 2))
+    assert chance_of_spread(draws, [(0.5,)]) is None
+    assert chance_of_spread((0.1,), repeated) is None
+    assert chance_of_spread(draws, [(0.5, 0.5)]) == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.results import SweepResult, readings_of_test_set
+from ebclab.sweeps.results import SeedScores, SettingsTest, SweepResult, readings_of_test_set
 from ebclab.sweeps.space.check import own_settings
 from ebclab.training.display import SilentDisplay
 from energy_contrast.catalog import METHODS
@@ -237,6 +238,7 @@ class FakeEvaluation:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[str] = []
         monkeypatch.setattr(conclusion, "evaluate_run", self)
+        monkeypatch.setattr(conclusion, "measure_references", lambda *given: None)
         monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
 
     def __call__(self, run: Any, **options: Any) -> Any:
@@ -320,3 +322,39 @@ def test_a_reading_is_written_down_before_it_begins(sweep: Sweep, monkeypatch: p
     with pytest.raises(KeyboardInterrupt):
         sweep.conclude()
     assert readings_of_test_set(SweepLog(sweep.log.path)) == [["confirm-0001-seed1"]]
+
+
+def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test by an older version had all images: it is not the one that is asked for, and is repeated."""
+    asked: list[dict[str, Any]] = []
+    fake = FakeEvaluation(monkeypatch)
+
+    def remembered(run: Any, **options: Any) -> Any:
+        asked.append(options)
+        return fake(run, **options)
+
+    monkeypatch.setattr(conclusion, "evaluate_run", remembered)
+    config = replace(sweep.plan.config, data=replace(sweep.plan.config.data, train_limit=150))
+    sweep.plan = replace(sweep.plan, config=config, top=1, seeds=1)
+    sweep.confirm("0001", seed1=0.9)
+    scores = {"knn": SeedScores.of((1,), (0.5,), (), 1)}
+    SettingsTest("0001", (1,), scores).write(sweep.log)
+    for _ in range(2):
+        result = conclude(sweep.folder, sweep.plan, sweep.log, METHODS, sweep.display, ("knn",), references=False)
+    assert [(each["only"], each["train_limit"]) for each in asked] == [(("knn",), 150)]
+    assert result.test is not None
+    assert result.test["knn"].mean == 0.9  # of this reading, not of the older one
+
+
+def test_the_reading_of_the_test_set_says_how_far_it_is(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeEvaluation(monkeypatch)
+    clock = itertools.count(0, 10)
+    monkeypatch.setattr(conclusion.time, "monotonic", lambda: next(clock))
+    sweep.plan = replace(sweep.plan, top=1, seeds=3)
+    sweep.confirm("0001", seed1=0.9, seed2=0.9, seed3=0.9)
+    conclude(sweep.folder, sweep.plan, sweep.log, METHODS, sweep.display, references=False)
+    assert next(note for note in sweep.display.notes if "reading" in note).endswith("run 1 of 3: 0001, seed 1")
+    assert "left" in sweep.display.notes[-1]
+    assert "run 3 of 3: 0001, seed 3, about 0:" in sweep.display.notes[-1]

@@ -269,16 +269,18 @@ def _print_plan(plan: ComparisonPlan) -> None:
 
 
 def _print_result(found: ComparisonRun) -> None:
-    """Print the conclusion, the first two tables and the location of the page."""
+    """Print whether anything was learnt, two tables, the other conclusions and the location of the page."""
     from ebclab.compare.tables import differences, tuned_and_default
     from ebclab.compare.wording import answer
     from ebclab.evaluation.comparison import few_seeds
 
     findings = found.findings
+    first, *rest = answer(findings)
+    print_blocks([Remark(first)])
     print_blocks(_by_task(tuned_and_default(findings), columns=4))
     print_blocks(_by_task(differences(findings), columns=3))
     few = few_seeds(findings.request.seeds)
-    print_blocks(Remark(line) for line in [*answer(findings), *([few] if few else [])])
+    print_blocks(Remark(line) for line in [*rest, *([few] if few else [])])
     address = found.folder.address_of(found.folder.page)
     print_facts({"plan": findings.measured.plan.digest, "page": address})
     for line in found.failed:

@@ -69,7 +69,7 @@ def launch_sweep(launch: Launch) -> SweepResult:
                 origin=Origin.here(),
             )
             Phases(_phases(launch, log, resources)).run(setup, resources, folder.own(".ray"))
-            return conclude(folder, plan, log, launch.methods, display)
+            return conclude(folder, plan, log, launch.methods, display, launch.probes, references=launch.references)
 
 
 def _phases(launch: Launch, log: SweepLog, resources: TrialResources) -> Iterator[Phase]:
@@ -137,6 +137,8 @@ class Launch:
         earlier: Points and objectives of that sweep.
         display: Where progress is shown.
         weights: Initial weights of all trials' encoders; None means random weights.
+        probes: What is measured on the test set.
+        references: Also measure raw pixels and the untrained encoder there.
     """
 
     folder: SweepFolder
@@ -148,3 +150,5 @@ class Launch:
     earlier: Sequence[tuple[dict[str, Any], float]]
     display: SweepDisplay
     weights: InitialWeights | None = None
+    probes: tuple[str, ...] = ("knn", "linear")
+    references: bool = True

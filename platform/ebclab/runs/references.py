@@ -1,0 +1,179 @@
+"""Raw pixels and the untrained encoder: what features that nobody trained score, by the same protocol as runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from ebclab.config import ExperimentConfig
+from ebclab.data.holdout import limit
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split
+from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import Measurements
+from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
+from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.runs.trained_encoder import untrained_encoder
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import read_json
+from ebclab.storage.typed_json import typed
+
+PIXELS: Literal["raw pixels"] = "raw pixels"
+UNTRAINED: Literal["untrained encoder"] = "untrained encoder"
+Name = Literal["raw pixels", "untrained encoder"]
+REFERENCES: tuple[Name, ...] = (PIXELS, UNTRAINED)
+FILE = "references.json"
+_FORMAT = 1
+_OF_KNN = ("knn_neighbours", "knn_temperature")
+_OF_DATA = ("name", "resize", "decoding", "colour", "skip_corrupt", "image_column", "label_column")
+
+
+class Protocol(NamedTuple):
+    """What runs are measured by on the test images.
+
+    Attributes:
+        config: Settings of the runs, with any seed.
+        train_limit: Labelled training images, chosen by hash; 0: all.
+        probe: Name of the probe.
+    """
+
+    config: ExperimentConfig
+    train_limit: int
+    probe: str
+
+    def key(self, name: Name) -> str:
+        """Return a digest of all that decides what a reference scores, but for its seed."""
+        config = self.config
+        data, settings, views = asdict(config.data), asdict(config.evaluation), config.views
+        of_probe = [each for each in settings if each.startswith("linear_")] if self.probe != "knn" else _OF_KNN
+        facts: list[Any] = [self.train_limit, self.probe, *(data[each] for each in _OF_DATA)]
+        facts += [settings[each] for each in of_probe]
+        if name == UNTRAINED:
+            facts += [asdict(config.encoder), views.image_size, views.normalisation]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What one reference scores on the test images.
+
+    Attributes:
+        name: The reference.
+        key: Digest of its protocol.
+        seed: Seed of the initial weights; 0 for raw pixels.
+        value: Accuracy, in [0, 1].
+        answers: Which test images it is right about.
+    """
+
+    name: Name
+    key: str
+    seed: int
+    value: float
+    answers: Answers
+
+
+@dataclass(frozen=True)
+class _SavedReferences:
+    """The content of the file."""
+
+    format: Literal[1]
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True)
+class References:
+    """The references that a folder keeps."""
+
+    measured: tuple[Reference, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path, where: str = "") -> References:
+        """Return the references in a file; none if there is no file.
+
+        Raises:
+            RunError: The file is damaged.
+        """
+        if not path.exists():
+            return cls()
+        way_out = "delete the file; the command that made it measures them again"
+        content = read_json(path, where, what="not the references of runs", way_out=way_out)
+        try:
+            return cls(typed(content, _SavedReferences).references)
+        except ValueError as error:
+            raise RunError(f"{where or path}: not the references of runs, got {error}; {way_out}") from error
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        rows = [asdict(each) | {"answers": each.answers.to_mapping()} for each in self.measured]
+        atomic.write_json(path, with_checksum({"format": _FORMAT, "references": rows}))
+
+    def scores(self, name: Name, protocol: Protocol, seeds: Sequence[int]) -> Measurements | None:
+        """Return what a reference scores beside runs of these seeds; None if that is not measured.
+
+        Raw pixels have no seed: they are the same beside each run.
+        """
+        key = protocol.key(name)
+        by_seed = {each.seed: each for each in self.measured if (each.name, each.key) == (name, key)}
+        found = {seed: by_seed.get(_seed(name, seed)) for seed in seeds}
+        there = {seed: each for seed, each in found.items() if each is not None}
+        if not there:
+            return None
+        return Measurements.of(
+            list(there), [each.value for each in there.values()], [each.answers for each in there.values()]
+        )
+
+
+def _seed(name: Name, seed: int) -> int:
+    return seed if name == UNTRAINED else 0
+
+
+def measure_references(
+    path: Path, protocol: Protocol, seeds: Sequence[int], on_progress: OnProgress = silent
+) -> References:
+    """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known.
+
+    Raises:
+        UserError: The images are missing, damaged or without labels, or the file is damaged.
+    """
+    known, config = References.read(path), protocol.config
+    wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
+    there = {(each.name, each.key, each.seed) for each in known.measured}
+    missing = [(name, seed) for name, seed in wanted if (name, protocol.key(name), seed) not in there]
+    if not missing:
+        return known
+    reading = Reading.of(config.data)
+    train, test = (load_split(config.data.name, config.data.root, part, reading) for part in ("train", "test"))
+    train, seen = limit(train, protocol.train_limit), preprocessing_for(config.views, train)
+    device = resolve_device(config.resources.device)
+    set_threads(min(config.resources.threads, num_cores()))
+    for name, seed in missing:
+
+        def told(done: int, total: int, what: str, name: str = name) -> None:
+            on_progress(done, total, f"{name}: {what}")
+
+        if name == PIXELS:
+            rows = raw_pixel_scores(
+                train, test, config.evaluation, device=device, only=(protocol.probe,), on_progress=told
+            )
+        else:
+            encoder = untrained_encoder(replace(config, seed=seed), train.images.shape[1], seen.image_size).to(device)
+            shared = {"device": device, "only": (protocol.probe,), "seed": seed, "on_progress": told}
+            rows = evaluate_encoder(encoder, train, test, seen, config.evaluation, **shared)  # type: ignore[arg-type]
+        known = References((*known.measured, _reference(name, protocol, seed, rows[protocol.probe])))
+        known.write(path)
+    return known
+
+
+def _reference(name: Name, protocol: Protocol, seed: int, score: Score) -> Reference:
+    if score.answers is None:
+        raise RunError(f"{name}: the probe {protocol.probe} does not say which images it is right about")
+    return Reference(name, protocol.key(name), seed, score.value, score.answers)
