@@ -9,9 +9,11 @@ from ebclab.compare.make_comparison import EpochsOf
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep
 from ebclab.config.experiment import methods_of
 from ebclab.data.holdout import Split
-from ebclab.data.sources.load import splits_of
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import ConfigError, DataError, UserError
-from ebclab.sweeps.forecast import epoch_seconds
+from ebclab.runs.references import UNTRAINED, Protocol
+from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.training.setup import load_images
 
@@ -126,6 +128,28 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
         seconds = known[key] * sweep.config.training.epochs
         found.append(SweepCost(planned, seconds, sweep.trials + (sweep.top + sweep.baseline) * sweep.seeds))
     return found
+
+
+def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
+    """Return how often the test images are read, references included, and how long all of it takes.
+
+    Raises:
+        DataError: Images are missing or corrupt.
+    """
+    images, probe = ImagesOf(), plan.request.metric
+    one, seeds = dict[str, float](), dict[str, set[int]]()
+    number, seconds = 0, 0.0
+    for planned in plan.sweeps:
+        config, sweep = planned.plan.config, planned.plan
+        key = Protocol(config, config.data.train_limit, probe).key(UNTRAINED)
+        if key not in one:
+            num_test = len(load_split(config.data.name, config.data.root, "test", Reading.of(config.data)))
+            one[key] = reading_seconds(config, probe, images(planned), num_test)
+        seeds.setdefault(key, set()).update(sweep.confirming_seeds)
+        runs = (sweep.top + sweep.baseline) * sweep.seeds
+        number, seconds = number + runs, seconds + runs * one[key]
+    beside = {key: len(each) + 1 for key, each in seeds.items()}  # untrained encoders, and raw pixels
+    return number + sum(beside.values()), seconds + sum(one[key] * reads for key, reads in beside.items())
 
 
 def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:

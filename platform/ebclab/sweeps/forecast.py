@@ -6,9 +6,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from ebclab.config import ExperimentConfig
-from ebclab.data.holdout import Split
+from ebclab.data.holdout import Split, limit
+from ebclab.data.preprocessing import preprocessing_for
+from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.evaluation.features import compute_features
 from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import TrialResources
 from ebclab.training.loop import train_step
@@ -17,6 +23,7 @@ from energy_contrast.method import Method
 
 _MEASURE_SECONDS = 3.0
 _MOST_STEPS = 20
+_SAMPLED = 1024  # images
 _FORWARD_SHARE = 1 / 6  # cost of one image forward, as a share of a step with two views and a backward pass
 
 
@@ -92,3 +99,32 @@ def epoch_seconds(
     scored = min(len(split.train), config.evaluation.knn_bank_limit or len(split.train)) + len(split.holdout)
     score_seconds = step_seconds / config.training.batch_size * _FORWARD_SHARE * scored
     return step_seconds * prepared.training.data.num_batches + score_seconds
+
+
+def reading_seconds(config: ExperimentConfig, probe: str, split: Split, num_test: int) -> float:
+    """Return about how long one run's reading of the test images takes in this process, from a part of the images.
+
+    The features of all labelled and test images are computed; the work of kNN grows with the product of both numbers.
+
+    Args:
+        config: Settings of the run.
+        probe: Name of the probe.
+        split: The images of the run.
+        num_test: Number of test images.
+    """
+    labelled, sample = sum(map(len, split.parts)), limit(split.train, _SAMPLED)
+    device, seen = resolve_device(config.resources.device), preprocessing_for(config.views, sample)
+    encoder = untrained_encoder(config, sample.images.shape[1], seen.image_size).to(device)
+    settings = replace(config.evaluation, knn_neighbours=min(config.evaluation.knn_neighbours, len(sample)))
+
+    def features(images: Tensor) -> float:
+        started = time.perf_counter()
+        compute_features(encoder, images, seen, batch_size=settings.batch_size, device=device)
+        return time.perf_counter() - started
+
+    features(sample.images[: settings.batch_size])  # the first batch allocates memory
+    of_features, started = features(sample.images), time.perf_counter()
+    evaluate_encoder(encoder, sample, sample, seen, settings, device=device, only=(probe,))
+    of_probe = max(0.0, time.perf_counter() - started - 2 * of_features)
+    larger = labelled * num_test / len(sample) ** 2 if probe == "knn" else labelled / len(sample)
+    return of_features * (labelled + num_test) / len(sample) + of_probe * larger

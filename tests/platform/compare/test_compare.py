@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from PIL import Image
 
 from ebclab.cli import main
 from ebclab.compare.compare import plan_of_request
-from ebclab.compare.cost import SweepCost, equal_seconds, require_runnable
+from ebclab.compare.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.compare.make_comparison import make_comparison
+from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, UserError
 from ebclab.storage.reading import read_json
+from ebclab.sweeps.forecast import reading_seconds
+from ebclab.training.setup import load_images
 
 Make = Callable[..., MadeUp]
 TINY = ["--recipe", "digits-demo", "--batch-size", "32", "--epochs", "2", "--trials", "2", "--seeds", "2"]
@@ -152,6 +156,37 @@ def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.
     }
 
 
+def test_readings_of_the_test_images_and_their_time_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two methods at two batch sizes, tuned and default, three seeds: 24; three untrained encoders, and raw pixels."""
+    plan = make_comparison(request_for("simclr", "dcl", batch_sizes=(32, 64)))
+    asked = list[int]()
+
+    def two_seconds(config: Any, probe: str, split: Any, num_test: int) -> float:
+        asked.append(num_test)
+        return 2.0
+
+    monkeypatch.setattr("ebclab.compare.cost.reading_seconds", two_seconds)
+    assert reading_cost(plan) == (28, 56.0)
+    assert asked == [len(load_split("digits", None, "test"))]  # once, since all searches have one encoder
+
+
+def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A millisecond an image and a microsecond a pair of images, of 1,000 labelled images and 5,000 for the test."""
+    now = [0.0]
+
+    def features(encoder: Any, images: Any, *args: Any, **options: Any) -> None:
+        now[0] += 1e-3 * len(images)
+
+    def probe(encoder: Any, train: Any, test: Any, *args: Any, **options: Any) -> None:
+        now[0] += 1e-3 * (len(train) + len(test)) + 1e-6 * len(train) * len(test)
+
+    monkeypatch.setattr("ebclab.sweeps.forecast.compute_features", features)
+    monkeypatch.setattr("ebclab.sweeps.forecast.evaluate_encoder", probe)
+    monkeypatch.setattr("ebclab.sweeps.forecast.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    config = make_comparison(request_for("simclr", "dcl", assignments=("data.train_limit=1000",))).sweeps[0].plan.config
+    assert reading_seconds(config, "knn", load_images(config), 5_000) == pytest.approx(6.0 + 5.0)
+
+
 def test_the_page_of_what_is_there_so_far_trains_nothing(
     made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,7 +229,9 @@ def test_a_comparison_is_repeated_without_training_and_may_grow(
     assert len(first["differences"]) >= 2
     assert [len(each["draws"]) for each in first["methods"]] == [2, 2]
     assert all(len(each["tuned"]["tested"]["knn"]) == 2 for each in first["methods"])
-    logs = {path: path.read_text() for path in whole.glob("sweeps/*/trials.jsonl")}
+    assert all(set(each["tuned"]["tested"]) == {"knn"} for each in first["methods"])
+    assert [each["name"] for each in first["references"]] == ["raw pixels", "untrained encoder"]
+    logs = {path: path.read_text() for path in (*whole.glob("sweeps/*/trials.jsonl"), whole / "references.json")}
     assert main([*WORDS, str(whole.parent)]) == 0
     assert "Differences between methods: 32 images a batch" in capsys.readouterr().out
     assert {path: path.read_text() for path in logs} == logs

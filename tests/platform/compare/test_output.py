@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from made_up_comparison import MadeUp, request_for
+from made_up_comparison import MadeUp, request_for, right
 
-from ebclab.compare.document import comparison_document
+from ebclab.compare.document import comparison_document, facts
 from ebclab.compare.findings import ComparisonFindings
 from ebclab.compare.folder import PlanVersion
 from ebclab.compare.make_comparison import make_comparison
@@ -27,6 +27,7 @@ from ebclab.compare.plots import (
 )
 from ebclab.compare.tables import tables, what_was_tuned
 from ebclab.document.markdown import as_markdown
+from ebclab.runs.references import Protocol, References
 from ebclab.storage.reading import read_json
 from energy_contrast.catalog import METHODS
 
@@ -222,3 +223,61 @@ def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
     line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
     assert line in as_markdown(comparison_document(found, ()))
     assert "Not complete" not in as_markdown(comparison_document(comparison.findings(), ()))
+
+
+def test_references_are_rows_of_the_tables_and_lines_in_the_plots(made_up: Make) -> None:
+    request = request_for("simclr", "ebclr", batch_sizes=(32, 64), may_differ=("views.normalisation", "encoder"))
+    comparison = made_up(request)
+    comparison.refer(pixels=190, untrained=90)
+    found = comparison.findings()
+    by_title = {table.title: table for table in tables(found)}
+    assert list(by_title)[:2] == ["Was anything learnt?", "Default and tuned"]
+    learnt = by_title["Was anything learnt?"].rows
+    assert len(learnt) == 8  # two methods, two batch sizes, tuned and default
+    assert [(row[2], row[4], row[6]) for row in learnt[:2]] == [
+        ("tuned", "below, beyond noise", "above, beyond noise"),
+        ("default", "below, beyond noise", "above, beyond noise"),
+    ]
+    rows = [row for row in by_title["Default and tuned"].rows if "raw" in str(row[1]) or "untrained" in str(row[1])]
+    assert [row[1] for row in rows[:2]] == ["raw pixels", "untrained encoder"]
+    assert [str(row[2])[:4] for row in rows] == ["95.0", "45.0"] * 2
+    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
+    assert by_method is not None
+    assert by_batch is not None
+    lines = sorted({(round(line["x0"], 9), line["line"]["dash"]) for line in by_method.figure["layout"]["shapes"]})
+    assert lines == [(0.45, "dot"), (0.95, "dash")]
+    assert by_method.figure["layout"]["xaxis"]["range"][0] < 0.45
+    named = [
+        (each["name"], {round(value, 9) for value in each["y"]})
+        for each in by_batch.figure["data"]
+        if each["name"].startswith(("raw", "unt"))
+    ]
+    assert named == [("raw pixels", {0.95}), ("untrained encoder", {0.45})]
+
+
+def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
+    """The untrained encoder of EBCLR has another score than that of SimCLR; raw pixels are those of both."""
+    request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
+    comparison = made_up(request)
+    comparison.refer(pixels=150, untrained=90)
+    kept = References.read(comparison.folder.references)
+    ebclr = next(each for each in comparison.plan.sweeps if each.method == "ebclr").plan.config
+    key = Protocol(ebclr, 0, "knn").key("untrained encoder")
+    other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.measured]
+    References(tuple(other)).write(comparison.folder.references)
+    table = next(table for table in tables(comparison.findings()) if table.title == "Default and tuned")
+    assert [row[1] for row in table.rows][2:] == [
+        "raw pixels",
+        "untrained encoder of simclr",
+        "untrained encoder of ebclr",
+    ]
+
+
+def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
+    environment = {"command": ["/bin/ebclab", "compare", "simclr"], "commit": "abc-dirty", "torch": "2.0"}
+    found = comparison.findings()
+    assert facts(found)["command"] == "not written down"
+    made = [replace(each, environment=environment | {"processor": "Z80"}) for each in found.measured.sweeps]
+    text = as_markdown(comparison_document(replace(found, measured=replace(found.measured, sweeps=tuple(made))), ()))
+    for each in ("ebclab compare simclr", "abc-dirty", "torch 2.0", "Z80"):
+        assert text.count(each) == 1

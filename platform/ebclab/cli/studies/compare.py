@@ -233,7 +233,7 @@ def _named(name: str | None) -> str:
 
 def _print_plan(plan: ComparisonPlan) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost."""
-    from ebclab.compare.cost import costs, require_runnable
+    from ebclab.compare.cost import costs, reading_cost, require_runnable
     from ebclab.compare.document import facts
     from ebclab.compare.findings import ComparisonFindings
     from ebclab.compare.measured import Measured
@@ -257,10 +257,13 @@ def _print_plan(plan: ComparisonPlan) -> None:
         for each in found
     ]
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
-    total = sum(each.seconds for each in found)
+    total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan)
     lines = facts(ComparisonFindings(Measured(plan, ())))
     lines |= {
-        "longest time": f"{clock(total)} of training, one run after the other; divided by how many run at once",
+        "longest time": (
+            f"{clock(total + reading)}: {clock(total)} of training, one run after the other, divided by how many run "
+            f"at once, and {clock(reading)} for {reads} readings of the test images, one after the other"
+        ),
         "plan": plan.digest,
     }
     print_facts(lines)
