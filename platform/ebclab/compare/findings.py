@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ebclab.compare.measured import Measured, MeasuredSweep, SettingsRuns
+from ebclab.compare.measured import WORST, Measured, MeasuredSweep, SettingsRuns
 from ebclab.compare.plan import Arm, Task
 from ebclab.compare.request import ComparisonRequest, Question
 from ebclab.compare.statistics import (
@@ -19,7 +19,6 @@ from ebclab.compare.statistics import (
     bootstrap_interval,
     chance_of_spread,
     interquartile_mean,
-    pooled_deviation,
     probability_of_improvement,
 )
 from ebclab.compare.tuning_curve import TuningCurve, tuning_curve
@@ -32,10 +31,14 @@ from ebclab.evaluation.comparison import (
 from ebclab.interval import Interval
 from ebclab.runs.references import REFERENCES, Name
 
-Family = Literal["tuned", "default", "gain", "asked", "practice", "learnt"]
+Family = Literal["tuned", "default", "gain", "asked", "practice", "learnt", "learnt by default"]
 """Groups of differences whose intervals have simultaneous coverage: between tuned methods, between methods at their
 default settings, of tuned over default settings, of the questions of the request, between methods tuned by TPE and
-ASHA, and of all settings over raw pixels and the untrained encoder."""
+ASHA, and of tuned and of default settings over raw pixels and the untrained encoder."""
+_LEARNT: tuple[tuple[Family, Literal["tuned", "default"]], ...] = (
+    ("learnt", "tuned"),
+    ("learnt by default", "default"),
+)
 Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
 
 
@@ -159,7 +162,7 @@ class Choice:
     Attributes:
         at: The method and the task.
         spread: Standard deviation of the held-out scores of the draws that finished.
-        noise: That of runs of the same settings with other seeds.
+        noise: That of the score of one setting by its seed, without what a seed does to all settings alike.
         chance: Probability of such a spread if all draws were equally good.
     """
 
@@ -290,12 +293,12 @@ class ComparisonFindings:
             "gain": [(Side(method, task), Side(method, task, "default")) for method, task in gains],
             "asked": [sides for question in self.request.asked for sides in self._sides(question)],
         }
-        wanted["learnt"] = [
-            (Side(method, task, settings), Side(method, task, name))
-            for method, task in gains
-            for settings in ("tuned", "default")
-            for name in REFERENCES
-        ]
+        for family, settings in _LEARNT:
+            wanted[family] = [
+                (Side(method, task, settings), Side(method, task, name))
+                for method, task in gains
+                for name in REFERENCES
+            ]
         if self.request.practice_seconds:
             wanted["practice"] = [
                 (Side(one, task, arm="practice"), Side(other, task, arm="practice")) for one, other, task in pairs
@@ -380,12 +383,13 @@ class ComparisonFindings:
         found = []
         for each in self.methods_at:
             draws = [draw.score for draw in each.sweep.draws if draw.state == "finished"]
-            runs = {id(runs): runs for runs in (each.sweep.tuned, each.sweep.default) if runs}
-            repeated = [[curve.scores[-1] for curve in one.curves if curve.scores] for one in runs.values()]
-            chance = chance_of_spread(draws, repeated)
-            if chance is not None:
-                noise = pooled_deviation(repeated)
-                found.append(Choice(each, stdev(draws), noise, chance))
+            tuned, default = each.sweep.tuned, each.sweep.default
+            if tuned is None or default is None or tuned is default:
+                continue
+            both = [(score, default.held_out.by_seed.get(seed)) for seed, score in tuned.held_out.by_seed.items()]
+            gains = [score - other for score, other in both if other is not None and WORST not in (score, other)]
+            if known := chance_of_spread(draws, gains):
+                found.append(Choice(each, stdev(draws), *known))
         return tuple(found)
 
     @property

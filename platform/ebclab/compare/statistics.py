@@ -72,37 +72,28 @@ def score_distribution(runs: Runs, levels: Scores) -> Scores:
     return np.asarray(shares.mean(axis=0))
 
 
-def chance_of_spread(draws: Sequence[float], repeated: Sequence[Sequence[float]]) -> float | None:
-    """Return the probability that draws of equally good settings spread as much as these, by the noise of seeds alone.
+def chance_of_spread(draws: Sequence[float], gains: Sequence[float]) -> tuple[float, float] | None:
+    """Return how much one setting's score differs by its seed, and the chance of these draws if all were equally good.
 
-    F test of the variance of the draws against the pooled variance of runs that differ in the seed alone.
+    Draws are of one seed, so that what a seed does to all settings alike is no noise of theirs. The rest is known from
+    two settings that were run with the same seeds: half the variance of their difference. The chance is that of an F
+    test of the variance of the draws against it.
 
     Args:
-        draws: One score of each draw.
-        repeated: Scores of runs of the same settings with several seeds, for each of some settings.
+        draws: One score of each draw, all with one seed.
+        gains: Differences of two settings, one for each of several seeds.
 
     Returns:
-        The probability; None if either variance is of fewer than two values, or if both are 0.
+        The standard deviation and the chance; None if either variance is of fewer than two values, or if both are 0.
     """
     from scipy import special  # imported here: a tenth of a second
 
-    freedom = _freedom(repeated)
-    if len(draws) < 2 or not freedom:
+    if len(draws) < 2 or len(gains) < 2:
         return None
-    spread, noise = float(np.std(draws, ddof=1)), pooled_deviation(repeated)
+    spread, noise = float(np.std(draws, ddof=1)), float(np.std(gains, ddof=1) / np.sqrt(2))
     if noise == 0:
-        return 0.0 if spread else None
-    return float(special.fdtrc(len(draws) - 1, freedom, (spread / noise) ** 2))
-
-
-def pooled_deviation(repeated: Sequence[Sequence[float]]) -> float:
-    """Return the standard deviation within groups that have means of their own."""
-    squares = sum(float(((np.asarray(group) - np.mean(group)) ** 2).sum()) for group in repeated if len(group))
-    return float(np.sqrt(squares / _freedom(repeated)))
-
-
-def _freedom(repeated: Sequence[Sequence[float]]) -> int:
-    return sum(max(0, len(group) - 1) for group in repeated)
+        return (0.0, 0.0) if spread else None
+    return noise, float(special.fdtrc(len(draws) - 1, len(gains) - 1, (spread / noise) ** 2))
 
 
 def bootstrap_interval(

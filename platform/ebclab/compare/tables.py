@@ -10,6 +10,7 @@ from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock
 from ebclab.interval import PERCENT, POINTS, NumberFormat
+from ebclab.reports.references import verdict
 from ebclab.runs.references import REFERENCES
 
 _CHANCE = NumberFormat(digits=2)
@@ -39,9 +40,13 @@ def tables(findings: ComparisonFindings) -> list[Table]:
 
 def was_anything_learnt(findings: ComparisonFindings) -> Table:
     """Return what each method is above raw pixels and the untrained encoder, with default and with tuned settings."""
-    gaps = {(gap.one, gap.other.settings): gap for gap in findings.gaps_of("learnt")}
+    both = (*findings.gaps_of("learnt"), *findings.gaps_of("learnt by default"))
+    gaps = {(gap.one, gap.other.settings): gap for gap in both}
     rows = []
-    for side in dict.fromkeys(side for side, _ in gaps):
+    places = [(each.task, each.method) for each in findings.methods_at]
+    for side in sorted(
+        dict.fromkeys(side for side, _ in gaps), key=lambda side: places.index((side.task, side.method))
+    ):
         of_side = [gaps.get((side, name)) for name in REFERENCES]
         cells = [cell for gap in of_side for cell in _over_reference(gap)]
         rows.append((task_words(findings, side.task), side.method, side.settings, *cells))
@@ -49,7 +54,7 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
     note = (
         "Raw pixels and the encoder with the random weights of the same seeds, measured as the runs are: same probe, "
         "labelled images and test images. A method that is not above both has not been shown to learn what is in "
-        "neither. All intervals of this table hold together."
+        "neither. The intervals of tuned settings hold together, and so do those of default settings."
     )
     return Table("Was anything learnt?", heads, tuple(rows), note)
 
@@ -57,11 +62,7 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
 def _over_reference(gap: Gap | None) -> tuple[str, str]:
     if gap is None:
         return "-", "not measured"
-    low, high = gap.difference.low, gap.difference.high
-    if low is None or high is None:
-        return POINTS.difference(gap.difference), "no interval"
-    verdict = "above, beyond noise" if low > 0 else "below, beyond noise" if high < 0 else "within noise"
-    return POINTS.difference(gap.difference), verdict
+    return POINTS.difference(gap.difference), verdict(gap.difference)
 
 
 def tuned_and_default(findings: ComparisonFindings) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
 from ebclab.compare.make_comparison import different_settings
@@ -14,7 +13,8 @@ from ebclab.data.sources.location import last_part
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
-from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED
+from ebclab.reports.references import BY, THE, against, is_above
+from ebclab.runs.references import REFERENCES
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
@@ -24,8 +24,6 @@ VERDICTS: dict[Verdict, str] = {
     "open": "within noise",
     "no interval": "no interval",
 }
-_THE = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
-_BY = replace(POINTS, is_signed=False)
 _MOST = 4  # maximum number of statements of one kind in the conclusions
 
 
@@ -74,8 +72,7 @@ def learnt(findings: ComparisonFindings) -> str:
     """Return whether the tuned methods are above raw pixels and the untrained encoder, beyond noise."""
     places: dict[Side, list[Gap]] = {}
     for gap in findings.gaps_of("learnt"):
-        if gap.one.settings == "tuned":
-            places.setdefault(gap.one, []).append(gap)
+        places.setdefault(gap.one, []).append(gap)
     measured = [each for each in findings.methods_at if each.tuned]
     known = [
         name for name in REFERENCES if all(any(gap.other.settings == name for gap in gaps) for gaps in places.values())
@@ -85,10 +82,11 @@ def learnt(findings: ComparisonFindings) -> str:
             "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured by the "
             "same protocol; the command of this comparison, repeated, measures them."
         )
-    both = " and ".join(_THE[name] for name in known)
-    low = {side: [gap for gap in gaps if not _is_above(gap)] for side, gaps in places.items()}
+    both = " and ".join(THE[name] for name in known)
+    low = {side: [gap for gap in gaps if not is_above(gap.difference)] for side, gaps in places.items()}
     below = [
-        f"{side.method} at {task_words(findings, side.task)} is {' and '.join(map(_against_reference, gaps))}"
+        f"{side.method} at {task_words(findings, side.task)} is "
+        + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
         for side, gaps in low.items()
         if gaps
     ]
@@ -97,7 +95,7 @@ def learnt(findings: ComparisonFindings) -> str:
         return (
             f"Every tuned method is above {both}, beyond noise; the least: {least.one.method} at "
             f"{task_words(findings, least.one.task)}, {POINTS.interval(least.difference)} over "
-            f"{_THE[least.other.settings]}."
+            f"{THE[least.other.settings]}."
         )
     if len(below) == len(places):
         return (
@@ -105,18 +103,6 @@ def learnt(findings: ComparisonFindings) -> str:
             "about learning."
         )
     return f"Not every tuned method is above {both} beyond noise: {_some(below)}."
-
-
-def _is_above(gap: Gap) -> bool:
-    return gap.difference.low is not None and gap.difference.low > 0
-
-
-def _against_reference(gap: Gap) -> str:
-    """Return how settings that are not above a reference compare with it."""
-    name, high = _THE[gap.other.settings], gap.difference.high
-    if high is not None and high < 0:
-        return f"below {name} by {_BY.interval(-1 * gap.difference)}"
-    return f"within noise of {name}, {POINTS.difference(gap.difference)}"
 
 
 def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
@@ -137,7 +123,7 @@ def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
         if verdict in ("ahead", "behind"):
             first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
             sign = 1 if verdict == "ahead" else -1
-            place = f"at {task_words(findings, first.task)} by {_BY.interval(sign * gap.difference)}"
+            place = f"at {task_words(findings, first.task)} by {BY.interval(sign * gap.difference)}"
             default = before.get((gap.one.method, gap.other.method, gap.one.task))
             if default is not None:
                 place += f", with default settings by {POINTS.interval(sign * default.difference)}"
@@ -186,17 +172,17 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
 
 
 def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
-    """Yield the searches whose draws spread no more than runs of the same settings with other seeds."""
+    """Yield the searches whose draws differ no more than the luck of a seed explains."""
     unsure = [
-        f"{each.at.method} at {task_words(findings, each.at.task)}, {100 * each.spread:.1f} against "
-        f"{100 * each.noise:.1f} points"
+        f"{each.at.method} at {task_words(findings, each.at.task)}, {100 * each.spread:.1f} and {100 * each.noise:.1f}"
         for each in findings.choices
         if each.chance > CHANCE
     ]
     if unsure:
         yield (
-            "The search could not choose: the held-out scores of draws spread no more than those of one setting with "
-            f"other seeds, beyond noise (standard deviations): {_some(unsure)}."
+            "The search could not choose: its draws differ no more than the luck of one seed explains; standard "
+            "deviations of held-out scores, in points, over draws and of one setting by its seed: "
+            f"{_some(unsure)}."
         )
 
 

@@ -28,6 +28,7 @@ from ebclab.interval import POINTS, SHARE
 from ebclab.reports import together
 from ebclab.reports.costs import Cost
 from ebclab.reports.reading import SweepRecord
+from ebclab.reports.references import learnt, verdict
 from ebclab.reports.sections import SweepContent, lead
 from ebclab.sweeps.display.trial_table import short_names
 from ebclab.sweeps.results import SeedScores
@@ -108,6 +109,8 @@ def _head(part: SweepContent) -> Iterator[Block]:
         left = "This sweep has not concluded and nothing works on it now: shown is what it left."
         yield Remark(f"{left} ebclab sweep … --resume continues it.", "status")
     yield from (Remark(note, "warning") for note in record.notes)
+    if part.test:
+        yield Remark(learnt(part.references), "lead")
     yield Remark(lead(part), "lead")
     yield Tiles(tuple(_tiles(part)))
 
@@ -155,6 +158,8 @@ def _confirmed(part: SweepContent) -> Iterator[Block]:
     yield part.plots["confirmed"]
     if part.test:
         yield _tested(part, part.test)
+    if part.references:
+        yield _over_references(part)
 
 
 def _tested(part: SweepContent, test: dict[str, SeedScores]) -> Table:
@@ -169,6 +174,25 @@ def _tested(part: SweepContent, test: dict[str, SeedScores]) -> Table:
             row += [numeric(_GAIN.interval(gap)) if gap else None, gap.verdict if gap else None]
         rows.append(tuple(row))
     return Table("On the test set", tuple(heads), tuple(rows), f"Test set: {part.measured['Test set']}.")
+
+
+def _over_references(part: SweepContent) -> Table:
+    rows = tuple(
+        (
+            each.probe,
+            each.name,
+            numeric(SHARE.interval(each.value)),
+            numeric(_GAIN.interval(each.difference)),
+            verdict(each.difference),
+        )
+        for each in part.references
+    )
+    note = (
+        "Raw pixels and the encoder with the random weights of the same seeds, measured as the winner is: same probe, "
+        "labelled images and test images. The intervals of the differences hold together."
+    )
+    heads = ("probe", "reference", "accuracy, 95 %", "the winner over it, points, 95 %", "the winner is")
+    return Table("Was anything learnt?", heads, rows, note)
 
 
 def _score(score: SeedScores) -> RichText:

@@ -123,6 +123,10 @@ def _facts(part: SweepContent) -> dict[str, Any]:
         "test_of_start": part.test_of_start
         and {probe: score.to_mapping() for probe, score in part.test_of_start.items()},
         "test_gain": {probe: _gap(gap) for probe, gap in part.test_gain.items()},
+        "references": [
+            {"probe": each.probe, "name": each.name, **each.value.as_mean(), "winner_over_it": _gap(each.difference)}
+            for each in part.references
+        ],
         "test_readings": readings_of_test_set(record.log),
         "commands": part.commands,
         "importance": part.shares,

@@ -19,6 +19,7 @@ from ebclab.reports.machine import command_in_words, versions_in_words
 from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
+from ebclab.reports.references import OverReference, over_references
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, StoppingSavings, gain_on_test_set
 from ebclab.sweeps.trial import Trial
@@ -47,6 +48,7 @@ class SweepContent:
         test: Test scores of the winner by probe; None if the test set was not read.
         test_of_start: Test scores of the starting settings by probe; None if they were not tested, or won.
         test_gain: Gain of the winner over the starting settings on the test set, by probe.
+        references: The winner beside raw pixels and the untrained encoder on the test set, where these were measured.
     """
 
     record: SweepRecord
@@ -65,6 +67,7 @@ class SweepContent:
     test: dict[str, SeedScores] | None
     test_of_start: dict[str, SeedScores] | None
     test_gain: dict[str, Interval]
+    references: tuple[OverReference, ...] = ()
 
 
 def section(record: SweepRecord, price: float | None) -> SweepContent:
@@ -114,6 +117,7 @@ def section(record: SweepRecord, price: float | None) -> SweepContent:
         test=test,
         test_of_start=test_of_start,
         test_gain=gains,
+        references=over_references(record, confirmed[0], test) if test else (),
     )
 
 

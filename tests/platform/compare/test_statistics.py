@@ -84,11 +84,23 @@ def test_samples_on_a_leading_axis_are_taken_one_by_one() -> None:
 
 
 def test_a_spread_of_three_draws_has_the_closed_form_of_its_f_test() -> None:
-    """With two degrees of freedom above, P(F > f) = (1 + 2 f / d)^(-d / 2)."""
-    draws, repeated = (0.1, 0.2, 0.3), [(0.5, 0.6), (0.2, 0.2, 0.3)]
-    freedom, squares = 3, 0.005 + 0.02 / 3
-    f = 0.01 / (squares / freedom)
-    assert chance_of_spread(draws, repeated) == pytest.approx((1 + 2 * f / freedom) ** (-freedom / 2))
-    assert chance_of_spread(draws, [(0.5,)]) is None
-    assert chance_of_spread((0.1,), repeated) is None
-    assert chance_of_spread(draws, [(0.5, 0.5)]) == 0.0
+    """With two degrees of freedom above, P(F > f) = (1 + 2 f / d)^(-d / 2); the gains have variance 0.0008 / 3."""
+    draws, gains = (0.1, 0.2, 0.3), (0.02, 0.04, 0.06, 0.04)
+    noise = (0.0008 / 3 / 2) ** 0.5
+    chance = (1 + 2 * 0.01 / noise**2 / 3) ** -1.5
+    assert chance_of_spread(draws, gains) == pytest.approx((noise, chance))
+    assert chance_of_spread(draws, gains[:1]) is None
+    assert chance_of_spread(draws[:1], gains) is None
+    assert chance_of_spread(draws, (0.5, 0.5)) == (0.0, 0.0)
+    assert chance_of_spread((0.1, 0.1), (0.5, 0.5)) is None
+
+
+def test_what_a_seed_does_to_all_settings_alike_is_no_noise_of_a_choice() -> None:
+    """Ten equal draws of one seed, and two settings that each seed moves by 9 points: 5 of 100 seem a choice."""
+    generator = np.random.default_rng(0)
+    seeds = 0.09 * generator.normal(size=(4_000, 8))
+    own = 0.01 * generator.normal(size=(4_000, 2, 8))
+    draws = 0.01 * generator.normal(size=(4_000, 10))
+    gains = (seeds + own[:, 0]) - (seeds + own[:, 1])
+    found = [chance_of_spread(list(each), list(gain)) for each, gain in zip(draws, gains, strict=True)]
+    assert sum(each[1] < 0.05 for each in found if each) / 4_000 == pytest.approx(0.05, abs=0.012)

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ebclab.cli import main
+from ebclab.evaluation.answers import Answers
 from ebclab.reports.output import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
 from ebclab.reports.together import rows
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.results import SeedScores, SettingsTest
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 PLOTS = {
@@ -271,3 +276,50 @@ def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Cal
     folder = sweep_folder()
     folder.log.append("resumed", environment={"command": [program, "sweep", "simclr", "--name", "a b"]})
     assert section(read_sweep(folder.path), None).commands["This sweep"] == "ebclab sweep simclr --name 'a b'"
+
+
+IMAGES, KEYS = 200, torch.arange(200)
+
+
+def right(count: int) -> Answers:
+    """Return the answers of a run that is right about the first ``count`` images."""
+    return Answers.of(torch.arange(IMAGES)[None] < count, KEYS)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "said"),
+    [
+        (None, "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured."),
+        (60, "On the test images the winner is above raw pixels and the untrained encoder, beyond noise."),
+        (
+            119,
+            "the winner is not above raw pixels and the untrained encoder beyond noise: by knn, it is within noise of",
+        ),
+        (
+            180,
+            "the winner is not above raw pixels and the untrained encoder beyond noise: by knn, it is below raw pixels",
+        ),
+    ],
+)
+def test_a_report_says_first_whether_anything_was_learnt(
+    sweep_folder: Callable[..., Any], pixels: int | None, said: str
+) -> None:
+    """The winner is right about 120 of 200 test images, the untrained encoder about 50."""
+    sweep = sweep_folder()
+    sweep.fill()
+    seeds, folder = (1, 2, 3), SweepFolder(sweep.path)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(sweep.log)
+    if pixels is not None:
+        protocol = Protocol(sweep.plan.config, 0, "knn")
+        rows = [(PIXELS, 0, pixels), *((UNTRAINED, seed, 50) for seed in seeds)]
+        made = [Reference(name, protocol.key(name), seed, n / IMAGES, right(n)) for name, seed, n in rows]
+        References(tuple(made)).write(folder.references)
+    page, _ = write_report([sweep.path])
+    text = Path(page).read_text()
+    assert said in text
+    assert text.index(said) < text.index("Winner: trial 0007")
+    assert ("Was anything learnt?" in text) == (pixels is not None)
+    found = json.loads(Path(page).with_suffix(".json").read_text())[0]["references"]
+    assert [(each["name"], each["mean"]) for each in found] == (
+        [] if pixels is None else [(PIXELS, pytest.approx(pixels / IMAGES)), (UNTRAINED, pytest.approx(0.25))]
+    )

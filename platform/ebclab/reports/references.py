@@ -1,0 +1,98 @@
+"""Raw pixels and the untrained encoder beside results, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
+from ebclab.interval import POINTS, Interval
+from ebclab.reports.reading import SweepRecord
+from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest
+
+BY = replace(POINTS, is_signed=False)
+THE: dict[str, str] = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
+"""References within a sentence."""
+
+
+def is_above(difference: Interval) -> bool:
+    """Return whether a result is above a reference beyond noise, by their difference."""
+    return difference.low is not None and difference.low > 0
+
+
+def against(name: str, difference: Interval) -> str:
+    """Return how a result that is not above a reference beyond noise compares with it, after "is"."""
+    if difference.mean >= 0:
+        return f"within noise of {THE[name]}, {POINTS.difference(difference)}"
+    lead = -1 * difference
+    if lead.is_noise:
+        return f"below {THE[name]} by {BY.number(lead.mean)}, within noise ({BY.ends(lead.low, lead.high)})"
+    return f"below {THE[name]} by {BY.difference(lead)}"
+
+
+def verdict(difference: Interval) -> str:
+    """Return how a result compares with a reference, for a cell of a table."""
+    if difference.low is None or difference.high is None:
+        return "no interval"
+    if difference.low > 0:
+        return "above, beyond noise"
+    return "below, beyond noise" if difference.high < 0 else "within noise"
+
+
+@dataclass(frozen=True)
+class OverReference:
+    """The winner of a sweep beside one reference on the test set.
+
+    Attributes:
+        probe: The probe of both.
+        name: The reference.
+        value: Accuracy of the reference.
+        difference: How much higher that of the winner is.
+    """
+
+    probe: str
+    name: Name
+    value: Interval
+    difference: Interval
+
+
+def over_references(
+    record: SweepRecord, winner: ConfirmedSettings, test: dict[str, SeedScores]
+) -> tuple[OverReference, ...]:
+    """Return the winner's test scores beside the references that the sweep measured by the same protocol."""
+    where = record.folder.address_of(record.folder.references)
+    known = References.read(record.folder.references, where)
+    train_limit = next((found.train_limit for found in SettingsTest.all_in(record.log)), 0)
+    both = [
+        (probe, name, score, reference)
+        for probe, score in test.items()
+        for name in REFERENCES
+        if (reference := known.scores(name, Protocol(record.plan.config, train_limit, probe), winner.seeds))
+    ]
+    return tuple(
+        OverReference(
+            probe,
+            name,
+            mean_and_interval(reference, 1, is_rate=True),
+            difference_with_chance(
+                Measurements.of(winner.seeds, score.values, score.answers), reference, CHANCE / len(both)
+            ),
+        )
+        for probe, name, score, reference in both
+    )
+
+
+def learnt(found: Sequence[OverReference]) -> str:
+    """Return whether the winner of a sweep is above the references, beyond noise."""
+    if not found:
+        return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured."
+    both = " and ".join(THE[name] for name in dict.fromkeys(each.name for each in found))
+    below: dict[str, list[str]] = {}
+    for each in found:
+        if not is_above(each.difference):
+            below.setdefault(each.probe, []).append(against(each.name, each.difference))
+    if not below:
+        return f"On the test images the winner is above {both}, beyond noise."
+    said = "; ".join(f"by {probe}, it is {' and '.join(lines)}" for probe, lines in below.items())
+    return f"On the test images the winner is not above {both} beyond noise: {said}."
