@@ -96,7 +96,12 @@ def measuring_of(options: argparse.Namespace, device: torch.device) -> Measuring
     return Measuring(
         subject,
         measured,
-        CardOptions(EvaluationConfig(), options.seeds, options.attacked, fine_tuning_epochs=options.fine_tuning_epochs),
+        CardOptions(
+            EvaluationConfig(),
+            seeds=options.seeds,
+            attacked_images=options.attacked,
+            fine_tuning_epochs=options.fine_tuning_epochs,
+        ),
         FeatureStore(None, device, EvaluationConfig.batch_size),
         device=device,
         on_progress=silent,

@@ -19,7 +19,7 @@ from ebclab.card.card import FORMAT, Card, CardFolder
 from ebclab.card.document import card_document
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, own_set
-from ebclab.card.measure import CardTask, measure_card
+from ebclab.card.measure import CardTask, groups_of, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Number
@@ -101,7 +101,7 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
         RunError: A result of a group cannot be written.
         UnsavedError: The page cannot be written; its ``result`` is the value that would have been returned.
     """
-    groups, kind = request.groups(), checkpoint_name(request.checkpoint)
+    groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
         raise UserError("\n".join(f"--only: {problem}" for problem in wrong))
@@ -184,16 +184,7 @@ def _tasks(
         measuring = Measuring(
             each,
             images.measured,
-            CardOptions(
-                settings,
-                seeds=request.seeds,
-                attacked_images=request.attacked_images,
-                autoattack=request.autoattack,
-                pairs=request.pairs,
-                fine_tuning_epochs=request.fine_tuning_epochs,
-                fine_tuning=request.fine_tuning,
-                bins=request.bins,
-            ),
+            CardOptions.of(request, settings),
             FeatureStore(folder and folder / "features", device, settings.batch_size),
             device=device,
             on_progress=on_progress,

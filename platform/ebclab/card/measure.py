@@ -14,6 +14,7 @@ from typing import Any
 from ebclab.card.card import Card, CardFolder, GroupResult
 from ebclab.card.catalog import GROUPS
 from ebclab.card.measuring import Measuring, Need
+from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UserError
@@ -42,6 +43,22 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
     if not only:
         return [name for name, entry in GROUPS.items() if entry.info.is_quick]
     return [name for name in GROUPS if name in only or "all" in only]
+
+
+def groups_of(request: CardRequest) -> tuple[str, ...]:
+    """Return the groups to measure.
+
+    Raises:
+        UserError: The request is invalid; lists every problem, one per line.
+    """
+    problems, chosen = request.problems(), list[str]()
+    try:
+        chosen = chosen_groups(request.only)
+    except UserError as error:
+        problems.append(str(error))
+    if problems:
+        raise UserError("\n".join(problems))
+    return tuple(chosen)
 
 
 @dataclass(frozen=True)

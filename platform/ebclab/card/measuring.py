@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet
+from ebclab.card.request import GroupOptions
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.config.experiment import RecordedSettings
@@ -35,34 +36,17 @@ Need = Literal["labels", "outside", "other dataset", "energy"]
 Part = Literal["train", "test", "other", "outside"]
 """Images of a card: training and test images, images of further datasets, and out-of-distribution images."""
 
-MOST_PAIRS = 50
-"""Largest number of pairs of views in one row of a picture."""
-
 
 @dataclass(frozen=True)
-class CardOptions:
-    """Options of an evaluation, apart from encoders and images.
-
-    Attributes:
-        settings: Neighbours, temperature, linear protocol, penalty, batch size.
-        seeds: Number of random seeds of a protocol: 0, 1 and so on.
-        attacked_images: Number of test images that are attacked, chosen by hash; 0 means all.
-        autoattack: Also run AutoAttack, which takes many times as long as all other attacks together.
-        pairs: Number of pairs of views that are shown at each end of a ranking.
-        fine_tuning_epochs: Epochs over the labelled images when all weights are trained; more with few labels. 0 means
-            those of the protocol.
-        fine_tuning: Protocol by which all weights are trained.
-        bins: Bins of calibration errors and of the reliability diagram, beside those with 15 and 20.
-    """
+class CardOptions(GroupOptions):
+    """What the groups of one encoder's card read: options, and neighbours, batch size and so on of its run."""
 
     settings: EvaluationConfig
-    seeds: int = 3
-    attacked_images: int = 1_000
-    autoattack: bool = False
-    pairs: int = 4
-    fine_tuning_epochs: int = 0
-    fine_tuning: str = "simclr"
-    bins: int = 15
+
+    @classmethod
+    def of(cls, request: GroupOptions, settings: EvaluationConfig) -> CardOptions:
+        """Return the options of a request."""
+        return cls(settings, **{each.name: getattr(request, each.name) for each in fields(GroupOptions)})
 
 
 @dataclass(frozen=True)

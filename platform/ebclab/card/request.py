@@ -1,134 +1,100 @@
-"""The options of ``ebclab evaluate`` for a card, and their validation."""
+"""The options of ``ebclab evaluate`` for a card."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
-from typing import cast, get_args
+from typing import Literal
 
-from ebclab.card.measure import chosen_groups
-from ebclab.card.measuring import MOST_PAIRS, CardOptions
-from ebclab.data.photograph import Resampling
-from ebclab.errors import UserError
-from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS, look_up
+from ebclab.config.options import DATA_ROOT, option, option_problems
+from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS
 
-MOST_BINS, MOST_SIDE = 1_000, 1_024
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return names that are separated by commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """What the groups of a card read of its options: saved results depend on these."""
+
+    seeds: int = option(3, "Number of seeds for protocols that are random.", minimum=1)
+    attacked_images: int = option(1_000, "Number of test images to attack; 0: all.", flag="--attacked", minimum=0)
+    autoattack: bool = option(False, "Also run AutoAttack, which costs more than all other attacks together.")
+    pairs: int = option(4, "Number of nearest and of farthest pairs of views to show.", minimum=1, maximum=50)
+    fine_tuning: str = option(
+        "simclr", "Fine-tuning protocol; `ebclab show --protocols` lists them.", choices=FINE_TUNING
+    )
+    fine_tuning_epochs: int = option(
+        0, "Epochs of fine-tuning on the labelled images; 0: as many as the protocol says.", minimum=0
+    )
+    bins: int = option(15, "Bins of calibration errors, beside those with 15 and 20.", minimum=1, maximum=1_000)
 
 
 @dataclass(frozen=True)
-class CardRequest:
-    """What to measure.
+class CardRequest(GroupOptions):
+    """What to measure."""
 
-    Attributes:
-        encoders: Runs (folders or addresses), exported folders, or timm/NAME.
-        datasets: Names of datasets: the first is evaluated on, the others are for transfer. Empty means the run's own.
-        outside: Values of ``--ood``, see ``outside_set``.
-        only: Names of groups, or "all"; empty means the quick ones.
-        seeds: Number of random seeds of a protocol.
-        protocol: Linear probe protocol; None means the run's setting.
-        checkpoint: "last" or "best", of runs.
-        references: Also measure raw pixels and, for runs, the untrained encoder.
-        data_root: Folder that contains datasets; None means the run's own, or the default.
-        to: Folder of the page; None means ``card`` (or ``card-<dataset>``) in the run folder for a single run, else
-            ``cards`` in the current folder.
-        attacked_images: Number of test images that are attacked; 0 means all.
-        autoattack: Also run AutoAttack, which costs more than all other attacks together.
-        pairs: Number of pairs of views that are shown at each end of a ranking.
-        fine_tuning_epochs: Epochs over the labelled images when all weights are trained; 0 means the protocol's.
-        fine_tuning: Protocol by which all weights are trained.
-        bins: Bins of calibration errors and of the reliability diagram, beside those with 15 and 20.
-        train_limit: Training images of each dataset that are used, chosen by hash; 0 means all.
-        test_limit: Test images of each dataset that are used, chosen by hash; 0 means all.
-        size: Side that images are scaled to, pixels; 0 means the encoder's own, unless ``resampling`` is given.
-        resampling: How images are scaled: bilinear or bicubic; empty means as the encoder's own were.
-        workers: 0 measures in this process, without Ray; 1 or more distributes the groups over that many Ray workers.
-    """
-
-    encoders: tuple[str, ...]
-    datasets: tuple[str, ...] = ()
-    outside: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    seeds: int = CardOptions.seeds
-    protocol: str | None = None
-    checkpoint: str = "last"
-    references: bool = False
-    data_root: str | None = None
-    to: str | None = None
-    attacked_images: int = CardOptions.attacked_images
-    autoattack: bool = False
-    fine_tuning_epochs: int = CardOptions.fine_tuning_epochs
-    pairs: int = CardOptions.pairs
-    fine_tuning: str = CardOptions.fine_tuning
-    bins: int = CardOptions.bins
-    train_limit: int = 0
-    test_limit: int = 0
-    size: int = 0
-    resampling: str = ""
-    workers: int = 0
+    encoders: tuple[str, ...] = option(
+        MISSING,
+        "Runs (folder or s3://bucket/runs/name), exported folders, timm/NAME; the first is compared with all others.",
+        metavar="ENCODER...",
+        is_argument=True,
+        is_place_of_results=True,
+    )
+    datasets: tuple[str, ...] = option(
+        (), "Dataset to measure on instead of the run's own; repeat it to also measure transfer.", flag="--dataset"
+    )
+    outside: tuple[str, ...] = option(
+        (),
+        "Out-of-distribution images: a dataset, or `rotated` or `inverted` (half of the test images).",
+        flag="--ood",
+        metavar="[near=|far=]NAME",
+    )
+    only: tuple[str, ...] = option(
+        (),
+        "Groups of the card, separated by commas, or all; `ebclab show --card` lists them. Single probes "
+        "(knn, linear, top5, ebclr-knn) are printed, without a card.",
+        metavar="NAMES",
+        read=names_in,
+        text="",
+    )
+    protocol: str | None = option(
+        None, "Linear probe protocol; `ebclab show --protocols` lists them.", choices=PROTOCOLS
+    )
+    checkpoint: Literal["last", "best"] = option("last", "Checkpoint of runs: last, or best by the run's objective.")
+    references: bool = option(False, "Also measure raw pixels and the untrained encoder.")
+    train_limit: int = option(0, "Number of training images to use, chosen by hash; 0: all.", minimum=0)
+    test_limit: int = option(0, "Number of test images to use, chosen by hash; 0: all.", minimum=0)
+    size: int = option(
+        0,
+        "Side that the largest central squares of images are scaled to; 0: the encoder's own.",
+        minimum=0,
+        maximum=1_024,
+    )
+    resampling: Literal["", "bilinear", "bicubic"] = option(
+        "", "How images are scaled: bilinear or bicubic; by default as the encoder's own were."
+    )
+    workers: int = option(0, "0: this process; W: distribute the groups over W Ray workers.", metavar="W", minimum=0)
+    data_root: str | None = option(None, DATA_ROOT)
+    to: str | None = option(
+        None,
+        "Folder for the page; default: that of a single run, else ./cards.",
+        metavar="DIR",
+        is_place_of_results=True,
+    )
 
     @property
-    def scaling(self) -> tuple[int, Resampling] | None:
+    def scaling(self) -> tuple[int, Literal["bilinear", "bicubic"]] | None:
         """Side and resampling of images that are not scaled as the encoder's own were; None if they are."""
-        return (self.size, cast(Resampling, self.resampling or "bilinear")) if self.size or self.resampling else None
+        return (self.size, self.resampling or "bilinear") if self.size or self.resampling else None
 
-    def groups(self) -> tuple[str, ...]:
-        """Validate the request and return the groups to measure.
-
-        Raises:
-            UserError: The request is invalid; lists every problem, one per line.
-        """
-        problems = [
-            f"{option}: must be at least {fewest}, got {count}"
-            if fewest
-            else f"{option}: must not be negative, got {count}"
-            for option, fewest, count in (
-                ("--seeds", 1, self.seeds),
-                ("--pairs", 1, self.pairs),
-                ("--fine-tuning-epochs", 0, self.fine_tuning_epochs),
-                ("--bins", 1, self.bins),
-                ("--attacked", 0, self.attacked_images),
-                ("--train-limit", 0, self.train_limit),
-                ("--test-limit", 0, self.test_limit),
-                ("--size", 0, self.size),
-                ("--workers", 0, self.workers),
-            )
-            if count < fewest
-        ]
-        problems += [
-            f"{option}: must be at most {most:,}, got {count}"
-            for option, most, count in (
-                ("--bins", MOST_BINS, self.bins),
-                ("--pairs", MOST_PAIRS, self.pairs),
-                ("--size", MOST_SIDE, self.size),
-            )
-            if count > most
-        ]
+    def problems(self) -> list[str]:
+        """Return what is wrong, one line each, apart from the names of groups."""
+        problems = option_problems(self)
         if self.autoattack and find_spec("pyautoattack") is None:
             problems.append("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
         if self.workers and find_spec("ray") is None:
             problems.append(f"--workers: Ray is not installed, got {self.workers}; pip install ray, or leave it out")
-        chosen: list[str] = []
-        for check in (
-            self._protocol,
-            self._fine_tuning,
-            self._resampling,
-            lambda: chosen.extend(chosen_groups(self.only)),
-        ):
-            try:
-                check()
-            except UserError as error:
-                problems.append(str(error))
-        if problems:
-            raise UserError("\n".join(problems))
-        return tuple(chosen)
-
-    def _protocol(self) -> None:
-        if self.protocol is not None:
-            look_up("--protocol", "protocol", self.protocol, PROTOCOLS)
-
-    def _fine_tuning(self) -> None:
-        look_up("--fine-tuning", "protocol", self.fine_tuning, FINE_TUNING)
-
-    def _resampling(self) -> None:
-        if self.resampling:
-            look_up("--resampling", "resampling", self.resampling, dict.fromkeys(get_args(Resampling)))
+        return problems

@@ -7,13 +7,24 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import MISSING, Field, fields, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import typer
 
 from ebclab.config.addresses import LOCATIONS
+from ebclab.config.options import DATA_ROOT, word_of
 from ebclab.errors import UserError
 from ebclab.formatting import fitted as in_terminal
 from ebclab.terminal import say
@@ -37,13 +48,8 @@ Method = Annotated[
     ),
 ]
 Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
-DataRoot = Annotated[
-    str | None,
-    typer.Option(
-        "--data-root",
-        help="Folder of datasets; default: data.root of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab.",
-    ),
-]
+DataRoot = Annotated[str | None, typer.Option("--data-root", help=DATA_ROOT)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def set_option(help_text: str) -> Any:
@@ -61,25 +67,74 @@ def resume_option(help_text: str) -> Any:
     return typer.Option("--resume", help=help_text)
 
 
-def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...], None]], Callable[..., None]]:
     """Return a decorator that passes a command's options as one object; typer sees one parameter per field.
 
     Args:
-        options: A dataclass whose fields are annotated as typer parameters.
+        options: A dataclass whose fields are declared by ``option``, or annotated as typer parameters. Further
+            parameters of the command belong to the command line alone, e.g. ``--json``.
     """
-    hints = get_type_hints(options, include_extras=True)
-    fields = inspect.signature(options).parameters.values()
-    signature = inspect.Signature([field.replace(annotation=hints[field.name]) for field in fields])
+    parameters = [_parameter(entry, hint) for entry, hint in _on_command_line(options)]
 
-    def with_parameters(body: Callable[[Options], None]) -> Callable[..., None]:
+    def with_parameters(body: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:
+        hints = get_type_hints(body, include_extras=True)
+        _, *own = inspect.signature(body).parameters.values()
+        own = [each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+
         @wraps(body)
         def verb(**given: Any) -> None:
-            body(options(**given))
+            alone = {each.name: given.pop(each.name) for each in own}
+            body(read_options(options, given), **alone)
 
-        verb.__signature__ = signature  # type: ignore[attr-defined]
+        verb.__signature__ = inspect.Signature([*parameters, *own])  # type: ignore[attr-defined]
         return verb
 
     return with_parameters
+
+
+def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
+    """Return the options with these values from a command line, which may hold others too.
+
+    Raises:
+        UserError: Some texts cannot be read; the message has a line for each.
+    """
+    values, problems = {}, []
+    for entry, hint in _on_command_line(options):
+        value, read = given[entry.name], entry.metadata.get("read")
+        try:
+            values[entry.name] = read(value) if read and value is not None else value
+        except UserError as error:
+            problems.append(str(error))
+        if get_origin(hint) is tuple and not read:
+            values[entry.name] = tuple(value or ())
+    if problems:
+        raise UserError("\n".join(problems))
+    return options(**values)
+
+
+def _on_command_line(options: type) -> list[tuple[Field[Any], Any]]:
+    """Return fields and their types; those that the class itself declares are before those of its base."""
+    hints = get_type_hints(options, include_extras=True)
+    shown = sorted(fields(options), key=lambda entry: entry.name not in vars(options)["__annotations__"])
+    return [(entry, hints[entry.name]) for entry in shown]
+
+
+def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:
+    """Return the parameter from which typer makes an option."""
+    facts, default = entry.metadata, inspect.Parameter.empty if entry.default is MISSING else entry.default
+    if facts:
+        if facts["read"]:
+            hint, default = str | None, facts["text"]
+        elif get_origin(hint) is tuple:
+            hint, default = list[get_args(hint)[0]], default or None  # type: ignore[misc]
+        elif get_origin(hint) is Literal:
+            hint = str  # a word that is no choice is reported with all other mistakes
+        if facts["is_argument"]:
+            asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
+        else:
+            asked = typer.Option(facts["word"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
+        hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
+    return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def as_assignments(settings: Mapping[str, object], assignments: Iterable[str] | None) -> list[str]:

@@ -123,7 +123,7 @@ def value_problem(value: Any, field: Field[Any], hint: Any) -> str | None:
     numbers = [
         number for number in (typed if isinstance(typed, tuple) else (typed,)) if isinstance(number, int | float)
     ]
-    wrong = None if all(_within(number, field.metadata) for number in numbers) else "out of range"
+    wrong = None if all(within(number, field.metadata) for number in numbers) else "out of range"
     if any(abs(number) > LARGEST_WHOLE for number in numbers if isinstance(number, int)):
         wrong = f"more than {LARGEST_WHOLE:,}"
     if any(abs(number) > LARGEST for number in numbers if math.isfinite(number)):
@@ -164,7 +164,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint)
 
 
-def _within(number: float, metadata: Mapping[str, Any]) -> bool:
+def within(number: float, metadata: Mapping[str, Any]) -> bool:
     """Return whether ``number`` is finite and in the range that ``metadata`` states."""
     return bool(
         metadata.get("minimum", -math.inf) <= number <= metadata.get("maximum", math.inf)

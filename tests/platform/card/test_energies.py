@@ -18,11 +18,9 @@ from ebclab.card.groups import energies
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
-from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
-from ebclab.errors import UserError
 from ebclab.evaluation.measures.geometry import VIEWS
 from energy_contrast.sampling_method import ImageEnergy
 
@@ -166,13 +164,3 @@ def test_an_encoder_without_a_method_is_left_out_in_one_sentence(make: MakeMeasu
         "energies need energies.json and energies.safetensors beside an encoder, got doubling, made up; name a run, or "
         "export one with energies"
     )
-
-
-@pytest.mark.parametrize(
-    ("pairs", "sentence"),
-    [(0, "--pairs: must be at least 1, got 0"), (51, "--pairs: must be at most 50, got 51")],
-)
-def test_numbers_of_pairs_that_cannot_be_shown_are_refused(pairs: int, sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        CardRequest(("a",), only=("energies",), pairs=pairs).groups()
-    assert str(refused.value) == sentence

@@ -15,7 +15,7 @@ import torch
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.catalog import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
-from ebclab.card.measure import CardTask, chosen_groups, measure_card, measure_group
+from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, GroupInfo, Measuring
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number, mean_over_images
@@ -188,28 +188,30 @@ def test_names_of_groups_are_checked_all_at_once() -> None:
 
 def test_all_mistakes_of_a_request_are_told_at_once() -> None:
     with pytest.raises(UserError) as caught:
-        CardRequest(
-            ("x",),
-            only=("geometri",),
-            seeds=0,
-            protocol="lbfg",
-            train_limit=-1,
-            workers=-2,
-            bins=10**9,
-            size=10**6,
-            resampling="bicubc",
-            fine_tuning="x",
-        ).groups()
+        groups_of(
+            CardRequest(
+                ("x",),
+                only=("geometri",),
+                seeds=0,
+                protocol="lbfg",
+                train_limit=-1,
+                workers=-2,
+                bins=10**9,
+                size=10**6,
+                resampling="bicubc",  # type: ignore[arg-type]
+                fine_tuning="x",
+            )
+        )
     lines = str(caught.value).splitlines()
     assert [line.partition(":")[0] for line in lines] == [
         "--seeds",
-        "--train-limit",
-        "--workers",
-        "--bins",
-        "--size",
-        "--protocol",
         "--fine-tuning",
+        "--bins",
+        "--protocol",
+        "--train-limit",
+        "--size",
         "--resampling",
+        "--workers",
         "--only",
     ]
 

@@ -1,0 +1,79 @@
+"""Options of commands: each is a field of a request that holds its meaning, its range and how a command writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, field, fields
+from typing import Any, get_type_hints
+
+from ebclab.config.check import short, within
+from ebclab.config.describe import bounds_in_words
+from ebclab.config.describe import choices as literal_choices
+from ebclab.config.names import did_you_mean
+from energy_contrast.settings import setting
+
+DATA_ROOT = "Folder of datasets; default: data.root of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab."
+GPUS_PER_TRIAL = "GPUs per trial; 0.25 puts four trials on one GPU."
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    flag: str = "",
+    metavar: str | None = None,
+    choices: Iterable[str] = (),
+    read: Callable[[str], Any] | None = None,
+    text: str | None = None,
+    is_argument: bool = False,
+    is_place_of_results: bool = False,
+    **limits: Any,
+) -> Any:
+    """Return a dataclass field from which ``cli.options.takes`` makes an option and ``option_problems`` its checks.
+
+    Args:
+        default: The value if none is given; MISSING if one is required.
+        doc: What ``--help`` says.
+        flag: Name on the command line, if it is not that of the field.
+        metavar: Name of the value in ``--help``.
+        choices: Allowed words, apart from those of a ``Literal``; an empty text is always allowed.
+        read: Converts the text on the command line to the value.
+        text: The default on the command line, with ``read``.
+        is_argument: It is given by position.
+        is_place_of_results: It names an output or an input of the command, which ``submit`` reports.
+        limits: The range and unit, as of ``setting``.
+    """
+    facts = {
+        "word": (metavar or "" if is_argument else flag),
+        "metavar": metavar,
+        "choices": tuple(choices),
+        "read": read,
+        "text": text,
+        "is_argument": is_argument,
+        "is_place_of_results": is_place_of_results,
+    }
+    return field(default=default, metadata={**setting(None, doc, **limits).metadata, **facts})
+
+
+def word_of(entry: Field[Any]) -> str:
+    """Return the name of an option on the command line: ``--train-limit``."""
+    return str(entry.metadata["word"]).partition("/")[0] or "--" + entry.name.replace("_", "-")
+
+
+def is_given(entry: Field[Any], options: Any) -> bool:
+    """Return whether an option has another value than its default."""
+    return entry.default is MISSING or getattr(options, entry.name) != entry.default
+
+
+def option_problems(options: Any) -> list[str]:
+    """Return what is wrong with the options of a request one by one: words that are no choice, numbers out of range."""
+    hints, lines = get_type_hints(type(options)), []
+    for entry in fields(options):
+        given, word = getattr(options, entry.name), word_of(entry)
+        words = [*entry.metadata["choices"], *filter(None, literal_choices(hints[entry.name]))]
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(value, str) and value and words and value not in words:
+                lines.append(f"{word}: no such choice, got {value!r}; {did_you_mean(value, words)}")
+            elif isinstance(value, int | float) and not within(value, entry.metadata):
+                lines.append(f"{word}: must be {bounds_in_words(entry) or 'a number'}, got {short(value)}")
+    return lines
