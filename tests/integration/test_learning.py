@@ -1,4 +1,5 @@
-"""Every method learns something: its encoder beats itself before training, on real digits, by a stated margin, and its health is not in doubt."""
+"""Every method learns something: its encoder beats itself before training, on real digits, by a stated
+margin, and its health is not in doubt."""
 
 from __future__ import annotations
 

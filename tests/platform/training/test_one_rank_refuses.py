@@ -1,4 +1,4 @@
-"""What rank 0 alone meets in the run folder, or finds out about the run, ends both ranks with the same sentence: none waits for the other."""
+"""What rank 0 alone meets in the run folder, or finds out about the run, ends both ranks with one sentence."""
 
 from __future__ import annotations
 
