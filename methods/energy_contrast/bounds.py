@@ -89,7 +89,8 @@ def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float 
     tensor(-2.)
 
     Source: FlatNCE (arXiv:2107.01152), table 1; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
-    Departs from the papers: u is not learned but optimal for each anchor's own negatives.
+    Departs from the papers: u is not learned but optimal for each anchor's own negatives, so that the value is no lower
+    bound at finite K. FlatNCE's appendix D reports that learning u failed.
     """
     log_odds = _log_mean_odds(positive, negatives, temperature)  # (N,)
     u = log_odds.detach()

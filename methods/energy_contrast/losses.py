@@ -110,14 +110,16 @@ def flat_nce(
     ``grad InfoNCE_i = (1 - p_i+) grad FlatNCE_i``. With the positive the gradient is that of InfoNCE.
 
     Of Hoelder-FlatNCE, ``xi_i = (sum_j exp((s_ij - s_i+) / tau)^gamma)^(1 / gamma)``: the gradient is that of FlatNCE
-    at the temperature ``tau / gamma``, divided by gamma.
+    at the temperature ``tau / gamma``, divided by gamma. At 0, xi_i is the geometric mean, whose gradient has all
+    negatives alike; below 0, the negatives that are least like the anchor weigh most, and at -infinity only the least.
+    With gamma < 1 the mean is below the arithmetic one, so that ``-log`` of it bounds no information from below.
 
     Args:
         positive: (N,) similarity of each anchor with its positive.
         negatives: (N, K) similarities with its negatives.
         temperature: tau, divides similarities.
         include_positive: Add the positive's own term, exp(0) = 1, to the sum (eq. 7).
-        exponent: gamma, above 0; 1 is FlatNCE.
+        exponent: gamma, any finite number; 1 is FlatNCE.
 
     Returns:
         () loss, 1 unless a similarity is not finite.
@@ -132,8 +134,13 @@ def flat_nce(
     Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow. A
     mean in place of Hoelder's sum would give the same loss, since constant factors of xi cancel in the ratio.
     """
-    log_odds = _log_odds(positive, negatives, temperature / exponent)
-    v = (-F.logsigmoid(log_odds) if include_positive else -log_odds) / exponent  # (N,)
+    if exponent == 0:
+        check_pairs(positive, negatives)
+        count = negatives.shape[1] + include_positive
+        v = ((negatives - positive[:, None]) / temperature).sum(dim=1) / count  # (N,)
+    else:
+        log_odds = _log_odds(positive, negatives, temperature / exponent)
+        v = (-F.logsigmoid(log_odds) if include_positive else -log_odds) / exponent  # (N,)
     return torch.exp(v - v.detach()).mean()
 
 

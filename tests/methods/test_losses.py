@@ -1,6 +1,7 @@
 """Losses against their equations, written as slow double loops in float64."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -149,7 +150,7 @@ def test_each_anchors_info_nce_gradient_is_flat_nce_times_the_chance_to_miss() -
             torch.testing.assert_close(g_info, (1 - chance) * g_flat, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("gamma", [0.5, 3.0])
+@pytest.mark.parametrize("gamma", [0.5, 3.0, -1.0, -2.5])
 def test_hoelder_flat_nce_is_its_definition_and_flat_nce_at_another_temperature(gamma: float) -> None:
     """Definition 3.6 as a ratio of Hoelder means; by proposition 3.7, FlatNCE of gamma times the logits over gamma."""
     positive, negatives = random_similarities()
@@ -158,6 +159,22 @@ def test_hoelder_flat_nce_is_its_definition_and_flat_nce_at_another_temperature(
     assert hoelder.item() == 1.0
     assert_same_gradients(hoelder, (means / means.detach()).mean(), positive, negatives)
     assert_same_gradients(gamma * hoelder, flat_nce(positive, negatives, temperature=TAU / gamma), positive, negatives)
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize(
+    ("gamma", "mean"), [(0.0, torch.mean), (1e-7, torch.mean), (-1e7, torch.amin), (1e7, torch.amax)]
+)
+def test_hoelder_flat_nce_has_the_geometric_mean_least_and_largest_as_limits(
+    gamma: float, mean: Callable[..., Tensor], include: bool
+) -> None:
+    positive, negatives = random_similarities()
+    hoelder = flat_nce(positive, negatives, temperature=TAU, exponent=gamma, include_positive=include)
+    logs = (negatives - positive[:, None]) / TAU
+    limit = mean(F.pad(logs, (1, 0)) if include else logs, dim=1).mean()
+    assert hoelder.item() == 1.0
+    for found, expected in zip(*(gradients(loss, positive, negatives) for loss in (hoelder, limit)), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
 
 
 def test_nt_xent_is_its_equation_in_value_and_gradient_of_both_views() -> None:

@@ -24,8 +24,7 @@ class FlatclrConfig(ControlledPairConfig):
     hoelder_exponent: float = setting(
         1.0,
         "Of the mean over negatives in Hoelder-FlatNCE; 1 is FlatNCE. Any other is FlatNCE at temperature / exponent, "
-        "its gradient divided by the exponent.",
-        above=0.0,
+        "its gradient divided by the exponent; 0, the geometric mean, weighs negatives alike, below 0 easy ones most.",
     )
     ess_rule: Literal["corrected", "printed"] = setting(
         "corrected", "printed: the paper's listing, whose sign drives the effective sample size off the target."

@@ -157,7 +157,11 @@ class VemLangevinConfig(VemBankConfig):
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if self.update == "printed" and self.noise_schedule != "step":
-            return [f"noise_schedule: has no effect on update=printed, got {self.noise_schedule}; leave it out"]
+            return [
+                "noise_schedule: the listing, update=printed, draws its noise by the step alone, "
+                f"got {self.noise_schedule}; leave it out, or set update=calibrated and step_size to the listing's "
+                "divided by the batch size, which is the listing's drift"
+            ]
         return []
 
 

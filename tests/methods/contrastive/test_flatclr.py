@@ -76,7 +76,7 @@ def test_a_hoelder_exponent_is_a_temperature_and_a_factor_of_the_gradient() -> N
     batch = noisy_views(8, torch.Generator().manual_seed(1))
     found, expected = (gradients(method, method(batch, torch.Generator()).loss) for method in (hoelder, plain))
     torch.testing.assert_close([2 * gradient for gradient in found], expected, rtol=1e-4, atol=1e-6)
-    assert FlatclrConfig(hoelder_exponent=2.0).problems() == []
+    assert [FlatclrConfig(hoelder_exponent=gamma).problems() for gamma in (2.0, 0.0, -1.0)] == [[]] * 3
     (problem,) = FlatclrConfig(hoelder_exponent=2.0, ess_target=0.3).problems()
     assert problem.startswith("hoelder_exponent: is a factor of the temperature, which ess_target moves already, got 2")
 

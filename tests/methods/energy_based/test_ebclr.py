@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -159,6 +160,31 @@ def test_without_its_generative_term_it_has_the_gradient_of_cosine_simclr_at_hal
     for part, network in zip((method.encoder, method.head), networks, strict=True):
         for weight, other in zip(part.parameters(), network.parameters(), strict=True):
             torch.testing.assert_close(weight.grad, other.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_with_weight_one_it_is_the_contrastive_divergence_of_vems_equation_7() -> None:
+    """A loop over ``-E F(x, v) + E_x~ log E_v exp F(x~, v)`` with F the cosine over tau / 2; x~ are constants."""
+    settings: dict[str, Any] = {"generative_weight": 1.0, "discriminative": "one-sided", "references": "both-views"}
+    own: dict[str, Any] = {"output_penalty": "none", "reinit_rate": 1.0, "reinit_draw": "without-replacement"}
+    method = build(**settings, **own)
+    batch = make_batch(method)
+    loss = method(batch, torch.Generator().manual_seed(1)).loss
+    assert method._moved is not None
+    assert (method._moved.counts == 0).all()  # all chains began with this step
+
+    def unit(image: Tensor) -> Tensor:
+        z = method.head(method.encoder(image[None]))[0]
+        return z / z.norm()
+
+    first, second = ([unit(image) for image in views] for views in batch.views)
+    chains = [unit(image) for image in method._moved.position]
+    tau = method.config.temperature / 2
+    attraction = -sum(z @ other / tau for z, other in zip(first, second, strict=True)) / SIZE
+    means = [sum(torch.exp(x @ v / tau) for v in first + second) / (2 * SIZE) for x in chains]
+    expected = attraction + sum(mean.log() for mean in means) / SIZE
+    torch.testing.assert_close(loss, expected + math.log(2 * SIZE), rtol=1e-10, atol=0)
+    weights = list(method.parameters())
+    torch.testing.assert_close(torch.autograd.grad(loss, weights), torch.autograd.grad(expected, weights))
 
 
 def test_learning_the_generative_term_lowers_the_energy_of_data_and_lifts_that_of_the_chains() -> None:

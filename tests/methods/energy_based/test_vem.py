@@ -266,7 +266,10 @@ def test_eighty_steps_on_two_clusters_lower_info_nce(name: str) -> None:
 
 def test_a_noise_schedule_without_effect_is_a_problem() -> None:
     [problem] = VemLangevinConfig(update="printed", noise_schedule="constant").problems()
-    assert problem == "noise_schedule: has no effect on update=printed, got constant; leave it out"
+    assert problem.startswith(
+        "noise_schedule: the listing, update=printed, draws its noise by the step alone, got const"
+    )
+    assert "set update=calibrated and step_size to the listing's divided by the batch size" in problem
     assert VemLangevinConfig(update="printed").problems() == []
     assert VemLangevinConfig(noise_schedule="constant").problems() == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 import statistics
 
 import pytest
@@ -98,6 +99,20 @@ def test_langevin_is_its_equation_particle_by_particle(update: str, schedule: st
         update=update,
     )
     torch.testing.assert_close(move(sampler, particles, queries, noises), torch.stack(expected))
+
+
+def test_settings_2_and_4_of_appendix_i_are_calibrated_with_a_step_of_one_over_n() -> None:
+    """The listing's drift, softmax(L) q / N - mean(softmax(L) L) b, with a step of 1 and noise of 0.03 throughout."""
+    bank, queries, tau = unit(5, 4, seed=1), unit(6, 4, seed=2), 0.02
+    noises = [normal(5, 4, seed=3 + i) for i in range(3)]
+    own: dict[str, Any] = {"step_schedule": "constant", "noise_schedule": "constant", "noise_intensity": 0.03}
+    found = move(feature_langevin(temperature=tau, step_size=1 / 6, **own), bank, queries, noises)
+    for noise in noises:
+        cosines = bank @ queries.T
+        weights = torch.softmax(cosines / tau, dim=1)
+        bank = bank + weights @ queries / 6 - (weights * cosines).mean(dim=1, keepdim=True) * bank + 0.03 * noise
+        bank = bank / bank.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(found, bank)
 
 
 def kernel_and_gradient(kernel: str, x: Tensor, y: Tensor, bandwidth: float) -> tuple[Tensor, Tensor]:
