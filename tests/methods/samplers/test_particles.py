@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 import statistics
+from typing import Any
 
 import pytest
 import torch
