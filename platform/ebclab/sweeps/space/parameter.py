@@ -192,9 +192,9 @@ def parse_parameter(name: str, given: Any) -> tuple[Parameter | None, list[str]]
     numbers, lines = _read_values(kinds[0], given[kinds[0]])
     if lines:
         return None, lines
-    options: dict[str, Any] = {key: given[key] for key in OPTIONS if key in given}
-    if "also" in options:
-        options["also"] = float(options["also"])
+    options: dict[str, Any] = {
+        key: float(given[key]) if key == "also" else given[key] for key in OPTIONS if key in given
+    }
     parameter = Parameter(name, kinds[0], **numbers, **options)
     problems = parameter.problems()
     return (None, problems) if problems else (parameter, [])
