@@ -15,7 +15,7 @@ from ebclab.errors import ConfigError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.sweeps.plan import Population, SweepPlan
 from ebclab.sweeps.policies.stopping import StopRules
-from ebclab.sweeps.space.check import check_space, why_not_live
+from ebclab.sweeps.space.check import check_space, refused_by_method, why_not_live
 from ebclab.sweeps.space.space import Space, load_space
 from ebclab.sweeps.trial import Search
 
@@ -106,8 +106,8 @@ def _fitting_space(
         asked = space if isinstance(space, Space) else load_space(space, config.method_name)
     except ConfigError as error:
         raise ConfigError(problems.lines + error.problems) from error
-    if space is None and rules.scheduler == "pbt":
-        asked = _live_part(asked, config)
+    if space is None:
+        asked = _fitting_part(asked, config, searched_live_only=rules.scheduler == "pbt")
     try:
         check_space(asked, config, searched_live_only=rules.scheduler == "pbt")
     except ConfigError as error:
@@ -115,9 +115,11 @@ def _fitting_space(
     return asked
 
 
-def _live_part(space: Space, config: ExperimentConfig) -> Space:
-    """Return a shipped space without the settings that cannot change during a run; its name says so."""
-    fixed = [parameter.name for parameter in space.parameters if why_not_live(parameter, config)]
+def _fitting_part(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> Space:
+    """Return a shipped space without what the run's method refuses or cannot change in mid-run; its name says so."""
+    fixed = refused_by_method(space, config)
+    if searched_live_only:
+        fixed += [each.name for each in space.parameters if each.name not in fixed and why_not_live(each, config)]
     return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 
 

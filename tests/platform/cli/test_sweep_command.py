@@ -97,6 +97,15 @@ def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_o
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "own"), [("simclr", "method.objective=nwj"), ("flatclr", "method.hoelder_exponent=2")]
+)
+def test_a_shipped_space_leaves_out_what_the_runs_method_refuses(method: str, own: str) -> None:
+    plan = ebclab.make_plan(ebclab.compose(method, overrides=[own]))
+    assert plan.space.where == f"search space {method} without method.ess_target"
+    assert "method.ess_target" in ebclab.make_plan(ebclab.compose(method)).space.by_name
+
+
 def test_all_mistakes_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     space = _space(tmp_path, {"method.temprature": {"uniform": [0.1, 1]}, "optimizer.beta1": {"uniform": [0, 2]}})
     said = _refused(capsys, tmp_path, "--space", space, "--scheduler", "ashaa", "--rule", "graces=1")

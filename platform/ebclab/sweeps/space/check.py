@@ -144,6 +144,14 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
     return f"{name}: cannot change in mid-run, as population based training needs: {reason}"
 
 
+def refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:
+    """Return the settings of the method that its other settings refuse, such as a target without a temperature."""
+    own = space.point_of(own_settings(space, config))
+    moved = [] if own is None else [(p.name, {**own, p.name: end}) for p in space.parameters for end in p.ends]
+    of_method = [(name, space.settings(point)) for name, point in moved if name.startswith("method.")]
+    return list(dict.fromkeys(name for name, settings in of_method if _broken_rules(config, settings)))
+
+
 def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """Yield each setting with values of a wrong type or out of range, and a line about it."""
     corners = list(_corners(space, config))
