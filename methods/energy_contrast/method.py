@@ -125,6 +125,7 @@ class Method(nn.Module, ABC):
     Config: ClassVar[type]
     num_views: int = 2
     needs_labels: ClassVar[bool] = False
+    has_negatives: ClassVar[bool] = True  # without, InfoNCE is only measured, and may lie at chance while a run learns
     paper: ClassVar[str] = ""
 
     def __init__(self, config: Any, encoder: nn.Module, num_classes: int = 0) -> None:

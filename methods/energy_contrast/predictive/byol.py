@@ -75,6 +75,7 @@ class Byol(Method):
     """
 
     Config = ByolConfig
+    has_negatives = False
     config: ByolConfig
     paper = (
         "Grill, Strub, Altché, Tallec, Richemond et al., Bootstrap Your Own Latent: A New Approach to Self-Supervised "

@@ -73,6 +73,7 @@ class Lejepa(Method):
     """
 
     Config = LejepaConfig
+    has_negatives = False
     config: LejepaConfig
     paper = (
         "Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics, 2025, "

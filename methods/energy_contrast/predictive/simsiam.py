@@ -64,6 +64,7 @@ class Simsiam(Method):
     """
 
     Config = SimsiamConfig
+    has_negatives = False
     config: SimsiamConfig
     paper = "Chen & He, Exploring Simple Siamese Representation Learning, CVPR 2021, arXiv:2011.10566"
 

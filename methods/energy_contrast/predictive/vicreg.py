@@ -58,6 +58,7 @@ class Vicreg(Method):
     """
 
     Config = VicregConfig
+    has_negatives = False
     config: VicregConfig
     paper = (
         "Bardes, Ponce & LeCun, VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning, "

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 import torch
-from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
@@ -34,9 +33,9 @@ from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import Scheduled
 from ebclab.training.display import Display, images_in_words
-from ebclab.training.health.findings import Limits
+from ebclab.training.health.findings import FindingRules
 from ebclab.training.health.record import HealthRecord
-from ebclab.training.health.thresholds import COLLAPSE_EPOCHS
+from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, FIRST_STEP
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder, norm_of
@@ -144,7 +143,7 @@ def lead_rank(
                 syncer=syncer,
                 save_now=spec.run.save_now,
                 health=_health_record(spec, prepared, resumed),
-                limits=_limits(spec.config, prepared.holdout.labels),
+                rules=_finding_rules(spec.config, prepared),
                 began=began,
                 resumed=resumed,
                 preprocessing=prepared.preprocessing,
@@ -257,13 +256,16 @@ def _health_record(spec: RunSpec, prepared: Prepared, resumed: checkpoint.Checkp
     return record
 
 
-def _limits(config: ExperimentConfig, holdout: Tensor) -> Limits:
-    """Return when a run of these settings, with these labels held out, counts as collapsed or as learning nothing."""
+def _finding_rules(config: ExperimentConfig, prepared: Prepared) -> FindingRules:
+    """Return when this run counts as collapsed or as learning nothing."""
+    rules, holdout = FindingRules(first_step=FIRST_STEP), prepared.holdout.labels
+    if not prepared.training.method.has_negatives:
+        rules = replace(rules, min_saturation=-math.inf)
     warmup = math.ceil(config.optimizer.warmup_epochs)
     patience = max(1, min(COLLAPSE_EPOCHS, config.training.epochs - warmup))
     known = len(holdout) > 0 and bool((holdout >= 0).all())
     chance = int(torch.bincount(holdout).max()) / len(holdout) if known else 1.0
-    return Limits(patience=patience, warmup_epochs=warmup, chance=chance, images=len(holdout))
+    return replace(rules, patience=patience, warmup_epochs=warmup, chance=chance, images=len(holdout))
 
 
 def _rollback(

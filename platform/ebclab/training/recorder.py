@@ -22,7 +22,7 @@ from ebclab.runs.stop_request import FileRequest, Stop
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import RunView, Scheduled
 from ebclab.training.display import Display
-from ebclab.training.health.findings import GROWTH, KNN, Limits
+from ebclab.training.health.findings import GROWTH, KNN, FindingRules
 from ebclab.training.health.record import HealthRecord, in_words, open_findings
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
@@ -51,7 +51,7 @@ class Recorder:
         syncer: Uploads what is written when the run lives in an object store.
         save_now: Set when a machine will be taken away and the run must save soon.
         health: The run's health so far; None if it is not watched.
-        limits: When the run counts as collapsed or as learning nothing.
+        rules: When the run counts as collapsed or as learning nothing.
         began: ``time.monotonic()`` at the start of this launch.
         resumed: The checkpoint from which this launch goes on; None for a new run.
         preprocessing: Preprocessing of images, for callbacks.
@@ -79,7 +79,7 @@ class Recorder:
     began: float
     resumed: InitVar[checkpoint.Checkpoint | None]
     preprocessing: Preprocessing
-    limits: Limits = field(default_factory=Limits)
+    rules: FindingRules = field(default_factory=FindingRules)
     callbacks: Sequence[Scheduled] = ()
     require_in_place: Callable[[], None] = _nothing
     best: dict[str, Any] = field(init=False, default_factory=dict)
@@ -161,7 +161,7 @@ class Recorder:
         if self.health.start_norm:
             measured[GROWTH] = norm_of(self.training.method) / self.health.start_norm
         stops = self.config.training.health == "stop"
-        for event in self.health.examine(step, measured, self.limits, stops=stops):
+        for event in self.health.examine(step, measured, self.rules, stops=stops):
             self.write_health(event)
 
     def _must_stop(self) -> str:

@@ -1,4 +1,4 @@
-"""What rank 0 alone meets in the run folder, or finds out about the run, ends both ranks with one sentence."""
+"""What rank 0 alone meets in the run folder or finds out about the run ends both ranks with the same sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import NoSync
 from ebclab.training import rank as training_rank
 from ebclab.training.display import SilentDisplay
-from ebclab.training.health.findings import Limits
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import load_images, prepare
@@ -72,7 +71,7 @@ def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, list[str]]:
     """Train every case as one of ``num_ranks`` processes."""
-    training_rank._limits = lambda config, holdout: Limits(first_step=0)
+    training_rank.FIRST_STEP = 0
     with tempfile.TemporaryDirectory() as own:
         place = [own]
         dist.broadcast_object_list(place)  # rank 0's

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, COLLAPSES, MIN_EFFECTIVE_RANK, MIN_SPREAD
+from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, COLLAPSES, FIRST_STEP, MIN_EFFECTIVE_RANK, MIN_SPREAD
 
 Metrics = Mapping[int, Mapping[str, float]]
 """Metrics by epochs done; each epoch may lack any of them."""
@@ -26,13 +26,14 @@ KNN, GROWTH = "holdout_knn", "weight_growth"
 
 
 @dataclass(frozen=True)
-class Limits:
+class FindingRules:
     """When a run counts as collapsed or as learning nothing.
 
     Attributes:
         min_effective_rank: Of the encoder's projections; dimensions.
         min_spread: Of the projections, their ``embedding_spread``.
-        min_saturation: InfoNCE that is not this share of log K below log K has learnt nothing.
+        min_saturation: InfoNCE that is not this share of log K below log K has learnt nothing; minus infinity for
+            methods without negatives.
         min_left: Smallest share of its best kNN accuracy above chance that a run may keep.
         max_growth: Largest norm of all weights, as a multiple of its start.
         patience: Epochs, for kNN measurements, that a sign must last.
@@ -49,7 +50,7 @@ class Limits:
     max_growth: float = 100.0
     patience: int = COLLAPSE_EPOCHS
     warmup_epochs: int = 0
-    first_step: int = 200
+    first_step: int = FIRST_STEP
     chance: float = 1.0
     images: int = 0
 
@@ -70,39 +71,39 @@ class Collapse(NamedTuple):
     text: str
 
 
-def find(metrics_by_epoch: Metrics, limits: Limits) -> Iterator[Finding]:
+def find(metrics_by_epoch: Metrics, rules: FindingRules) -> Iterator[Finding]:
     """Yield what is wrong after the newest epoch, at most one finding of each kind."""
-    judged = {epoch: metrics for epoch, metrics in metrics_by_epoch.items() if epoch > limits.warmup_epochs}
-    bounds, after = (limits.min_effective_rank, limits.min_spread), limits.warmup_epochs
-    collapse = next((found for found in collapses(judged, *bounds, after) if found.epochs >= limits.patience), None)
+    judged = {epoch: metrics for epoch, metrics in metrics_by_epoch.items() if epoch > rules.warmup_epochs}
+    bounds, after = (rules.min_effective_rank, rules.min_spread), rules.warmup_epochs
+    collapse = next((found for found in collapses(judged, *bounds, after) if found.epochs >= rules.patience), None)
     if collapse is not None:
         yield Finding("collapsed", collapse.text)
     saturation = curve_of(judged, SATURATION)
-    if (epochs := epochs_below(saturation, limits.min_saturation, after)) >= limits.patience:
+    if (epochs := epochs_below(saturation, rules.min_saturation, after)) >= rules.patience:
         newest = judged[max(saturation)]
         log_k = newest["info_nce"] / (1 - newest[SATURATION])
         chance = f"InfoNCE {newest['info_nce']:.3g} is no better than chance, log K = {log_k:.3g}"
         yield Finding("learns nothing", f"learns nothing: {chance}, for {epochs} epochs")
-    yield from _of_knn(list(curve_of(metrics_by_epoch, KNN).values()), limits)
+    yield from _of_knn(list(curve_of(metrics_by_epoch, KNN).values()), rules)
     growth = list(curve_of(metrics_by_epoch, GROWTH).values())
-    if growth and not growth[-1] <= limits.max_growth:
+    if growth and not growth[-1] <= rules.max_growth:
         yield Finding("weights grew", f"weights grew: their norm is {growth[-1]:,.0f} times that of their start")
 
 
-def _of_knn(values: list[float], limits: Limits) -> Iterator[Finding]:
+def _of_knn(values: list[float], rules: FindingRules) -> Iterator[Finding]:
     """Yield a finding for accuracies at chance, or far below the best ones before."""
-    chance, recent, before = limits.chance, values[-limits.patience :], values[: -limits.patience]
-    if chance >= 1 or len(recent) < limits.patience or not limits.images:
+    chance, recent, before = rules.chance, values[-rules.patience :], values[: -rules.patience]
+    if chance >= 1 or len(recent) < rules.patience or not rules.images:
         return
-    noise = math.sqrt(chance * (1 - chance) / limits.images)  # standard error of an accuracy at chance
+    noise = math.sqrt(chance * (1 - chance) / rules.images)  # standard error of an accuracy at chance
     most_frequent = f"the most frequent class is {chance:.1%} of them"
     if max(recent) <= chance + 2 * noise:
         text = f"kNN at chance: {recent[-1]:.1%} of held-out images right, {most_frequent}"
         yield Finding("kNN at chance", text)
         return
     best = max(before, default=0.0)
-    is_noise = best - max(recent) <= 3 * math.sqrt(0.5 / limits.images)  # of a difference, at an accuracy of a half
-    if not is_noise and max(recent) < chance + limits.min_left * (best - chance):
+    is_noise = best - max(recent) <= 3 * math.sqrt(0.5 / rules.images)  # of a difference, at an accuracy of a half
+    if not is_noise and max(recent) < chance + rules.min_left * (best - chance):
         yield Finding(
             "kNN fell", f"kNN fell: {recent[-1]:.1%} of held-out images right after {best:.1%}, {most_frequent}"
         )

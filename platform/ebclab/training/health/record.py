@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from ebclab.training.health.findings import READ, Limits, find
+from ebclab.training.health.findings import READ, FindingRules, find
 from ebclab.training.health.policy import WATCHED, Decision, HealthRules, HealthState, make_decision
 
 _WORDS = {
@@ -67,7 +67,9 @@ class HealthRecord:
         self.healthy = decision.healthy
         return decision
 
-    def examine(self, step: int, measured: Mapping[str, float], limits: Limits, *, stops: bool) -> list[dict[str, Any]]:
+    def examine(
+        self, step: int, measured: Mapping[str, float], rules: FindingRules, *, stops: bool
+    ) -> list[dict[str, Any]]:
         """Add the epoch's other numbers to the series, and an event for each finding that is new or past; return these.
 
         A finding is past when no epoch has shown it for as long as it had to last.
@@ -75,17 +77,17 @@ class HealthRecord:
         if not self.series:
             return []
         self.series[-1] |= measured
-        if step < limits.first_step:
+        if step < rules.first_step:
             return []
         epochs = dict(enumerate(self.series, 1))
         told, before = open_findings(self.events), len(self.events)
-        found = dict(find(epochs, limits))
+        found = dict(find(epochs, rules))
         for kind, text in found.items():
             if kind not in told:
                 self._tell(step, "stop" if stops else "warn", kind, text)
         for past in told.keys() - found.keys():
-            earlier = [dict(list(epochs.items())[:-back]) for back in range(1, limits.patience)]
-            if not any(past in dict(find(part, limits)) for part in earlier):
+            earlier = [dict(list(epochs.items())[:-back]) for back in range(1, rules.patience)]
+            if not any(past in dict(find(part, rules)) for part in earlier):
                 self._tell(step, "recovered", past, past)
         return self.events[before:]
 

@@ -20,6 +20,9 @@ MIN_SPREAD = 0.005
 COLLAPSE_EPOCHS = 3
 """Epochs that a collapse must last before it counts."""
 
+FIRST_STEP = 200
+"""No run counts as collapsed before this step."""
+
 FIRST_EPOCHS = 2
 """Measured epochs at the start that set the scale of an energy."""
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ebclab.training.health.findings import Limits, find
+from ebclab.training.health.findings import FindingRules, find
 from ebclab.training.health.policy import Decision
 from ebclab.training.health.record import HealthRecord, open_findings
 
-LIMITS = Limits(chance=0.1, images=400)
+LIMITS = FindingRules(chance=0.1, images=400)
 HEALTHY = {
     "effective_rank": 16.0,
     "embedding_spread": 0.9,
@@ -22,7 +22,7 @@ HEALTHY = {
 AT_LOG_K = {"info_nce": 3.43, "log_k_saturation": 0.0}
 
 
-def of(epochs: list[dict[str, float]], limits: Limits = LIMITS) -> dict[str, str]:
+def of(epochs: list[dict[str, float]], limits: FindingRules = LIMITS) -> dict[str, str]:
     return dict(find(dict(enumerate(epochs, 1)), limits))
 
 
@@ -79,7 +79,7 @@ def test_weights_far_from_their_start_are_a_finding_at_once() -> None:
         ([{**HEALTHY, "holdout_knn": value} for value in (0.9, 0.57, 0.57, 0.57)], LIMITS),  # more than half is left
     ],
 )
-def test_what_is_no_finding(epochs: list[dict[str, float]], limits: Limits) -> None:
+def test_what_is_no_finding(epochs: list[dict[str, float]], limits: FindingRules) -> None:
     assert all(of(epochs[:count], limits) == {} for count in range(1, len(epochs) + 1))
 
 
