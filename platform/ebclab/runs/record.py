@@ -39,7 +39,7 @@ class RunRecord:
         metrics: One row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and the metrics.
         scores: One row a scored epoch: ``step``, ``epoch`` (epochs done), ``seconds``, and the held-out scores.
         callbacks: One row a step at which callbacks measured something, with columns CALLBACK/NUMBER.
-        events: Starts, resumes, decisions on its health, warnings and failures, oldest first.
+        events: Starts, resumes, findings and decisions on its health, warnings and failures, oldest first.
     """
 
     name: str

@@ -25,25 +25,21 @@ TINY = [
     *("data.train_limit=200", "data.holdout_rate=0.3", "training.batch_size=16", "training.log_every=4"),
     *("resources.threads=1", "encoder.width=8", "optimizer.warmup_epochs=0", "optimizer.schedule=constant"),
 ]  # nine steps an epoch
+VICREG = ["method.variance=0", "method.covariance=0", "method.projection_num_layers=1", "encoder.batch_norm=none"]
 CASES: dict[str, tuple[str, list[str], set[str]]] = {
     "without norm": (
         "simclr",
-        ["encoder.batch_norm=none", "optimizer.learning_rate=1", "training.epochs=4"],
+        ["encoder.batch_norm=none", "optimizer.learning_rate=10", "training.epochs=4"],
         {"collapsed", "learns nothing"},
     ),
     "only invariance": (
         "vicreg",
-        ["method.variance=0", "method.covariance=0", "optimizer.learning_rate=0.3", "training.epochs=8"],
-        {"collapsed"},
+        [*VICREG, "optimizer.name=sgd", "optimizer.learning_rate=0.3", "training.epochs=5"],
+        {"collapsed", "kNN at chance"},
     ),
     "learning rate 1e6": ("simclr", ["optimizer.learning_rate=1e6", "training.epochs=3"], {"weights grew"}),
     "learning rate 30": ("simsiam", ["optimizer.learning_rate=30", "training.epochs=3"], {"weights grew"}),
     "temperature 1e-30": ("simclr", ["method.temperature=1e-30", "training.epochs=3"], {"learns nothing"}),
-    "fallen to chance": (
-        "simclr",
-        ["encoder.batch_norm=none", "optimizer.learning_rate=0.1", "training.epochs=8"],
-        {"kNN at chance"},
-    ),
     "healthy": ("simclr", ["training.epochs=4"], set()),
 }
 
@@ -100,8 +96,8 @@ def test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing(tmp_path: P
 
 
 def test_it_is_told_where_the_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(tmp_path, "without norm")
-    text = "learns nothing: InfoNCE 3.4"
+    result = run(tmp_path, "temperature 1e-30")
+    text = "learns nothing: InfoNCE "
     assert text in facts(ebclab.open_run(result.path))["health"]
     report(result)
     assert f"health: {text}" in capsys.readouterr().out

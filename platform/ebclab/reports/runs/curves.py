@@ -139,7 +139,7 @@ def _mark(
     x: Mapping[float, float],
     number: int,
 ) -> None:
-    """Add markers for decisions on the run's health, each at the last point that was logged by then."""
+    """Add markers for findings and decisions on the run's health, each at the last point that was logged by then."""
     marks = []
     for event in record.events:
         before = [step for step in points if step <= event["step"]]

@@ -128,7 +128,7 @@ def _curves(records: Sequence[RunRecord], csv_name: str) -> Iterator[Block]:
     yield Plots(tuple(drawn), tuple(_name(records, number) for number in range(len(records))) if several else ())
     hides = "A name above hides and shows its curves. " if several else ""
     thinned = f" Curves are thinned evenly to {MOST_POINTS} points; {csv_name} has all." if is_thinned(records) else ""
-    marks = "Losses of different methods do not compare. Red triangles: decisions on the run's health."
+    marks = "Losses of different methods do not compare. Red triangles: findings and decisions on the run's health."
     yield Remark(f"{hides}{marks}{thinned}", "note")
 
 

@@ -23,7 +23,7 @@ _KEPT = tuple(dict.fromkeys((*WATCHED, *READ)))
 
 @dataclass
 class HealthRecord:
-    """Everything that decisions on a run's health depend on.
+    """Everything that findings and decisions on a run's health depend on.
 
     Attributes:
         state: State left by earlier decisions.
