@@ -156,7 +156,7 @@ class Overall:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SearchChoice:
     """How well a search could tell its draws apart.
 
     Attributes:
@@ -378,7 +378,7 @@ class ComparisonFindings:
         return tuple(found)
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[SearchChoice, ...]:
         """How well each search could choose, where it is known."""
         found = []
         for each in self.methods_at:
@@ -389,7 +389,7 @@ class ComparisonFindings:
             both = [(score, default.held_out.by_seed.get(seed)) for seed, score in tuned.held_out.by_seed.items()]
             gains = [score - other for score, other in both if other is not None and WORST not in (score, other)]
             if known := chance_of_spread(draws, gains):
-                found.append(Choice(each, stdev(draws), *known))
+                found.append(SearchChoice(each, stdev(draws), *known))
         return tuple(found)
 
     @property

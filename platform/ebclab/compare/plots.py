@@ -218,7 +218,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
     if findings.references_at:
-        note += " Left of a line, nothing was learnt that the reference lacks."
+        note += " What is left of a line scores less than features that nobody trained."
     return plot("Default and tuned", note, figure, height=150 + 26 * len(found))
 
 
