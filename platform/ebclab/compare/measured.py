@@ -218,23 +218,20 @@ def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
     seconds = sum(trial.seconds for trial in search)
     first = [trial for trial in over if trial.number == 0]
     draws = tuple(Draw.of(trial) for trial in over if trial.number > 0)
-    tests = list(SettingsTest.all_in(log))
     begun = log.last_event("resumed") or log.last_event("started") or {}
     empty = replace(
         not_begun(planned),
         draws=draws,
         default_draw=Draw.of(first[0]) if first else None,
         search_seconds=seconds,
+        train_limit=SettingsTest.limit_in(log, planned.plan),
         environment=begun.get("environment") or {},
     )
-    if tests:
-        empty = replace(empty, train_limit=tests[0].train_limit)
     if not ranked(over):
         reasons = {trial.reason for trial in over if trial.reason}
         return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
     proposals = ConfirmProposals(planned.plan, log)
-    tests = [test for test in tests if test.train_limit == empty.train_limit]
-    groups = {source: _runs(source, settings, planned, log, tests) for source, settings in proposals.settings.items()}
+    groups = {source: _runs(source, settings, planned, log) for source, settings in proposals.settings.items()}
     known = {source: runs for source, runs in groups.items() if runs is not None}
     own = own_settings(planned.plan.space, planned.plan.config)
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
@@ -260,9 +257,7 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
-def _runs(
-    source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog, tests: Sequence[SettingsTest]
-) -> SettingsRuns | None:
+def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
     wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
@@ -279,17 +274,15 @@ def _runs(
         source,
         settings,
         held_out,
-        _tested(tests, source, seeds, done),
+        _tested(log, source, seeds, done),
         tuple(SeedCurve.of(by_seed[seed]) for seed in done),
         len(seeds) - len(done),
     )
 
 
-def _tested(
-    tests: Sequence[SettingsTest], source: str, seeds: Sequence[int], done: Sequence[int]
-) -> dict[str, Measurements]:
+def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int]) -> dict[str, Measurements]:
     """Return the accuracies on the test images by probe; empty unless measured for exactly the finished runs."""
-    for found in tests:
+    for found in SettingsTest.all_in(log):
         if found.trial == source and sorted(found.seeds) == list(done):
             return {
                 probe: _with_lost(

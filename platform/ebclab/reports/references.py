@@ -63,7 +63,7 @@ def over_references(
     """Return the winner's test scores beside the references that the sweep measured by the same protocol."""
     where = record.folder.address_of(record.folder.references)
     known = References.read(record.folder.references, where)
-    train_limit = next((found.train_limit for found in SettingsTest.all_in(record.log)), 0)
+    train_limit = SettingsTest.limit_in(record.log, record.plan)
     both = [
         (probe, name, score, reference)
         for probe, score in test.items()

@@ -79,7 +79,7 @@ def conclude(
     wanted = [entry for entry in chosen if entry is not None]
     tests = _read_test_set(_Reading(folder, plan, log, methods, display, tuple(probes)), wanted, len(candidates))
     if references and tests:
-        _measure_references(folder, plan, probes, display)
+        _measure_references(folder, plan, log, probes, display)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
@@ -130,8 +130,8 @@ def _read_test_set(
     Raises:
         StoreError: The store that holds the runs refuses, or has not answered for long.
     """
-    folder, log, limit = how.folder, how.log, how.plan.config.data.train_limit
-    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared, limit) is None]
+    folder, log, limit = how.folder, how.log, SettingsTest.limit_in(how.log, how.plan)
+    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]
     runs = {entry.source: {seed: confirming_run(entry.source, seed) for seed in entry.seeds} for entry in new}
     for source, by_seed in list(runs.items()):
         if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
@@ -165,7 +165,7 @@ def _read_test_set(
             for probe, each in measured.items()
         }
         SettingsTest(entry.source, entry.seeds, scores, limit).write(log)
-    known = {entry.source: SettingsTest.known(log, entry, compared, limit) for entry in wanted}
+    known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
 
 
@@ -182,12 +182,13 @@ def _progress(total: int, display: SweepDisplay) -> Iterator[Callable[[str], Non
         yield say
 
 
-def _measure_references(folder: SweepFolder, plan: SweepPlan, probes: Sequence[str], display: SweepDisplay) -> None:
+def _measure_references(
+    folder: SweepFolder, plan: SweepPlan, log: SweepLog, probes: Sequence[str], display: SweepDisplay
+) -> None:
     """Measure raw pixels and the untrained encoder beside the confirming runs; a failure is only said."""
-    config = plan.config
     try:
         for probe in probes:
-            protocol = Protocol(config, config.data.train_limit, probe)
+            protocol = Protocol(plan.config, SettingsTest.limit_in(log, plan), probe)
             measure_references(folder.references, protocol, plan.confirming_seeds, in_lines(display.note))
     except UserError as error:
         display.note(f"raw pixels and the untrained encoder were not measured: {error}")

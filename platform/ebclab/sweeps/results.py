@@ -181,23 +181,19 @@ class SettingsTest:
     train_limit: int = 0
 
     @classmethod
-    def known(
-        cls, log: SweepLog, entry: ConfirmedSettings, compared: int, train_limit: int | None = None
-    ) -> dict[str, SeedScores] | None:
+    def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
         """Return the test scores of the runs behind ``entry``; None if they have not been tested.
 
         Args:
             log: The sweep's log.
             entry: The settings.
             compared: Number of settings that the sweep compared; the intervals depend on it.
-            train_limit: Only tests with so many labelled images; None: as many as the newest test has.
 
         Raises:
             RunError: An event is not what this class writes.
         """
         for found in cls.all_in(log):
-            train_limit = found.train_limit if train_limit is None else train_limit
-            if (found.trial, found.seeds, found.train_limit) == (entry.source, entry.seeds, train_limit):
+            if (found.trial, found.seeds) == (entry.source, entry.seeds):
                 return {
                     name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
                     for name, score in found.scores.items()
@@ -217,6 +213,11 @@ class SettingsTest:
             except ValueError as error:
                 way_out = "restore the file, or delete that line"
                 raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {way_out}") from error
+
+    @classmethod
+    def limit_in(cls, log: SweepLog, plan: SweepPlan) -> int:
+        """Return ``train_limit`` of a sweep: that of the tests in its log, so that all agree, or of the plan."""
+        return next((found.train_limit for found in cls.all_in(log)), plan.config.data.train_limit)
 
     def write(self, log: SweepLog) -> None:
         """Append the event to the sweep's log."""
