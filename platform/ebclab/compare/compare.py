@@ -88,6 +88,7 @@ def compare(
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
         _measure_references(folder, plan, shown, [not_begun(planned) for planned in left])
+        syncer.push()
         with _one_ray(plan, shown) if left else nullcontext():
             for number, planned in enumerate(left, start=1):
                 shown.note(f"search {number} of {len(left)}: {planned.name}")

@@ -16,6 +16,8 @@ import pytest
 from ebclab.errors import StoreError, UnsavedError
 from ebclab.runs.evaluate import Evaluation, evaluate_run
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.references import REFERENCES, Protocol, measure_references
+from ebclab.runs.trained_encoder import load_trained_encoder
 
 Ebclab = Callable[..., Any]
 
@@ -82,3 +84,16 @@ def test_a_store_that_refuses_keeps_no_score_from_python(finished: Path, monkeyp
         evaluate_run(finished, only=["knn"])
     assert isinstance(unsaved.value.result, Evaluation)
     assert 0 < unsaved.value.result.rows["flatclr"]["knn"].value <= 1
+
+
+def test_references_of_a_run_are_those_that_comparisons_measure(finished: Path, tmp_path: Path) -> None:
+    """Beside the run, with 100 labelled images, and without any run."""
+    config = load_trained_encoder(RunFolder(finished)).config
+    found = evaluate_run(finished, only=["knn"], train_limit=100, references=True)
+    assert found.num_train == 100
+    protocol = Protocol(config, 100, "knn")
+    apart = measure_references(tmp_path / "references.json", protocol, [config.seed])
+    for name in REFERENCES:
+        measured = apart.scores(name, protocol, [config.seed])
+        assert measured is not None
+        assert measured.answers[config.seed] == found.rows[name]["knn"].answers
