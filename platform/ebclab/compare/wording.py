@@ -180,8 +180,8 @@ def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
     ]
     if unsure:
         yield (
-            "The search could not choose: by an F test, its draws differ no more than the luck of a seed explains; standard "
-            "deviations of held-out scores, in points, over draws and of one setting by its seed: "
+            "The search could not choose: by an F test, its draws differ no more than the luck of a seed explains; "
+            "standard deviations of held-out scores, in points, over draws and of one setting by its seed: "
             f"{_some(unsure)}."
         )
 
