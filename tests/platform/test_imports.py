@@ -46,7 +46,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         import ebclab.sweeps.sweep
         from ebclab.cli.sweep import SweepOptions
 
-        SweepOptions("simclr", limit="1h").limits()
+        SweepOptions(method="simclr", limit="1h").limits()
         note("checking a sweep")
         import ebclab.reports.output
 

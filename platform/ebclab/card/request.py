@@ -33,8 +33,8 @@ class GroupOptions:
 
 
 @dataclass(frozen=True)
-class CardRequest(GroupOptions):
-    """What to measure."""
+class _Inputs:
+    """The encoders and images of a card."""
 
     encoders: tuple[str, ...] = option(
         MISSING,
@@ -76,6 +76,12 @@ class CardRequest(GroupOptions):
     resampling: Literal["", "bilinear", "bicubic"] = option(
         "", "How images are scaled: bilinear or bicubic; by default as the encoder's own were."
     )
+
+
+@dataclass(frozen=True)
+class CardRequest(GroupOptions, _Inputs):
+    """What to measure."""
+
     workers: int = option(0, "0: this process; W: distribute the groups over W Ray workers.", metavar="W", minimum=0)
     data_root: str | None = option(None, DATA_ROOT)
     to: str | None = option(

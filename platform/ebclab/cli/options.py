@@ -113,10 +113,9 @@ def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
 
 
 def _on_command_line(options: type) -> list[tuple[Field[Any], Any]]:
-    """Return fields and their types; those that the class itself declares are before those of its base."""
+    """Return fields and their types."""
     hints = get_type_hints(options, include_extras=True)
-    shown = sorted(fields(options), key=lambda entry: entry.name not in vars(options)["__annotations__"])
-    return [(entry, hints[entry.name]) for entry in shown]
+    return [(entry, hints[entry.name]) for entry in fields(options)]
 
 
 def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ebclab.cli.options import RESULTS
+from ebclab.cli.options import RESULTS, read_options
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
@@ -81,7 +81,7 @@ def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
 
     Settings of a resumed run or sweep are known on the cluster only.
     """
-    if verb == "sweep" and not (sweep := SweepOptions(**given)).resume:
+    if verb == "sweep" and not (sweep := read_options(SweepOptions, given)).resume:
         sweep.plan(look=False)
         sweep.limits()
     if verb == "compare" and (comparison := CompareOptions(**given)).methods:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
 from ebclab.errors import UserError
+from ebclab.sweeps.request import SweepChoices, given_choices
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
@@ -21,14 +22,11 @@ if TYPE_CHECKING:
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
-@dataclass(frozen=True)
-class SweepOptions:
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(SweepChoices):
     """Arguments and options of ``ebclab sweep``; see the help text of each option."""
 
     method: options.Method
-    space: Annotated[
-        str | None, typer.Option(help="YAML file of the search space; default: the one shipped with the method.")
-    ] = None
     recipe: Annotated[str | None, typer.Option(help="Named settings of every trial.")] = None
     config: Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")] = None
     dataset: options.Dataset = None
@@ -45,44 +43,13 @@ class SweepOptions:
             help="Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all."
         ),
     ] = None
-    trials: Annotated[int | None, typer.Option(help="Number of search trials; default: 16, or the whole grid.")] = None
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Most epochs of a search trial; default: training.epochs, which confirming runs train."),
-    ] = None
     limit: Annotated[str | None, typer.Option("--time", help="Time limit of the search, such as 8h or 1h30m.")] = None
-    scheduler: Annotated[str | None, typer.Option(help="asha (default), median, pbt or none.")] = None
-    search: Annotated[str | None, typer.Option(help="tpe, random or grid; default: tpe, with pbt random.")] = None
-    interval: Annotated[int | None, typer.Option(help="With pbt: epochs between exchanges.")] = None
-    rules: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="KEY=VALUE", help="Any stopping rule, e.g. plateau_epochs=5.")
-    ] = None
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
         None
     )
     concurrent: Annotated[str, typer.Option(metavar="N", help="Number of concurrent trials; auto: as many as fit.")] = (
         "auto"
     )
-    top: Annotated[
-        int | None, typer.Option(help="Number of best settings to confirm at full budget; default: 3; 0: none.")
-    ] = None
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            help="Seeds per confirmed setting; default: 5 if that is fewer epochs than the search may train, else 3."
-        ),
-    ] = None
-    baseline: Annotated[
-        bool | None,
-        typer.Option("--baseline/--no-baseline", help="Also run the starting settings with these seeds; default: yes."),
-    ] = None
-    confirm_split: Annotated[
-        bool,
-        typer.Option(
-            "--confirm-split",
-            help="Score them on images unseen by the search: data.confirm_rate, by default data.holdout_rate.",
-        ),
-    ] = False
     name: Annotated[str | None, typer.Option(help="Name of the sweep; default: METHOD-DATASET.")] = None
     sweeps: Annotated[
         str, typer.Option(help="Folder of sweeps, or an address such as s3://bucket/sweeps."), RESULTS
@@ -119,14 +86,14 @@ class SweepOptions:
         }
         overrides = as_assignments(named, self.assignments)
         if (saved := self._saved()) is None:
-            config, choices = composed(self.method, self.recipe, self.config, overrides, look=look), self._choices()
+            config, choices = composed(self.method, self.recipe, self.config, overrides, look=look), given_choices(self)
         else:
             config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
-            choices = _choices_of(saved) | self._choices()
+            choices = given_choices(saved.choices) | given_choices(self)
         plan = make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), **choices)
-        if self.interval is not None and plan.rules.scheduler != "pbt":
+        if self.interval_epochs is not None and plan.rules.scheduler != "pbt":
             raise UserError(
-                f"--interval: only a population exchanges, got {self.interval} with --scheduler "
+                f"--interval: only a population exchanges, got {self.interval_epochs} with --scheduler "
                 f"{plan.rules.scheduler}; leave it out, or add --scheduler pbt"
             )
         return plan
@@ -141,25 +108,6 @@ class SweepOptions:
 
         seconds = None if self.limit is None else seconds_of(self.limit)
         return Limits(self.gpus_per_trial, concurrent_of(self.concurrent), seconds)
-
-    def _choices(self) -> dict[str, Any]:
-        """Return the arguments of ``make_plan`` that this command specifies."""
-        from ebclab.storage.object_store import fetched
-
-        asked = {
-            "space": None if self.space is None else fetched(self.space),
-            "search": self.search,
-            "scheduler": self.scheduler,
-            "rules": self.rules or None,
-            "trials": self.trials,
-            "epochs": self.epochs,
-            "top": self.top,
-            "seeds": self.seeds,
-            "baseline": self.baseline,
-            "confirm_split": self.confirm_split or None,
-            "interval_epochs": self.interval,
-        }
-        return {key: value for key, value in asked.items() if value is not None}
 
     def _saved(self) -> SweepPlan | None:
         """Return the plan of the sweep to resume; None if there is none, or if this command specifies it completely."""
@@ -196,19 +144,6 @@ def sweep(given: SweepOptions) -> None:
         plan, limits=limits, sweeps=given.sweeps, name=given.name, resume=given.resume, warm_start=given.warm_start
     )
     print_result(result, plan)
-
-
-def _choices_of(plan: SweepPlan) -> dict[str, Any]:
-    """Return the arguments of ``make_plan`` that reproduce this plan."""
-    rules = asdict(plan.rules)
-    return {
-        "space": plan.space,
-        "search": plan.search,
-        "scheduler": rules.pop("scheduler"),
-        "rules": [f"{key}={value}" for key, value in rules.items()],
-        "interval_epochs": plan.population.interval_epochs,
-        **{key: getattr(plan, key) for key in ("trials", "epochs", "top", "seeds", "baseline")},
-    }
 
 
 def seconds_of(text: str, option: str = "--time") -> float:

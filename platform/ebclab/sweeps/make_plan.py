@@ -10,85 +10,61 @@ from typing import Any, cast, get_args
 from ebclab.config import ExperimentConfig, did_you_mean
 from ebclab.config.check import Problems, check_section
 from ebclab.config.experiment import settings_of
+from ebclab.config.options import option_problems
 from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.sweeps.plan import Population, SweepPlan
 from ebclab.sweeps.policies.stopping import StopRules
+from ebclab.sweeps.request import Scheduler, Search, SweepChoices
 from ebclab.sweeps.space.check import check_space, refused_by_method, why_not_live
 from ebclab.sweeps.space.space import Space, load_space
-from ebclab.sweeps.trial import Search
 
 TRIALS = 16
 FEW_SEEDS = 3
-SEARCHES: tuple[str, ...] = get_args(Search)
 
 
-def make_plan(
-    config: ExperimentConfig,
-    *,
-    space: Space | str | Path | None = None,
-    search: str | None = None,
-    scheduler: str = "asha",
-    trials: int | None = None,
-    epochs: int | None = None,
-    top: int | None = None,
-    seeds: int | None = None,
-    baseline: bool = True,
-    confirm_split: bool = False,
-    interval_epochs: int | None = None,
-    rules: Iterable[str] = (),
-) -> SweepPlan:
+def make_plan(config: ExperimentConfig, **choices: Any) -> SweepPlan:
     """Return the plan of a sweep.
 
     Args:
         config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
-        space: The search space: a space, a path, or None for the method's shipped space.
-        search: tpe, random or grid; None means tpe, or random under population based training.
-        scheduler: asha, median, pbt or none.
-        trials: Number of trials of the search; None means 16, or all points of a grid.
-        epochs: Budget of a trial of the search; None means the full budget.
-        top: How many of the best settings are confirmed; None means 3, or all when there are fewer trials.
-        seeds: Number of seeds for each of them; None means 5 where these runs together train fewer epochs than the
-            search does at most, else 3.
-        baseline: Also confirm the settings that the search starts from.
-        confirm_split: Keep images for the confirming runs that the search never sees: the share ``data.confirm_rate``,
-            or the same share as ``data.holdout_rate`` if that is 0.
-        interval_epochs: Epochs between exchanges of a population; None means a fifth of the budget.
-        rules: Stopping rules that differ from the defaults, each ``KEY=VALUE``.
+        choices: Fields of ``SweepChoices``: trials, epochs, space and so on.
 
     Raises:
         ConfigError: With every problem found.
     """
-    problems = Problems()
-    stop_rules = _rules(scheduler, rules, problems)
-    search = search or ("random" if scheduler == "pbt" else "tpe")
-    if search not in SEARCHES:
-        problems.add("--search", f"no such search, got {search}; {did_you_mean(search, SEARCHES)}")
-    fitting = _fitting_space(space, config, stop_rules, problems)
+    asked, problems = SweepChoices(**choices), Problems()
+    problems.lines += option_problems(asked)
+    scheduler, trials = asked.scheduler or "asha", asked.trials
+    stop_rules = _rules(scheduler, asked.rules, problems)
+    search = asked.search or ("random" if scheduler == "pbt" else "tpe")
+    fitting = _fitting_space(asked.space, config, stop_rules, problems)
     if search == "grid" and trials is not None and trials != fitting.grid_size:
         problems.add(
             "--trials", f"the grid has {fitting.grid_size} points, got {trials}; leave --trials out or thin it"
         )
     count = fitting.grid_size if search == "grid" else TRIALS if trials is None else trials
-    budget = config.training.epochs if epochs is None else epochs
-    best = min(3, count) if top is None else top
-    if confirm_split and config.data.confirm_rate == 0:
+    budget = config.training.epochs if asked.epochs is None else asked.epochs
+    best = min(3, count) if asked.top is None else asked.top
+    interval = max(1, budget // 5) if asked.interval_epochs is None else asked.interval_epochs
+    baseline = asked.baseline is not False
+    if asked.confirm_split and config.data.confirm_rate == 0:
         config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))
+    usual_seeds = _seeds(best + baseline, config.training.epochs, count * budget)
     plan = SweepPlan(
         config=config,
         space=fitting,
         search=cast(Search, search),
         rules=stop_rules,
-        population=Population(max(1, budget // 5) if interval_epochs is None else interval_epochs),
+        population=Population(interval),
         trials=count,
         epochs=budget,
         top=best,
-        seeds=_seeds(best + baseline, config.training.epochs, count * budget) if seeds is None else seeds,
+        seeds=usual_seeds if asked.seeds is None else asked.seeds,
         baseline=baseline,
     )
-    lines = problems.lines + plan.problems()
-    if lines:
+    if lines := [*dict.fromkeys(problems.lines + plan.problems())]:
         raise ConfigError(lines)
     return plan
 
@@ -126,12 +102,7 @@ def _fitting_part(space: Space, config: ExperimentConfig, *, searched_live_only:
 def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRules:
     """Return the stopping rules; add to ``problems`` what is wrong with them."""
     known = settings_of(StopRules)
-    schedulers = ("asha", "median", "pbt", "none")
-    given: dict[str, Any] = {}
-    if scheduler in schedulers:
-        given["scheduler"] = scheduler
-    else:
-        problems.add("--scheduler", f"no such scheduler, got {scheduler}; {did_you_mean(scheduler, schedulers)}")
+    given: dict[str, Any] = {"scheduler": scheduler} if scheduler in get_args(Scheduler) else {}
     for text in rules:
         key, equals, value = text.partition("=")
         if not equals:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,14 +11,15 @@ import yaml
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to_mapping
 from ebclab.config.names import other_folder
+from ebclab.config.options import option_problems
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.runs.resume import changed_settings
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
+from ebclab.sweeps.request import Search, SweepChoices
 from ebclab.sweeps.space.check import apply_settings
 from ebclab.sweeps.space.space import Space, parse_space
-from ebclab.sweeps.trial import Search
 from energy_contrast.method import Method
 
 Tested = Literal["winner", "all"]
@@ -44,31 +45,17 @@ class Population:
     resample_rate: float = 0.25
 
 
-@dataclass(frozen=True)
-class SweepPlan:
-    """Everything that defines a sweep.
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """Resolved choices of a sweep, as sweep.yaml holds them; see ``SweepChoices``.
 
     Attributes:
-        config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
-        space: The search space.
-        search: How trials are proposed.
-        rules: When trials are stopped.
-        population: How trials copy each other's weights.
-        trials: Number of trials of the search.
-        epochs: Budget of a trial of the search.
-        top: How many of the best settings are confirmed, that is, run again at full budget; 0 confirms none.
-        seeds: Number of seeds for each of them.
-        baseline: Also confirm the settings that the search started from.
         search_seconds: Training time, according to the log, for which the search proposes trials; running trials count
             as if none stopped early. 0 means that only ``trials`` ends the search.
         tested: Which confirmed settings are tested: the winner and the starting settings, or all.
     """
 
-    config: ExperimentConfig
-    space: Space
     search: Search
-    rules: StopRules
-    population: Population
     trials: int
     epochs: int
     top: int
@@ -76,37 +63,50 @@ class SweepPlan:
     baseline: bool
     search_seconds: float = 0.0
     tested: Tested = "winner"
+    rules: StopRules
+    population: Population
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPlan(_Chosen):
+    """Everything that defines a sweep; ``config`` has the settings of every trial, except the searched ones."""
+
+    space: Space
+    config: ExperimentConfig
+
+    @property
+    def choices(self) -> SweepChoices:
+        """Choices from which ``make_plan`` makes this plan."""
+        rules, known = asdict(self.rules), {each.name for each in fields(SweepChoices)}
+        return SweepChoices(
+            **{name: value for name, value in vars(self).items() if name in known - {"rules"}},
+            scheduler=rules.pop("scheduler"),
+            rules=tuple(f"{key}={value}" for key, value in rules.items()),
+            interval_epochs=self.population.interval_epochs,
+        )
 
     def problems(self) -> list[str]:
-        """Return what does not fit together, one line per problem."""
-        lines = []
+        """Return what is wrong or does not fit together, one line per problem."""
+        lines = option_problems(self.choices)
         pbt = self.rules.scheduler == "pbt"
         if pbt and self.search != "random":
             lines.append(
                 f"--search: population based training changes settings in mid-run by itself, got {self.search}; "
                 "use --search random with it, or --scheduler asha"
             )
-        if self.trials < 1:
-            lines.append(f"--trials: at least one, got {self.trials}")
         if pbt and self.trials < 4:
             lines.append(f"--trials: a population needs at least 4 members to choose among, got {self.trials}")
-        if self.top < 0:
-            lines.append(f"--top: at least 0, got {self.top}; 0 confirms nothing")
         if self.top > self.trials:
             lines.append(
                 f"--top: more settings than trials, got {self.top} of {self.trials}; use at most {self.trials}"
             )
         if self.top and self.seeds < 1:
             lines.append(f"--seeds: at least one, got {self.seeds}; or confirm nothing with --top 0")
-        if self.population.interval_epochs < 1:
-            lines.append(f"--interval: at least one epoch, got {self.population.interval_epochs}")
         if pbt and 1 < self.epochs <= self.population.interval_epochs:
             lines.append(
                 f"--interval: no exchange in {self.epochs} epochs, got {self.population.interval_epochs}; "
                 "make it smaller"
             )
-        if self.epochs < 1:
-            lines.append(f"--epochs: at least one, got {self.epochs}")
         if self.top and self.epochs > self.config.training.epochs:
             lines.append(
                 f"--epochs: a search must not train longer than the runs that confirm it, got {self.epochs} > "
@@ -138,21 +138,8 @@ class SweepPlan:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, as sweep.yaml holds them."""
-        return {
-            "format": 1,
-            "search": self.search,
-            "trials": self.trials,
-            "epochs": self.epochs,
-            "top": self.top,
-            "seeds": self.seeds,
-            "baseline": self.baseline,
-            "search_seconds": self.search_seconds,
-            "tested": self.tested,
-            "rules": asdict(self.rules),
-            "population": asdict(self.population),
-            "space": self.space.to_mapping(),
-            "config": to_mapping(self.config),
-        }
+        plain = {"space": self.space.to_mapping(), "config": to_mapping(self.config)}
+        return {"format": 1, **asdict(_Saved(**(vars(self) | plain)))}
 
 
 def trial_config(
@@ -191,22 +178,12 @@ def trial_config(
     return chosen
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """The content of sweep.yaml; the fields are those of ``SweepPlan``."""
+@dataclass(frozen=True, kw_only=True)
+class _Saved(_Chosen):
+    """The content of sweep.yaml."""
 
-    config: dict[str, Any]
     space: dict[str, Any]
-    search: Search
-    rules: StopRules
-    population: Population
-    trials: int
-    epochs: int
-    top: int
-    seeds: int
-    baseline: bool
-    search_seconds: float = 0.0
-    tested: Tested = "winner"
+    config: dict[str, Any]
 
 
 def write_plan(path: Path, plan: SweepPlan) -> None:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 from ebclab.evaluation.answers import Answers
 
 Kind = Literal["search", "confirm"]
-Search = Literal["tpe", "random", "grid"]
-"""How the trials of a search are proposed."""
 State = Literal["waiting", "running", "finished", "stopped", "diverged", "failed", "interrupted"]
 OVER: tuple[State, ...] = ("finished", "stopped", "diverged", "failed")
 """A trial in one of these states is never trained again; a resumed sweep continues all others."""

@@ -11,8 +11,12 @@ import typer
 from ebclab.card.request import CardRequest
 from ebclab.cli.app import app
 from ebclab.config.options import option_problems, word_of
+from ebclab.sweeps.request import SweepChoices
 
-REQUESTS: dict[str, tuple[Any, set[str]]] = {"evaluate": (CardRequest(("run",)), set())}
+REQUESTS: dict[str, tuple[Any, set[str]]] = {
+    "evaluate": (CardRequest(("run",)), set()),
+    "sweep": (SweepChoices(), set()),
+}
 """A valid request for each verb, and its fields that only Python sets."""
 
 FIELDS = [(verb, entry) for verb, (request, _) in REQUESTS.items() for entry in fields(request)]

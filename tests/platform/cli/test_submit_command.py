@@ -74,7 +74,7 @@ WRONG = [
     (["pretrain", "simclr", "--epohcs", "3"], "No such option: --epohcs"),
     (["sweep", "simclr", "--space", "absent.yaml"], "--space: no such file, got 'absent.yaml'"),
     (["sweep", "simclr", "--time", "3x"], "--time: not a duration"),
-    (["sweep", "simclr", "--search", "tep"], "--search: no such search, got tep; did you mean tpe?"),
+    (["sweep", "simclr", "--search", "tep"], "--search: no such choice, got 'tep'; did you mean tpe?"),
     (["sweep", "simclr", "--concurrent", "none"], "--concurrent: not a number of trials"),
     (["evaluate"], "Missing argument"),
     (["data", "prepar", "digits"], "No such command 'prepar'"),

@@ -33,12 +33,12 @@ def test_a_sound_plan_has_no_problems(sweep_plan: Plans) -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"trials": 0, "top": 0}, "--trials: at least one, got 0"),
+        ({"trials": 0, "top": 0}, "--trials: must be at least 1, got 0"),
         ({"top": 17}, "--top: more settings than trials, got 17 of 16; use at most 16"),
-        ({"top": -1}, "--top: at least 0, got -1"),
+        ({"top": -1}, "--top: must be at least 0, got -1"),
         ({"seeds": 0}, "--seeds: at least one, got 0; or confirm nothing with --top 0"),
-        ({"epochs": 0}, "--epochs: at least one, got 0"),
-        ({"epochs": -3}, "--epochs: at least one, got -3"),
+        ({"epochs": 0}, "--epochs: must be at least 1, got 0"),
+        ({"epochs": -3}, "--epochs: must be at least 1, got -3"),
     ],
 )
 def test_a_number_out_of_range_is_one_line(sweep_plan: Plans, changes: dict[str, Any], problem: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from statistics import median as middle
-from typing import Literal
 
+from ebclab.sweeps.request import Scheduler
 from ebclab.sweeps.trial import Trial
 from ebclab.training.health.findings import Metrics, collapses
 from ebclab.training.health.thresholds import (
@@ -35,7 +35,7 @@ _SHARES = {2: "half", 3: "third", 4: "quarter"}
 class StopRules:
     """When trials of a sweep end before their budget."""
 
-    scheduler: Literal["asha", "median", "pbt", "none"] = setting(
+    scheduler: Scheduler = setting(
         "asha",
         "asha: at each rung only the best go on; median: stop below the median of the others; pbt: bad trials go on "
         "from good ones' weights; none: only collapse and divergence end a trial.",

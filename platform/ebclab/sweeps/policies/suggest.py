@@ -15,9 +15,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.sweeps.request import Search
 from ebclab.sweeps.space.parameter import Parameter, rounded
 from ebclab.sweeps.space.space import Space
-from ebclab.sweeps.trial import Search, Trial
+from ebclab.sweeps.trial import Trial
 
 Point = Mapping[str, Any]
 
