@@ -131,7 +131,7 @@ def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:
         if facts["is_argument"]:
             asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
         else:
-            asked = typer.Option(facts["word"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
+            asked = typer.Option(facts["flag"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
         hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

@@ -44,7 +44,7 @@ def option(
         limits: The range and unit, as of ``setting``.
     """
     facts = {
-        "word": (metavar or "" if is_argument else flag),
+        "flag": flag,
         "metavar": metavar,
         "choices": tuple(choices),
         "read": read,
@@ -57,7 +57,10 @@ def option(
 
 def word_of(entry: Field[Any]) -> str:
     """Return the name of an option on the command line: ``--train-limit``."""
-    return str(entry.metadata["word"]).partition("/")[0] or "--" + entry.name.replace("_", "-")
+    facts = entry.metadata
+    if facts["is_argument"]:
+        return facts["metavar"] or entry.name.upper()
+    return facts["flag"].partition("/")[0] or "--" + entry.name.replace("_", "-")
 
 
 def is_given(entry: Field[Any], options: Any) -> bool:

@@ -11,7 +11,8 @@ from ebclab.config import ExperimentConfig, compose, did_you_mean, read_override
 from ebclab.errors import ConfigError
 from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
-from ebclab.reproduce.study import EFFICIENCY, Assignments, CellOfRow, ColumnAtScale, Scale, Shared, Study
+from ebclab.reproduce.request import Scale
+from ebclab.reproduce.study import EFFICIENCY, Assignments, CellOfRow, ColumnAtScale, Shared, Study
 
 POINTS = 20
 """Number of equal parts of a run after which it is measured for an efficiency."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from ebclab.config.check import Problems, check_section, shown
 from ebclab.config.experiment import settings_of
@@ -23,11 +23,8 @@ from ebclab.errors import ConfigError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproduce.claims import Claim, ColumnsOf, clauses, problems_of
 from ebclab.reproduce.measure import PAPER_OPTIONS, measure_problem
+from ebclab.reproduce.request import SCALES, Scale
 from energy_contrast.settings import setting
-
-Scale = Literal["smoke", "small", "paper"]
-
-SCALES: tuple[Scale, ...] = get_args(Scale)
 
 Unit = Literal["percent", "plain", "seconds", "hours"]
 

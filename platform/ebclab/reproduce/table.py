@@ -14,8 +14,9 @@ from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.cost import StudyCost, estimate
 from ebclab.reproduce.measure import is_rate
 from ebclab.reproduce.plan import PlannedCell, StudyPlan
+from ebclab.reproduce.request import Scale
 from ebclab.reproduce.run import RunOutcome
-from ebclab.reproduce.study import FACTORS, PublishedNumber, Scale, Unit
+from ebclab.reproduce.study import FACTORS, PublishedNumber, Unit
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""

@@ -11,11 +11,13 @@ import typer
 from ebclab.card.request import CardRequest
 from ebclab.cli.app import app
 from ebclab.config.options import option_problems, word_of
+from ebclab.reproduce.request import ReproduceRequest
 from ebclab.sweeps.request import SweepChoices
 
 REQUESTS: dict[str, tuple[Any, set[str]]] = {
     "evaluate": (CardRequest(("run",)), set()),
     "sweep": (SweepChoices(), set()),
+    "reproduce": (ReproduceRequest("ebclr/table1"), set()),
 }
 """A valid request for each verb, and its fields that only Python sets."""
 
@@ -44,7 +46,7 @@ def test_an_option_is_on_the_command_line_with_its_meaning(verb: str, entry: Fie
         assert entry.name not in shown
     else:
         assert shown[entry.name].help == entry.metadata["doc"].strip()
-        assert word_of(entry) in (*shown[entry.name].opts, shown[entry.name].metavar)
+        assert word_of(entry) in (*shown[entry.name].opts, shown[entry.name].metavar or entry.name.upper())
 
 
 @pytest.mark.parametrize(("verb", "entry"), FIELDS, ids=_named)

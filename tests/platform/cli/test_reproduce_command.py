@@ -87,7 +87,7 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
             ["vem/table9", "--images", "imagenet=/x"],
             "--images: vem/table9 has none, got imagenet; did you mean imagenet100",
         ),
-        (["ebclr/table1", "--scale", "smal"], "--scale: no such scale, got 'smal'; did you mean small?"),
+        (["ebclr/table1", "--scale", "smal"], "--scale: no such choice, got 'smal'; did you mean small?"),
         (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
         (["ebclr/table1", "--to", "s3://bucket/x"], "--to: a folder on a disk is needed, got s3://bucket/x"),
         (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),

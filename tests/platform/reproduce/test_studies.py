@@ -12,7 +12,8 @@ from ebclab.reproduce.answers import answer_claims
 from ebclab.reproduce.catalog import list_studies, load_study, paper_of, without_study
 from ebclab.reproduce.cost import estimate
 from ebclab.reproduce.plan import plan_study
-from ebclab.reproduce.study import SCALES, PublishedNumber
+from ebclab.reproduce.request import SCALES
+from ebclab.reproduce.study import PublishedNumber
 
 from .printed import PRINTED
 

@@ -3,92 +3,60 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
+from ebclab.cli.options import Json, takes
 from ebclab.errors import UserError
 from ebclab.formatting import count
+from ebclab.reproduce.request import SCALES, ReproduceRequest
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.reproduce.folder import ReproductionFolder
     from ebclab.reproduce.plan import StudyPlan
-    from ebclab.reproduce.study import Scale
     from ebclab.reproduce.table import ReproducedTable
 
 _WIDTH = 79
 
 
-@dataclass(frozen=True)
-class ReproduceOptions:
-    """Arguments and options of ``ebclab reproduce``; see the help text of each option."""
-
-    study: Annotated[
-        str | None, typer.Argument(help="Paper and table, such as ebclr/table1; --list shows all.", show_default=False)
-    ] = None
-    scale: Annotated[
-        str,
-        typer.Option(
-            help="smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings."
-        ),
-    ] = "smoke"
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's."
-        ),
-    ] = None
-    data_root: DataRoot = None
-    assignments: Annotated[list[str] | None, set_option("Any setting of all runs; noted on the page.")] = None
-    images: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="Images that you have to get yourself, e.g. imagenet=/data/imagenet."),
-    ] = None
-    to: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Folder to write; default: reproductions/PAPER-TABLE-SCALE."),
-        RESULTS,
-    ] = None
+@takes(ReproduceRequest)
+def reproduce(
+    request: ReproduceRequest,
     list_studies: Annotated[
         bool, typer.Option("--list", help="List studies, their costs and claims, and what is no study.")
-    ] = False
-    show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
-
-
-@takes(ReproduceOptions)
-def reproduce(options: ReproduceOptions) -> None:
+    ] = False,
+    show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False,
+    as_json: Json = False,
+) -> None:
     """Run a table or figure of a paper again, and set it beside the published numbers.
 
     Repeating a command continues where it stopped; nothing is trained or measured twice.
     """
-    if options.list_studies:
+    if list_studies:
         return _list()
-    if options.study is None:
+    if request.study is None:
         raise UserError("reproduce: name a study, such as ebclr/table1; `ebclab reproduce --list` shows all")
     from ebclab.reproduce.catalog import load_study
     from ebclab.reproduce.folder import ReproductionFolder
     from ebclab.reproduce.plan import plan_study
 
-    scale = _scale(options.scale)
-    if options.seeds is not None and options.seeds < 1:
-        raise UserError(f"--seeds: must be at least 1, got {options.seeds}")
+    if problems := request.problems():
+        raise UserError("\n".join(problems))
     plan = plan_study(
-        load_study(options.study),
-        scale,
-        seeds=range(options.seeds or 0),
-        data_root=options.data_root,
-        assignments=options.assignments or (),
-        images=_places(options.images or []),
+        load_study(request.study),
+        request.scale,
+        seeds=range(request.seeds or 0),
+        data_root=request.data_root,
+        assignments=request.assignments,
+        images=request.places,
     )
-    folder = ReproductionFolder.of(plan, options.to)
-    if options.show:
+    folder = ReproductionFolder.of(plan, request.to)
+    if show:
         return _show(plan, folder)
-    table = _run(plan, folder, options)
-    if options.as_json:
+    table = _run(plan, folder, request)
+    if as_json:
         import json
 
         say(json.dumps(table.to_mapping(), indent=2))
@@ -99,28 +67,7 @@ def reproduce(options: ReproduceOptions) -> None:
         raise typer.Exit(1)
 
 
-def _scale(given: str) -> Scale:
-    from ebclab.config import did_you_mean
-    from ebclab.reproduce.study import SCALES
-
-    for scale in SCALES:
-        if given == scale:
-            return scale
-    raise UserError(f"--scale: no such scale, got {given!r}; {did_you_mean(given, SCALES)}")
-
-
-def _places(given: list[str]) -> dict[str, str]:
-    """Return the places of images by name.
-
-    Raises:
-        UserError: One is not NAME=PATH.
-    """
-    if wrong := [each for each in given if not all(each.partition("="))]:
-        raise UserError("\n".join(f"--images: must be NAME=PATH, got {each!r}" for each in wrong))
-    return {name: path for name, _, path in (each.partition("=") for each in given)}
-
-
-def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions) -> ReproducedTable:
+def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest) -> ReproducedTable:
     """Train, measure and write the table."""
     from ebclab.reproduce.document import write_table
     from ebclab.reproduce.run import run_plan
@@ -130,11 +77,11 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, options: ReproduceOptions)
     outcomes = run_plan(
         plan,
         folder,
-        data_root=options.data_root,
+        data_root=request.data_root,
         note=lambda text: say(text, err=True),
         display=None if plan.scale == "smoke" else choose_display(),
     )
-    table = table_of_plan(plan, outcomes, tuple(options.assignments or ()))
+    table = table_of_plan(plan, outcomes, request.assignments)
     write_table(table, folder.path)
     return table
 
@@ -144,7 +91,6 @@ def _list() -> None:
     from ebclab.reproduce.catalog import list_studies, load_study, without_study
     from ebclab.reproduce.cost import estimate
     from ebclab.reproduce.plan import plan_study
-    from ebclab.reproduce.study import SCALES
 
     for name in list_studies():
         study = load_study(name)
