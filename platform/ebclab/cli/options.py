@@ -6,7 +6,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import MISSING, Field, fields, replace
 from functools import wraps
 from typing import (
@@ -98,24 +99,35 @@ def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
     Raises:
         UserError: Some texts cannot be read; the message has a line for each.
     """
-    values, problems = {}, []
+    own: Any = options
+    own, values, asked, problems = fields(own), dict[str, Any](), dict[str, Any](), list[str]()
     for entry, hint in _on_command_line(options):
         value, read = given[entry.name], entry.metadata.get("read")
         try:
-            values[entry.name] = read(value) if read and value is not None else value
+            value = read(value) if read and value is not None else value
         except UserError as error:
             problems.append(str(error))
-        if get_origin(hint) is tuple and not read:
-            values[entry.name] = tuple(value or ())
+        value = tuple(value or ()) if get_origin(hint) is tuple and not read else value
+        (values if entry in own else asked)[entry.name] = value
     if problems:
         raise UserError("\n".join(problems))
+    for entry in own:
+        if "given_of" in entry.metadata:
+            values[entry.name] = {name: value for name, value in asked.items() if value not in (None, ())}
     return options(**values)
 
 
-def _on_command_line(options: type) -> list[tuple[Field[Any], Any]]:
-    """Return fields and their types."""
+def _on_command_line(options: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """Yield fields and their types, in place of ``given_of`` those of a request, with None if they are omitted."""
     hints = get_type_hints(options, include_extras=True)
-    return [(entry, hints[entry.name]) for entry in fields(options)]
+    for entry in fields(options):
+        if "given_of" not in entry.metadata:
+            yield entry, hints[entry.name]
+            continue
+        for asked, hint in _on_command_line(entry.metadata["given_of"]):
+            optional = copy(asked)
+            optional.default = None
+            yield optional, hint
 
 
 def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:

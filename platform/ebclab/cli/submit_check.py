@@ -84,7 +84,7 @@ def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
     if verb == "sweep" and not (sweep := read_options(SweepOptions, given)).resume:
         sweep.plan(look=False)
         sweep.limits()
-    if verb == "compare" and (comparison := CompareOptions(**given)).methods:
+    if verb == "compare" and "methods" in (comparison := read_options(CompareOptions, given)).given:
         comparison.require_possible()
     if (
         verb == "pretrain"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,14 +11,13 @@ import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
+from ebclab.config.options import seconds_of
 from ebclab.errors import UserError
 from ebclab.sweeps.request import SweepChoices, given_choices
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
     from ebclab.sweeps.resources import Limits
-
-_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,25 +142,6 @@ def sweep(given: SweepOptions) -> None:
         plan, limits=limits, sweeps=given.sweeps, name=given.name, resume=given.resume, warm_start=given.warm_start
     )
     print_result(result, plan)
-
-
-def seconds_of(text: str, option: str = "--time") -> float:
-    """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
-
-    Args:
-        text: The user's input.
-        option: Name of the option, for messages.
-
-    Raises:
-        UserError: The text is not a positive duration.
-    """
-    seconds = 0.0
-    if re.fullmatch(r"(?:\d+(?:\.\d+)?[dhms])+", text.strip()):
-        numbers, units = (re.split("([dhms])", text.strip())[start:-1:2] for start in (0, 1))
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in zip(numbers, units, strict=True))
-    if seconds <= 0:
-        raise UserError(f"{option}: not a duration, got {text!r}; write 8h, 45m or 1h30m")
-    return seconds
 
 
 def concurrent_of(text: str) -> int | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import MISSING, asdict, dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from ebclab.config import did_you_mean
+from ebclab.config.options import DATA_ROOT, option, option_problems, seconds_of
 from ebclab.methods_by_name import is_import_name
-from energy_contrast.catalog import METHODS
 
 Budget = Literal["epochs", "seconds"]
 """What is equal for all runs of a comparison."""
 Metric = Literal["knn", "linear"]
-FEWEST_SEEDS = 2
 _PLACE = re.compile(r"([\w.:-]+)@(\d+)")
 
 
@@ -36,83 +36,79 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRequest:
-    """Settings of a comparison; ``make_comparison`` makes a plan from them.
+    """Settings of a comparison; ``make_comparison`` makes a plan from them."""
 
-    Attributes:
-        methods: Names of the methods, at least two.
-        batch_sizes: Batch sizes to compare at.
-        datasets: Names of datasets; empty means that of the settings.
-        data_root: Folder that contains datasets; None means the default one.
-        recipe: Name of the recipe of every run.
-        assignments: Settings of every run, ``KEY=VALUE``, or of the runs of one method, ``METHOD:KEY=VALUE``.
-        spaces: Custom search spaces, ``METHOD=FILE``; other methods use their shipped ones.
-        epochs: Epochs of every run; None means those of the settings.
-        trials: Number of random draws for each method at each batch size.
-        seeds: Number of seeds that the best draw and the default settings are run with.
-        metric: The probe whose accuracy on the test images is compared.
-        margin: Smallest relevant difference, in percentage points.
-        reference: The method that others are compared with; None means all pairs.
-        questions: Further differences, also between batch sizes, ``METHOD@BATCH,METHOD@BATCH``.
-        target: Held-out accuracy in per cent, for the time to reach it; None omits it.
-        budget: What is equal for all runs: epochs, or the seconds that the first method's epochs take.
-        practice_seconds: Training time of a second search with TPE and ASHA for each method; 0 omits it.
-        repeats: Number of times that the complete search is run, each time with other draws and seeds.
-        may_differ: Settings of data, views and encoder that may differ between methods.
-    """
-
-    methods: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    datasets: tuple[str, ...] = ()
-    data_root: str | None = None
-    recipe: str | None = None
-    assignments: tuple[str, ...] = ()
-    spaces: tuple[str, ...] = ()
-    epochs: int | None = None
-    trials: int = 24
-    seeds: int = 8
-    metric: Metric = "knn"
-    margin: float = 0.5
-    reference: str | None = None
-    questions: tuple[str, ...] = ()
-    target: float | None = None
-    budget: Budget = "epochs"
-    practice_seconds: float = 0.0
-    repeats: int = 1
-    may_differ: tuple[str, ...] = ()
+    methods: tuple[str, ...] = option(
+        MISSING,
+        "Methods (also package.module:Class); default: those of the comparison --name.",
+        metavar="METHOD",
+        is_argument=True,
+    )
+    batch_sizes: tuple[int, ...] = option(MISSING, "Batch size; repeatable.", flag="--batch-size", minimum=2)
+    datasets: tuple[str, ...] = option((), "Dataset; repeatable.", flag="--dataset")
+    data_root: str | None = option(None, DATA_ROOT)
+    recipe: str | None = option(None, "Named settings of every run.")
+    assignments: tuple[str, ...] = option(
+        (), "Any setting of all runs, or of one method's runs.", flag="--set", metavar="[METHOD:]KEY=VALUE"
+    )
+    spaces: tuple[str, ...] = option(
+        (),
+        "Search space of a method; default: the one shipped with it.",
+        flag="--space",
+        metavar="METHOD=FILE",
+    )
+    epochs: int | None = option(None, "Epochs of every run.")
+    trials: int = option(24, "Random search trials per method and batch size; default: 24.", minimum=1)
+    seeds: int = option(8, "Seeds for the tuned and for the default settings; default: 8.", minimum=2)
+    metric: Metric = option("knn", "Accuracy to compare: knn (default) or linear.")
+    margin: float = option(0.5, "Smallest relevant difference, in percentage points; default: 0.5.", above=0, below=100)
+    reference: str | None = option(None, "Compare all others with this method; default: all pairs.", metavar="METHOD")
+    questions: tuple[str, ...] = option(
+        (),
+        "Also compare across batch sizes, e.g. flatclr@16,simclr@128.",
+        flag="--ask",
+        metavar="METHOD@B,METHOD@B",
+    )
+    target: float | None = option(None, "Held-out accuracy in %, for the time to reach it.", above=0, below=100)
+    budget: Budget = option(
+        "epochs", "Equal budget of all runs: epochs (default), or the seconds of the first method at default settings."
+    )
+    practice_seconds: float = option(
+        0.0,
+        "Also tune with TPE and ASHA, for this time each, e.g. 10m.",
+        flag="--practice",
+        metavar="TIME",
+        read=partial(seconds_of, option="--practice"),
+        minimum=0,
+        below=math.inf,
+    )
+    repeats: int = option(
+        1, "Number of times that whole searches are repeated; default: 1.", flag="--repeat", minimum=1
+    )
+    may_differ: tuple[str, ...] = option(
+        (), "Setting of views or encoder that may differ between methods.", metavar="KEY"
+    )
 
     def problems(self) -> list[str]:
         """Return the problems of the request that can be found without its settings, one line each."""
+        from energy_contrast.catalog import METHODS  # imports torch
+
         lines = [
             f"METHOD: no such method, got {name}; {did_you_mean(name, METHODS)}"
             for name in self.methods
             if name not in METHODS and not is_import_name(name)
         ]
-        for option, values in (
+        for word, values in (
             ("METHOD", self.methods),
             ("--batch-size", self.batch_sizes),
             ("--dataset", self.datasets),
         ):
-            lines += [f"{option}: twice, got {value}" for value in dict.fromkeys(values) if values.count(value) > 1]
+            lines += [f"{word}: twice, got {value}" for value in dict.fromkeys(values) if values.count(value) > 1]
         if len(self.methods) < 2:
             lines.append(f"METHOD: a comparison takes at least two methods, got {' '.join(self.methods) or 'none'}")
         if not self.batch_sizes:
             lines.append("--batch-size: at least one, got none; write for example --batch-size 64")
-        lines += [f"--batch-size: at least 2 images, got {size}" for size in self.batch_sizes if size < 2]
-        if self.trials < 1:
-            lines.append(f"--trials: at least one draw for each method, got {self.trials}")
-        if self.seeds < FEWEST_SEEDS:
-            lines.append(f"--seeds: an interval over seeds takes at least {FEWEST_SEEDS}, got {self.seeds}; 8 is usual")
-        if not 0 < self.margin < 100:
-            lines.append(f"--margin: points between 0 and 100, got {self.margin:g}")
-        if self.target is not None and not 0 < self.target < 100:
-            lines.append(f"--target: per cent between 0 and 100, got {self.target:g}")
-        if not 0 <= self.practice_seconds < math.inf:
-            lines.append(f"--practice: seconds, from 0 on, got {self.practice_seconds:g} s")
-        if self.repeats < 1:
-            lines.append(f"--repeat: at least once, got {self.repeats}")
-        for option, value, kind in (("--metric", self.metric, Metric), ("--budget", self.budget, Budget)):
-            if value not in get_args(kind):
-                lines.append(f"{option}: got {value}; {did_you_mean(value, get_args(kind))}")
+        lines += option_problems(self)
         if self.reference is not None and self.reference not in self.methods:
             known = did_you_mean(self.reference, self.methods)
             lines.append(f"--reference: not among the methods compared, got {self.reference}; {known}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, field, fields
 from typing import Any, get_type_hints
@@ -10,10 +11,12 @@ from ebclab.config.check import short, within
 from ebclab.config.describe import bounds_in_words
 from ebclab.config.describe import choices as literal_choices
 from ebclab.config.names import did_you_mean
+from ebclab.errors import UserError
 from energy_contrast.settings import setting
 
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
 DATA_ROOT = "Folder of datasets; default: data.root of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab."
-GPUS_PER_TRIAL = "GPUs per trial; 0.25 puts four trials on one GPU."
 
 
 def option(
@@ -55,6 +58,11 @@ def option(
     return field(default=default, metadata={**setting(None, doc, **limits).metadata, **facts})
 
 
+def given_of(request: type) -> Any:
+    """Return a dataclass field for the options of a request that are given, by name; all may be omitted."""
+    return field(metadata={"given_of": request})
+
+
 def word_of(entry: Field[Any]) -> str:
     """Return the name of an option on the command line: ``--train-limit``."""
     facts = entry.metadata
@@ -80,3 +88,22 @@ def option_problems(options: Any) -> list[str]:
             elif isinstance(value, int | float) and not within(value, entry.metadata):
                 lines.append(f"{word}: must be {bounds_in_words(entry) or 'a number'}, got {short(value)}")
     return lines
+
+
+def seconds_of(text: str, option: str = "--time") -> float:
+    """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
+
+    Args:
+        text: The user's input.
+        option: Name of the option, for messages.
+
+    Raises:
+        UserError: The text is not a positive duration.
+    """
+    seconds = 0.0
+    if re.fullmatch(r"(?:\d+(?:\.\d+)?[dhms])+", text.strip()):
+        numbers, units = (re.split("([dhms])", text.strip())[start:-1:2] for start in (0, 1))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in zip(numbers, units, strict=True))
+    if seconds <= 0:
+        raise UserError(f"{option}: not a duration, got {text!r}; write 8h, 45m or 1h30m")
+    return seconds

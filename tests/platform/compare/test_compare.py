@@ -45,7 +45,7 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pyte
     assert main(["compare", "simclr", "flatclrr", *TINY, "--margin", "0"]) == 2
     error = capsys.readouterr().err
     assert "no such method, got flatclrr; did you mean flatclr?" in error
-    assert "--margin: points between 0 and 100, got 0" in error
+    assert "--margin: must be above 0, below 100, got 0" in error
     assert "Traceback" not in error
     assert list(here.iterdir()) == []
 

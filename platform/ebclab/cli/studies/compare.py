@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebclab.cli import options
 from ebclab.cli.options import RESULTS, takes
+from ebclab.compare.request import ComparisonRequest
 from ebclab.config.named_hosts import name_hosts_in
+from ebclab.config.options import given_of
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
 from ebclab.errors import UserError
@@ -20,67 +22,14 @@ from ebclab.terminal import say
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
     from ebclab.compare.plan import ComparisonPlan
-    from ebclab.compare.request import ComparisonRequest
     from ebclab.sweeps.resources import Limits
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """Arguments and options of ``ebclab compare``; omitted ones are taken from the comparison ``--name``, if any."""
+    """Options of ``ebclab compare``; omitted ones of a request are taken from the comparison ``--name``, if any."""
 
-    methods: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="METHOD", help="Methods (also package.module:Class); default: those of the comparison --name."
-        ),
-    ] = None
-    batch_size: Annotated[list[int] | None, typer.Option("--batch-size", help="Batch size; repeatable.")] = None
-    dataset: Annotated[list[str] | None, typer.Option(help="Dataset; repeatable.")] = None
-    data_root: options.DataRoot = None
-    recipe: Annotated[str | None, typer.Option(help="Named settings of every run.")] = None
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="[METHOD:]KEY=VALUE", help="Any setting of all runs, or of one method's runs."),
-    ] = None
-    space: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD=FILE", help="Search space of a method; default: the one shipped with it."),
-    ] = None
-    epochs: Annotated[int | None, typer.Option(help="Epochs of every run.")] = None
-    trials: Annotated[int | None, typer.Option(help="Random search trials per method and batch size; default: 24.")] = (
-        None
-    )
-    seeds: Annotated[int | None, typer.Option(help="Seeds for the tuned and for the default settings; default: 8.")] = (
-        None
-    )
-    metric: Annotated[str | None, typer.Option(help="Accuracy to compare: knn (default) or linear.")] = None
-    margin: Annotated[
-        float | None, typer.Option(help="Smallest relevant difference, in percentage points; default: 0.5.")
-    ] = None
-    reference: Annotated[
-        str | None, typer.Option(metavar="METHOD", help="Compare all others with this method; default: all pairs.")
-    ] = None
-    ask: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD@B,METHOD@B", help="Also compare across batch sizes, e.g. flatclr@16,simclr@128."),
-    ] = None
-    target: Annotated[float | None, typer.Option(help="Held-out accuracy in %, for the time to reach it.")] = None
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Equal budget of all runs: epochs (default), or the seconds of the first method at default settings."
-        ),
-    ] = None
-    practice: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Also tune with TPE and ASHA, for this time each, e.g. 10m.")
-    ] = None
-    repeat: Annotated[
-        int | None, typer.Option(help="Number of times that whole searches are repeated; default: 1.")
-    ] = None
-    may_differ: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY", help="Setting of views or encoder that may differ between methods."),
-    ] = None
+    given: Mapping[str, Any] = given_of(ComparisonRequest)
     gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
         None
     )
@@ -102,49 +51,13 @@ class CompareOptions:
         Raises:
             UserError: An option is invalid, or the comparison of this name cannot be read.
         """
-        from ebclab.compare.request import ComparisonRequest
-
-        given = self.given()
-        name_hosts_in(setting[setting.partition("=")[0].rfind(":") + 1 :] for setting in self.assignments or ())
+        given, assignments = self.given, self.given.get("assignments", ())
+        name_hosts_in(setting[setting.partition("=")[0].rfind(":") + 1 :] for setting in assignments)
         if (saved := self._saved()) is not None:
             self._require_named(saved)
-            new = tuple(text for text in given.get("assignments", ()) if text not in saved.assignments)
-            return replace(saved, **given | {"assignments": (*saved.assignments, *new)})
-        return ComparisonRequest(**({"methods": (), "batch_sizes": ()} | given))
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that the command itself specifies, by field of a request.
-
-        Raises:
-            UserError: ``--practice`` is not a duration.
-        """
-        from ebclab.cli.sweep import seconds_of
-
-        lists = {
-            "methods": self.methods,
-            "batch_sizes": self.batch_size,
-            "datasets": self.dataset,
-            "assignments": self.assignments,
-            "spaces": self.space,
-            "questions": self.ask,
-            "may_differ": self.may_differ,
-        }
-        single = {
-            "data_root": self.data_root,
-            "recipe": self.recipe,
-            "epochs": self.epochs,
-            "trials": self.trials,
-            "seeds": self.seeds,
-            "metric": self.metric,
-            "margin": self.margin,
-            "reference": self.reference,
-            "target": self.target,
-            "budget": self.budget,
-            "practice_seconds": None if self.practice is None else seconds_of(self.practice, "--practice"),
-            "repeats": self.repeat,
-        }
-        given: dict[str, Any] = {key: tuple(value) for key, value in lists.items() if value}
-        return given | {key: value for key, value in single.items() if value is not None}
+            new = tuple(text for text in assignments if text not in saved.assignments)
+            return replace(saved, **{**given, "assignments": (*saved.assignments, *new)})
+        return ComparisonRequest(**{"methods": (), "batch_sizes": (), **given})
 
     def require_possible(self) -> None:
         """Refuse options from which no comparison can be made, regardless of an existing comparison.
@@ -153,9 +66,8 @@ class CompareOptions:
             UserError: The options are invalid; the message lists every problem found.
         """
         from ebclab.compare.make_comparison import make_comparison
-        from ebclab.compare.request import ComparisonRequest
 
-        make_comparison(ComparisonRequest(**({"methods": (), "batch_sizes": ()} | self.given())))
+        make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))
 
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
@@ -169,7 +81,7 @@ class CompareOptions:
         require_folder_name(self.name)
         folder = ComparisonFolder.at(remote_in(self.comparisons, self.name) or Path(self.comparisons) / self.name)
         folder = folder.of("reader").pull()
-        if self.methods and not folder.plan.is_file():
+        if "methods" in self.given and not folder.plan.is_file():
             return None
         return read_comparison(folder.plan, where=folder.address).request
 
@@ -179,7 +91,7 @@ class CompareOptions:
         Raises:
             UserError: There is one, and this command does not name it.
         """
-        unnamed = [name for name in saved.methods if is_import_name(name) and name not in (self.methods or ())]
+        unnamed = [name for name in saved.methods if is_import_name(name) and name not in self.given.get("methods", ())]
         if unnamed:
             raise UserError(
                 f"METHOD: a file alone does not choose which code is run, got {', '.join(unnamed)}; write the methods "
