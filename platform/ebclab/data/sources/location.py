@@ -86,11 +86,12 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
         DataError: There is no test split, two files have the same path within the split, or a name may be that of a
             split and of something else.
     """
-    called = _splits_called(files, word_of)
+    words = list(map(word_of, files))
+    called = _splits_called(files, words, is_tree=word_of is folder_word)
     if split == "train" and not called:
         return {file: file for file in files}
     if split in called:
-        part = [file for file in files if word_of(file) == called[split]]
+        part = [file for file, word in zip(files, words, strict=True) if word == called[split]]
         inside = {file: file.partition("/")[2] if folder_word(file) in _KNOWN else file for file in part}
         by_path = {path: file for file, path in inside.items()}
         if twice := [file for file in part if by_path[inside[file]] != file]:
@@ -98,7 +99,7 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
                 f"data.name: {name} has two {split} parts with a file {inside[twice[0]]}, got {twice[0]} and "
                 f"{by_path[inside[twice[0]]]}; move one of them away"
             )
-        if rest := [file for file in files if word_of(file) not in called.values()]:
+        if rest := [file for file, word in zip(files, words, strict=True) if word not in called.values()]:
             parts = " and ".join(called.values())
             tell_once(f"{name}: left out {count(len(rest), 'file')} outside of {parts}: {_some(rest)}")
         return inside
@@ -110,28 +111,33 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
 
 def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split, ...]:
     """Return which splits ``files`` hold, by the rule of ``files_of_split``."""
-    return ("train", "test") if "test" in _splits_called(files, word_of) else ("train",)
+    called = _splits_called(files, list(map(word_of, files)), is_tree=word_of is folder_word)
+    return ("train", "test") if "test" in called else ("train",)
 
 
-def _splits_called(files: list[str], word_of: Callable[[str], str]) -> dict[Split, str]:
+def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict[Split, str]:
     """Return the word for each split that there is; empty if all files are the training split.
+
+    Args:
+        files: Their paths.
+        words: The word of each.
+        is_tree: Whether folders that name no split may be classes.
 
     Raises:
         DataError: Files for tests would be training images, or a folder may be a split or a class.
     """
-    words = list(map(word_of, files))
     present = set(words)
     called = {split: word for split in _WORDS if (word := word_for(split, present))}
     tests = [word for word in _WORDS["test"] if word in present]
     if "train" not in called:
-        if tests and present != set(tests[:1]) and (word_of is any_word or present <= set(tests)):
+        if tests and present != set(tests[:1]) and (not is_tree or present <= set(tests)):
             beside = f"{len(files) - sum(map(words.count, tests)):,} without such a name"
             raise DataError(
                 f"data.name: test images are no training images, got files called {' and '.join(tests)}, {beside} and "
                 "none called train; call the training part train, or give the path of one part"
             )
         return {}
-    if "test" not in called and word_of is folder_word and (others := present - {"", called["train"]}):
+    if "test" not in called and is_tree and (others := present - {"", called["train"]}):
         deep = {word for file, word in zip(files, words, strict=True) if file.count("/") > 1}
         if called["train"] not in deep:
             return {}  # a class of this name
