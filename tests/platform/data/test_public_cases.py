@@ -267,7 +267,7 @@ TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
         ["a"],
         1,
         1,
-        "left out 2 files outside of train and test: extra/3.png, val/a/1.png",
+        "files outside of train and test were left out, 2 of 4: extra/3.png, val/a/1.png",
     ),
     "a class train": (
         "folder",
@@ -291,7 +291,7 @@ TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
         ["a"],
         1,
         0,
-        "left out 1 file outside of train: more/1.png",
+        "files outside of train were left out, 1 of 2: more/1.png",
     ),
     # https://github.com/marin-community/marin/issues/2381: test files of the Hub's layout were training files
     "the Hub's": (
@@ -310,7 +310,7 @@ TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
         [],
         1,
         1,
-        "outside of train and val: x/more-000.tar",
+        "outside of train and val were left out, 1 of 3: x/more-000.tar",
     ),
 }
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
-from ebclab.formatting import count
 
 _WORDS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -101,7 +100,7 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
             )
         if rest := [file for file, word in zip(files, words, strict=True) if word not in called.values()]:
             parts = " and ".join(called.values())
-            tell_once(f"{name}: left out {count(len(rest), 'file')} outside of {parts}: {_some(rest)}")
+            tell_once(f"{name}: files outside of {parts} were left out, {len(rest):,} of {len(files):,}: {_some(rest)}")
         return inside
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
