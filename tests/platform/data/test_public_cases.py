@@ -348,6 +348,16 @@ def test_splits_and_classes_of_a_tree_are_told_apart(
         assert not {*map(bytes, train.images.numpy())} & {*map(bytes, test.images.numpy())}
 
 
+def test_saved_splits_have_the_same_names_and_others_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for part, label in (("training", 0), ("Testing", 0), ("unsupervised", 7)):
+        put_arrow(tmp_path / part, ["ant"], [label])
+    put(tmp_path / "dataset_dict.json", b'{"splits": ["training", "Testing", "unsupervised"]}')
+    train, test = parts(f"arrow:{tmp_path}")
+    assert (len(train), len(test)) == (1, 1)
+    assert splits_of(f"arrow:{tmp_path}") == ("train", "test")
+    assert "splits other than training and Testing were left out: unsupervised" in caplog.text
+
+
 QUESTIONS = {
     "no training part": (["val/a/0.png", "test/a/1.png"], "got files called test and val, .*give the path of one part"),
     "a part or a class": (
@@ -396,3 +406,73 @@ def test_whatever_the_installed_pillow_reads_is_read(tmp_path: Path, kind: str) 
     place = tmp_path / ("images" if kind == "folder" else "all.tar")
     assert {".avif", ".jp2", ".jfif", ".jpe", ".pjpeg", ".tga", ".ico", ".pbm"} <= SAVED.keys()
     assert len(load_split(f"{kind}:{place}", None, "train", Reading(resize=8))) == len(SAVED)
+
+
+def put_table(kind: str, folder: Path, made: pa.Table) -> str:
+    """Write a table as Parquet or as a saved split; return the folder of its file."""
+    folder.mkdir(parents=True)
+    if kind == "parquet":
+        pq.write_table(made, folder / "a.parquet")
+        return f"parquet:{folder}"
+    with pa.OSFile(str(folder / "a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, made.schema) as writer:
+        writer.write_table(made)
+    put(folder / "state.json", b'{"_data_files": [{"filename": "a.arrow"}]}')
+    return f"arrow:{folder}"
+
+
+BOTH = pytest.mark.parametrize("kind", ["parquet", "arrow"])
+
+
+@BOTH
+def test_the_only_column_of_images_is_found_and_other_labels_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """The Hub's CIFAR-10 and CIFAR-100."""
+    name = put_table(kind, tmp_path / "ten", table(ABC, [0, 1, 2], ABC, image="img"))
+    assert load_split(name, None, "train").class_names == tuple(ABC)
+    assert caplog.text == ""
+    hundred = table(ABC, [0, 1, 2], image="img").rename_columns(["img", "fine_label"])
+    name = put_table(kind, tmp_path / "hundred", hundred)
+    assert load_split(name, None, "train").labels.tolist() == [-1, -1, -1]
+    assert "so its images have no labels, got columns fine_label; data.label_column names another" in caplog.text
+    two = table(ABC, [0, 1, 2], image="left").append_column("right", pa.array([b""] * 3))
+    with pytest.raises(DataError, match=r"data\.image_column: .*got columns left, label, right"):
+        load_split(put_table(kind, tmp_path / "two", two), None, "train")
+
+
+@BOTH
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("bytes_type", [pa.binary(), pa.null()])
+def test_paths_without_bytes_are_read_beside_the_table(
+    tmp_path: Path, kind: str, absolute: bool, bytes_type: pa.DataType
+) -> None:
+    """https://github.com/huggingface/datasets/issues/4987: tables whose images were not embedded."""
+    folder = tmp_path / "set"
+    rows = [{"bytes": None, "path": f"{folder}/" * absolute + f"x/{number}.png"} for number in range(3)]
+    struct = pa.struct({"bytes": bytes_type, "path": pa.string()})
+    name = put_table(kind, folder, pa.table({"image": pa.array(rows, struct), "label": ABC}))
+    for number, what in enumerate(ABC):
+        put(folder / "x" / f"{number}.png", picture(what, number))
+    train = load_split(name, None, "train")
+    assert [int(image.flatten(1).float().mean(1).argmax()) for image in train.images] == [0, 1, 2]
+    if kind == "parquet":
+        assert len(load_split(f"{name}/a.parquet", None, "train")) == 3
+    (folder / "x/1.png").unlink()
+    with pytest.raises(DataError, match=r"row 1 .*holds a path and no bytes, got no file x/1.png beside the table"):
+        load_split(name, None, "train")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "path", ["../out.png", "{}/out.png", "link.png", "x/../../out.png", "a\0.png", "{}/set/../out.png", b"\xff"]
+)
+def test_a_path_never_leads_out_of_the_folder_of_its_table(tmp_path: Path, kind: str, path: str | bytes) -> None:
+    put(tmp_path / "out.png", picture("ant", 0))
+    paths = pa.array([path if isinstance(path, bytes) else path.format(tmp_path).encode()], pa.binary()).view(
+        pa.string()
+    )
+    images = pa.StructArray.from_arrays([pa.array([None], pa.binary()), paths], ["bytes", "path"])
+    name = put_table(kind, tmp_path / "set", pa.table({"image": images}))
+    (tmp_path / "set/link.png").symlink_to(tmp_path / "out.png")
+    with pytest.raises(DataError, match=r"holds a path and no bytes, which leads out of its folder, got |Invalid UTF8"):
+        load_split(name, None, "train", Reading(skip_corrupt=True))

@@ -8,12 +8,11 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
+from ebclab.data.sources.image_column import contents_of, holds_encoded, image_column_of, tell_without_labels
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.label_column import class_names_in, holds_words, labels_of, whole_numbers
 from ebclab.data.sources.location import any_word, files_of_split, hash_of_path
@@ -73,6 +73,7 @@ class _File(NamedTuple):
     """What is known about one file without reading its images."""
 
     name: str
+    image_column: str
     rows_of_group: list[int]
     keys: Tensor
     labels: Labels
@@ -111,6 +112,13 @@ class ParquetSource:
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             read = list(pool.map(self._read_file_index, paths, paths.values()))
         self._groups = [(file.name, number) for file in read for number in range(len(file.rows_of_group))]
+        columns = sorted({file.image_column for file in read})
+        if len(columns) > 1:
+            raise DataError(
+                f"data.image_column: the files of {self._place.path} must hold their images in one column, "
+                f"got {' and '.join(columns)}; rename one"
+            )
+        self.reading = replace(reading, image_column=columns[0])
         labels = joined([file.labels for file in read], self._place.path)
         self.class_names = labels.names
         self.index = self._make_index(read, labels.numbers)
@@ -160,9 +168,8 @@ class ParquetSource:
     def _encoded(
         self, file: str, group: int, places: list[int], column: pa.ChunkedArray
     ) -> Iterator[tuple[str, bytes]]:
-        values = column if not pa.types.is_struct(column.type) else pa.compute.struct_field(column, "bytes")
-        for place, content in zip(places, values, strict=True):
-            yield f"{self._where(file)}, row {place} of row group {group}", content.as_py() or b""
+        names = [f"{self._where(file)}, row {place} of row group {group}" for place in places]
+        yield from zip(names, contents_of(column, self._place, file, names), strict=True)
 
     def _where(self, file: str) -> str:
         return f"{self._place.path}/{file}" if file else self._place.path
@@ -188,7 +195,8 @@ class ParquetSource:
         with self._opened(file) as (opened, chunks):
             schema, label = opened.schema_arrow, self.reading.label_column
             str(schema.remove_metadata())  # names of columns and fields are decoded late
-            self._require_image_column(file, schema)
+            images = self._require_image_column(file, schema)
+            tell_without_labels(self.name, schema, label, images)
             known = sorted(set(schema.names) & {INDEX_COLUMN, label})
             groups = range(opened.num_row_groups)
             rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
@@ -207,7 +215,7 @@ class ParquetSource:
             keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
         if label not in known:
             labels.append(Labels(torch.full((count,), -1)))
-        return _File(file, rows_of_group, torch.cat(keys), joined(labels, self._where(file)))
+        return _File(file, images, rows_of_group, torch.cat(keys), joined(labels, self._where(file)))
 
     def _index(self, file: str, column: pa.ChunkedArray) -> Tensor:
         if not pa.types.is_integer(column.type) or column.null_count:
@@ -217,8 +225,9 @@ class ParquetSource:
             )
         return whole_numbers(column, f"data.name: column {INDEX_COLUMN} of {self._where(file)}")
 
-    def _require_image_column(self, file: str, schema: pa.Schema) -> None:
-        name = self.reading.image_column
+    def _require_image_column(self, file: str, schema: pa.Schema) -> str:
+        """Return the name of the column that holds the images."""
+        name = image_column_of(schema, self.reading.image_column, _holds_images)
         if twice := [each for each in (name, self.reading.label_column, INDEX_COLUMN) if schema.names.count(each) > 1]:
             raise DataError(f"data.name: {self._where(file)} has several columns called {twice[0]}; rename the others")
         if name not in schema.names:
@@ -227,17 +236,17 @@ class ParquetSource:
                 "name the one that holds the images"
             )
         kind = schema.field(name).type
-        is_tensor = isinstance(kind, pa.FixedShapeTensorType)
-        if not (is_tensor and _holds_pixels(kind)) and not _holds_bytes(kind):
+        if not _holds_images(kind):
             raise DataError(
                 f"data.image_column: {name} of {self._where(file)} holds no images, got {kind}; "
                 "expected encoded images as bytes, or fixed-shape tensors of unsigned bytes (C, H, W)"
             )
-        if is_tensor and self.reading.resize:
+        if isinstance(kind, pa.FixedShapeTensorType) and self.reading.resize:
             raise DataError(
                 f"data.resize: the images of {self._where(file)} are tensors and keep their size, "
                 f"got {self.reading.resize}; leave it out, views.image_size sets the size of views"
             )
+        return name
 
     def _require_all_shards(self) -> dict[str, str]:
         """Compare name and size of the files with the list of a prepared dataset; return its SHA-256 sums."""
@@ -407,10 +416,8 @@ def _holds_pixels(kind: pa.FixedShapeTensorType) -> bool:
     return kind.shape[0] in (1, 3) or kind.shape[2] not in (1, 3)
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return kind.get_field_index("bytes") >= 0 and _holds_bytes(kind.field("bytes").type)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+def _holds_images(kind: pa.DataType) -> bool:
+    return _holds_pixels(kind) if isinstance(kind, pa.FixedShapeTensorType) else holds_encoded(kind)
 
 
 def _damaged(where: str, error: Exception) -> DataError:

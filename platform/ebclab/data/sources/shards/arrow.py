@@ -14,13 +14,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute
 import torch
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
+from ebclab.data.sources.image_column import contents_of, holds_encoded, image_column_of, tell_without_labels
 from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.label_column import class_names_in, labels_of, names_of_feature
 from ebclab.data.sources.location import tell_once, word_for
@@ -144,19 +144,13 @@ class ArrowSource:
             batch = next(batch for at, batch in enumerate(self._read(file)) if at == number)
             column = batch.column(self.reading.image_column)
             column.validate(full=True)
-            is_struct = pa.types.is_struct(column.type)
-            values = (pyarrow.compute.struct_field(column, "bytes") if is_struct else column).take(pa.array(places))
+            values = column.take(pa.array(places))
         except StopIteration:
             raise DataError(f"{where}: has {number} record batches and had more; the file has changed") from None
         except _DAMAGE as error:
             raise _damaged(where, error) from error
-        for place, content in zip(places, values, strict=True):
-            if not content.is_valid:
-                raise DataError(
-                    f"{where}, row {place} of record batch {number}: its image lies in another file; save the set "
-                    "again with the images in it, as the library's newer releases do"
-                )
-            yield f"{where}, row {place} of record batch {number}", content.as_py()
+        names = [f"{where}, row {place} of record batch {number}" for place in places]
+        yield from zip(names, contents_of(values, self._place, file, names), strict=True)
 
     def _read(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of a file, which are views of the mapped file."""
@@ -187,9 +181,11 @@ class ArrowSource:
             raise _damaged(where, error) from error
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
-        name = self.reading.image_column
-        if name not in schema.names or not _holds_images(schema.field(name).type):
-            held = [each.name for each in schema if _holds_images(each.type)]
+        name = image_column_of(schema, self.reading.image_column, holds_encoded)
+        self.reading = replace(self.reading, image_column=name)
+        tell_without_labels(self.name, schema, self.reading.label_column, name)
+        if name not in schema.names or not holds_encoded(schema.field(name).type):
+            held = [each.name for each in schema if holds_encoded(each.type)]
             hint = f"set data.image_column={held[0]}" if held else "no column holds any; save encoded images"
             got = schema.field(name).type if name in schema.names else f"columns {', '.join(schema.names)}"
             where = f"column {name} of {self._place.path}/{file}"
@@ -291,12 +287,6 @@ def _typed(place: Location, file: str, kind: type[T]) -> T:
         return typed(plain, kind)
     except ValueError as error:
         raise DataError(f"{place.path}/{file}: damaged, {error}; copy the set again") from error
-
-
-def _holds_images(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return kind.get_field_index("bytes") >= 0 and _holds_images(kind.field("bytes").type)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 @lru_cache(maxsize=10_000)

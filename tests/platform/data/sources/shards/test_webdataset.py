@@ -103,12 +103,18 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     others = [_other("x.png", tarfile.SYMTYPE), _other("y.png", tarfile.LNKTYPE), _other("z.png", tarfile.CHRTYPE)]
-    outside = [("../../e.png", png(1)), ("/f.png", png(2)), ("__index__/a.json", b"{}"), ("README", b"x")]
+    outside = [
+        ("../../e.png", png(1)),
+        ("/f.png", png(2)),
+        ("__index__/a.json", b"{}"),
+        ("README", b"x"),
+        ("@eaDir/x.png", b""),
+    ]
     write_tar(tmp_path / "a.tar", [("d.png", png(0)), *outside], *others, _other("folder", tarfile.DIRTYPE))
     with caplog.at_level(logging.WARNING, "ebclab.data"):
         source = open_source(f"webdataset:{tmp_path}", "train", Reading())
     assert len(source.index) == 1
-    told = "a.tar: 6 members are no files of samples and were left out: x.png, y.png, z.png, ../../e.png, /f.png, ..."
+    told = "a.tar: 7 members are no files of samples and were left out: x.png, y.png, z.png, ../../e.png, /f.png, ..."
     assert told in caplog.text
 
 
