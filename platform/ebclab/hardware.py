@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -72,13 +73,20 @@ def require_precision(precision: str, device: torch.device) -> None:
     """Check that a device and its autocast support ``training.precision``.
 
     Raises:
-        UserError: The precision is bfloat16, which they do not support.
+        UserError: They do not.
     """
-    if precision != "bfloat16":
+    if precision == "float32":
         return
-    supported = getattr(torch.get_device_module(device), "is_bf16_supported", lambda: True)
-    if not (torch.amp.is_autocast_available(device.type) and supported()):
-        raise UserError(f"training.precision: {device.type} has no bfloat16 here, got bfloat16; use float32")
+    has_bfloat16 = getattr(torch.get_device_module(device), "is_bf16_supported", lambda: True)
+    supported = precision != "bfloat16" or has_bfloat16()
+    if not (supported and torch.amp.is_autocast_available(device.type) and _casts(device, getattr(torch, precision))):
+        raise UserError(f"training.precision: {device.type} has no {precision} here, got {precision}; use float32")
+
+
+def _casts(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether autocast to ``dtype`` works on a device; where it does not, torch warns and casts nothing."""
+    with warnings.catch_warnings(action="ignore"), torch.autocast(device.type, dtype=dtype):
+        return torch.is_autocast_enabled(device.type)
 
 
 def device_name(device: torch.device) -> str:

@@ -1,4 +1,4 @@
-"""Under the caller's autocast, losses work in float32 on projections that the networks gave in bfloat16."""
+"""Under the caller's autocast, losses work in float32 on projections that the networks gave in 16 bits."""
 
 from __future__ import annotations
 
@@ -46,21 +46,22 @@ def loss_of(method: Method, hook: Any) -> Tensor:
     return loss.loss
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_loss_under_bfloat16_autocast_is_the_float32_loss_of_the_bfloat16_projections(
-    name: str, monkeypatch: pytest.MonkeyPatch
+def test_the_loss_under_autocast_is_the_float32_loss_of_its_projections(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The projections of a pass under autocast take the places of those of a pass that knows no autocast at all."""
     given: list[Tensor] = []
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast("cpu", dtype=dtype):
         rough = loss_of(build(name), lambda module, arguments, result: given.append(result.detach()))
     assert rough.dtype == torch.float32
-    assert any(result.dtype == torch.bfloat16 for result in given)
+    assert any(result.dtype == dtype for result in given)
     left = iter(given)
 
     def replace_rough(module: nn.Module, arguments: tuple[Tensor], result: Tensor) -> Tensor | None:
         earlier = next(left)  # float32 in the moves of chains, which have a precision of their own
-        return earlier.float() if earlier.dtype == torch.bfloat16 else None
+        return earlier.float() if earlier.dtype == dtype else None
 
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     exact = loss_of(build(name), replace_rough)

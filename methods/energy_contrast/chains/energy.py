@@ -97,7 +97,11 @@ class ChainEnergy:
         return slope
 
     def _autocast(self, device: torch.device) -> torch.autocast:
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._bfloat16)
+        if not self._bfloat16:
+            return torch.autocast(device.type, enabled=False)
+        # torch's cache of cast weights does not ask for their type: it would return the float16 ones of the caller
+        other = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) != torch.bfloat16
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False if other else None)
 
 
 def marginal(head: nn.Module, *, temperature: float) -> EmbeddingEnergy:

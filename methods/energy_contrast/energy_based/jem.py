@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -227,7 +228,8 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         chains, infos = move_chains(self.sampler(), chains, context, generator, num_steps=self.config.num_steps)
         self._moved = gather_chains(chains)
         # 4. the loss of both terms
-        loss, metrics = self._joint_loss(views, batch.labels, chains.position)
+        with self._first_precision(views.device):
+            loss, metrics = self._joint_loss(views, batch.labels, chains.position)
         if self.config.variant == "sada":
             loss, _ = self._joint_loss(views, batch.labels, chains.position, self._uphill(loss))
         if self.diagnosing:
@@ -272,10 +274,21 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             metrics["energy_gap"] = metrics["energy_chains"] - metrics["energy_data"]
             return loss + self.config.generative_weight * (data - samples), metrics
 
+    def _first_precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context of the first loss: for sada float32 in place of float16, which loses small gradients.
+
+        The caller's loss scale lifts those of the loss that ``forward`` returns, not the one that is taken here.
+        """
+        is_float16 = torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16
+        if self.config.variant == "sada" and is_float16:
+            return torch.autocast(device.type, enabled=False)
+        return nullcontext()
+
     def _uphill(self, loss: Tensor) -> dict[str, Tensor]:
         """Return the weights by name, moved by rho along the gradient of the global batch's loss."""
         learning = {name: weight for name, weight in self.named_parameters() if weight.requires_grad}
-        gradients = torch.autograd.grad(loss, list(learning.values()))
+        with torch.autocast(loss.device.type, enabled=False):  # it would also round the way back
+            gradients = torch.autograd.grad(loss, list(learning.values()))
         whole = sum_over_ranks(torch.cat([gradient.flatten() for gradient in gradients])) / world_size()
         moves = (self.config.sharpness_radius * whole / whole.norm().clamp_min(1e-12)).split(
             [weight.numel() for weight in learning.values()]

@@ -228,7 +228,11 @@ class TrainingConfig:
 
     epochs: int = setting(10, "Passes over the training images.", unit="epochs", minimum=1)
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
-    precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the forward pass under autocast.")
+    precision: Literal["float32", "bfloat16", "float16"] = setting(
+        "float32",
+        "bfloat16 and float16 run the forward pass under autocast; float16 also scales the loss, and skips steps whose "
+        "gradients overflow.",
+    )
     channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
     compile: bool | Literal["default", "graph"] = setting(
         False,

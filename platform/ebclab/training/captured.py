@@ -39,6 +39,8 @@ def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ran
         return f"torch has no graphs for {device.type}"
     if not ranks.alone:
         return f"{ranks.world_size} workers exchange gradients in every step"
+    if config.training.precision == "float16":
+        return "training.precision: float16 decides on the host whether to skip a step"
     if config.optimizer.name == "lars":
         return "optimizer.name: lars computes its rates on the host"
     if reason := method.not_recorded():

@@ -20,6 +20,7 @@ from ebclab.runs.summary import BestScore
 from ebclab.storage.typed_json import typed
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training
+from ebclab.training.loss_scale import ScaleState
 from energy_contrast.method import Method
 
 _SHOWN = 3  # misfits
@@ -42,6 +43,7 @@ class _State:
     metrics: dict[str, float] | None
     health: HealthRecord | None = None
     monitor_seconds: float = 0.0
+    loss_scale: ScaleState | None = None
 
 
 def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:

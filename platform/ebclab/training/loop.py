@@ -20,10 +20,14 @@ from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError, UserError
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
 from ebclab.training.captured import CapturedSteps
+from ebclab.training.loss_scale import LossScale
 from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
-_OF_THE_LOG = ("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second")
+_OF_THE_LOG = (
+    *("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second"),
+    *("loss_scale", "skipped_steps"),
+)
 """Keys of a training record that the loop and the recorder write; a method's metrics may not have these names."""
 
 
@@ -102,6 +106,7 @@ class Training:
         captured: Replays recorded steps; None if steps run eagerly.
         not_captured: Why steps run eagerly although ``training.compile`` is graph; else empty.
         images_per_second: Training images per second between log steps of this launch.
+        loss_scale: Scales the loss and skips steps in float16; does nothing in other precisions.
     """
 
     method: Method
@@ -117,6 +122,10 @@ class Training:
     captured: CapturedSteps | None = None
     not_captured: str = ""
     images_per_second: RateMeter = field(default_factory=RateMeter)
+    loss_scale: LossScale = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.loss_scale = LossScale(self.generator.device, self.config.precision)
 
     @property
     def num_steps(self) -> int:
@@ -129,7 +138,8 @@ class Training:
 
     def state(self) -> dict[str, Any]:
         """Return the state that a resume needs beside the model and its memories."""
-        return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        own = {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        return own | self.loss_scale.state()
 
     def tensors(self) -> list[Tensor]:
         """Return what outlives a step: weights, buffers, memories and the optimizer's state."""
@@ -146,6 +156,7 @@ class Training:
         for group, own in zip(self.optimizer.param_groups, chosen, strict=True):
             group.update(own)  # loading replaces a learning rate that is a tensor by a copy
         self.generator.set_state(state["generator"])
+        self.loss_scale.load(state.get("loss_scale"))
         self.step = step
         if self.captured is not None:
             self.captured.forget()
@@ -158,7 +169,7 @@ def train(training: Training, observer: Observer) -> bool:
         True when the run is complete, False when the observer asked to stop earlier.
 
     Raises:
-        DivergedError: A metric or a weight is not finite.
+        DivergedError: A metric or a weight is not finite, or gradients are not at any loss scale.
     """
     training.method.train()
     training.images_per_second.restart()
@@ -192,6 +203,7 @@ def train_step(training: Training) -> dict[str, Tensor]:
     else:
         metrics = training.captured.make(compute, batch, logged=method.diagnosing)
     training.step += 1
+    training.loss_scale.require_useful(training.step)
     training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
     return metrics
 
@@ -202,8 +214,9 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
         output = (training.shared or training.method)(batch, training.generator)
     _require_output(training.method, output)
     training.optimizer.zero_grad(set_to_none=True)
-    output.loss.backward()
-    training.optimizer.step()
+    training.loss_scale.scaled(output.loss).backward()  # type: ignore[no-untyped-call]
+    training.loss_scale.unscale(training.optimizer)
+    training.loss_scale.step(training.optimizer)
     training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics}
 
@@ -242,9 +255,9 @@ def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
     """Return the autocast context of ``precision``; "float32" means none."""
-    if precision == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, precision))
 
 
 def check_weights(method: Method, step: int) -> None:
@@ -277,4 +290,4 @@ def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
         raise DivergedError(f"step {training.step}: {', '.join(wrong)}")
     plain["learning_rate"] = training.learning_rate(training.step - 1)
     plain["images_per_second"] = training.images_per_second.lap()
-    return plain
+    return plain | training.loss_scale.metrics()

@@ -161,6 +161,8 @@ def lead_rank(
                 _train(spec, prepared, recorder, rollback)
         finally:
             display.stop()
+        if skipped := training.loss_scale.in_words(training.step):
+            display.note(skipped)
         require_in_place()
         summary = _summary(recorder, prepared)
         summary.write(spec.run.result_path)
@@ -341,7 +343,7 @@ def _advice(run: RunFolder, error: DivergedError, *, sampling: bool) -> str:
     sampler = "method.step_size (too large), " if sampling else ""
     return (
         f"{error}\n{saved}\nlikely settings: {sampler}optimizer.learning_rate (too high), "
-        "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (bfloat16)"
+        "optimizer.warmup_epochs (too short), method.temperature (too low), training.precision (float16, bfloat16)"
     )
 
 

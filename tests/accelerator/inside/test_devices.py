@@ -52,14 +52,26 @@ def test_a_device_without_float64_is_refused_and_never_chosen(monkeypatch: pytes
         resolve_device("pretended")
 
 
-def test_a_device_without_bfloat16_is_refused_it(
-    tiny: Callable[..., ExperimentConfig], device: torch.device, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("precision", "tells", "answer"),
+    [
+        ("bfloat16", "is_bf16_supported", False),
+        ("bfloat16", "get_amp_supported_dtype", [torch.float16]),
+        ("float16", "get_amp_supported_dtype", [torch.bfloat16]),
+    ],
+)
+def test_a_device_without_a_precision_is_refused_it(
+    precision: str,
+    tells: str,
+    answer: Any,
+    tiny: Callable[..., ExperimentConfig],
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = tiny("simclr", "pretended", "training.precision=bfloat16")
-    monkeypatch.setattr(torch.get_device_module(device), "is_bf16_supported", lambda: False, raising=False)
-    with pytest.raises(
-        UserError, match=r"training\.precision: pretended has no bfloat16 here, got bfloat16; use float32"
-    ):
+    config = tiny("simclr", "pretended", f"training.precision={precision}")
+    monkeypatch.setattr(torch.get_device_module(device), tells, lambda: answer, raising=False)
+    message = rf"training\.precision: pretended has no {precision} here, got {precision}; use float32"
+    with pytest.raises(UserError, match=message):
         prepare(config, device, None, METHODS["simclr"])
 
 

@@ -93,12 +93,13 @@ def test_what_was_trained_on_the_device_is_evaluated_and_exported_there(
     assert torch.equal(outputs[0], outputs[1].cpu())
 
 
-def test_half_precision_is_autocast_s_on_the_device(tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_is_autocast_s_on_the_device(precision: str, tiny: Tiny, tmp_path: Path) -> None:
     """The device casts what the CPU's autocast casts of these networks, so that their bits agree."""
     ends = [
         left_by(
             pretrain(
-                tiny("simclr", where, "training.precision=bfloat16", "training.epochs=1"),
+                tiny("simclr", where, f"training.precision={precision}", "training.epochs=1"),
                 runs=tmp_path,
                 name=where,
                 display=SilentDisplay(),

@@ -94,9 +94,12 @@ def test_the_callers_autocast_changes_no_bit_of_a_step(num_inner_steps: int, bfl
     energy = ChainEnergy(encoder, marginal(head, temperature=0.3), num_inner_steps=num_inner_steps, bfloat16=bfloat16)
     sampler = proximal_sgld(energy, step_size=1.0, gradient_clamp=1e9, noise_std=0.0)
     ends = []
-    for enabled in (False, True):
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+    for dtype in (None, torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+            before = head(encoder(position))  # torch keeps the weights that it cast
             context = energy.context(references)(0, position)
             ends.append(sampler.step(sampler.init(position), context, torch.zeros_like(position))[0].position)
-    assert torch.equal(*ends)
+            assert torch.equal(head(encoder(position)), before)
+    assert torch.equal(ends[1], ends[0])
+    assert torch.equal(ends[2], ends[0])
     assert not torch.equal(ends[0], position)

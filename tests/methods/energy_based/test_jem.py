@@ -243,16 +243,41 @@ def test_the_gradients_of_plain_chains_are_not_clamped() -> None:
 def test_the_callers_autocast_changes_no_bit_of_the_buffer() -> None:
     """Chains have a precision of their own: from where they begin anew to where they end."""
     ends = []
-    for enabled in (False, True):
+    for dtype in (None, torch.bfloat16, torch.float16):
         method = build(variant="plusplus", reinit_rate=0.5).float()
         method.buffer.pixels = method.buffer.pixels.float()
         batch = make_batch(method)
         batch = replace(batch, views=batch.views.float(), proposals=batch.proposals.float())
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
             method(batch, torch.Generator().manual_seed(2))
         method.after_step(Progress(1, 1, 0))
         ends.append(method.buffer.pixels)
-    assert torch.equal(*ends)
+    assert torch.equal(ends[1], ends[0])
+    assert torch.equal(ends[2], ends[0])
+
+
+def test_sada_s_first_gradient_under_float16_is_float32_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loss scale lifts it: of a loss a million times smaller, as of a sure classifier, float16 would lose it."""
+    joint_loss = Jem._joint_loss
+
+    def small_loss(method: Jem, *arguments: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = joint_loss(method, *arguments)
+        return loss * 1e-6, metrics
+
+    monkeypatch.setattr(Jem, "_joint_loss", small_loss)
+    led: list[dict[str, Tensor]] = []
+    uphill = Jem._uphill
+    monkeypatch.setattr(Jem, "_uphill", lambda method, loss: led.append(uphill(method, loss)) or led[-1])
+    for enabled in (False, True):
+        method = build(variant="sada", sharpness_radius=0.3).float()
+        method.buffer.pixels = method.buffer.pixels.float()
+        batch = make_batch(method)
+        batch = replace(batch, views=batch.views.float(), proposals=batch.proposals.float())
+        with torch.autocast("cpu", dtype=torch.float16, enabled=enabled):
+            output = method(batch, torch.Generator().manual_seed(2))
+    for name, weight in led[0].items():
+        assert torch.equal(led[1][name], weight)
+    assert output.loss.dtype == torch.float32
 
 
 def test_sada_takes_its_gradient_where_the_first_one_leads() -> None:
