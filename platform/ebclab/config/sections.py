@@ -217,6 +217,7 @@ class OptimizerConfig:
     beta2: float = setting(0.999, "Second decay rate of adam and adamw.", minimum=0.0, below=1.0)
     weight_decay: float = setting(5e-4, "Weight decay (decoupled in adamw).", minimum=0.0)
     decay_norm_and_bias: bool = setting(False, "Apply weight decay (and lars adaptation) to norms and biases too.")
+    clip_norm: float = setting(0.0, "Largest norm of a step's gradient over all weights; 0: any.", minimum=0.0)
     schedule: Literal["cosine", "constant"] = setting("cosine", "Learning rate after the warm-up.")
     warmup_epochs: float = setting(0.0, "Linear warm-up from 0.", unit="epochs", minimum=0.0)
     final_rate: float = setting(0.0, "Last learning rate of cosine, as a share of the peak.", minimum=0.0, maximum=1.0)

@@ -49,6 +49,8 @@ JARGON: Mapping[str, str] = {
     "base_lr": "optimizer.learning_rate",
     "wd": "optimizer.weight_decay",
     "betas": "optimizer.beta1 optimizer.beta2",
+    "grad_clip": "optimizer.clip_norm",
+    "max_grad_norm": "optimizer.clip_norm",
     "warmup": "optimizer.warmup_epochs",
     "scheduler": "optimizer.schedule",
     "lr_schedule": "optimizer.schedule",

@@ -26,7 +26,7 @@ from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 _OF_THE_LOG = (
     *("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second"),
-    *("loss_scale", "skipped_steps"),
+    *("loss_scale", "skipped_steps", "gradient_norm"),
 )
 """Keys of a training record that the loop and the recorder write; a method's metrics may not have these names."""
 
@@ -105,6 +105,7 @@ class Training:
         view_shape: (C, H, W) of the views; None if unknown.
         captured: Replays recorded steps; None if steps run eagerly.
         not_captured: Why steps run eagerly although ``training.compile`` is graph; else empty.
+        clip_norm: ``optimizer.clip_norm``.
         images_per_second: Training images per second between log steps of this launch.
         loss_scale: Scales the loss and skips steps in float16; does nothing in other precisions.
     """
@@ -121,6 +122,7 @@ class Training:
     view_shape: tuple[int, int, int] | None = None
     captured: CapturedSteps | None = None
     not_captured: str = ""
+    clip_norm: float = 0.0
     images_per_second: RateMeter = field(default_factory=RateMeter)
     loss_scale: LossScale = field(init=False)
 
@@ -216,9 +218,22 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
     training.optimizer.zero_grad(set_to_none=True)
     training.loss_scale.scaled(output.loss).backward()  # type: ignore[no-untyped-call]
     training.loss_scale.unscale(training.optimizer)
-    training.loss_scale.step(training.optimizer)
+    clipped = _clip(training)
+    if not training.loss_scale.step(training.optimizer):
+        clipped = {}  # no number
     training.method.after_step(progress)
-    return {"loss": output.loss.detach(), **output.metrics}
+    return {"loss": output.loss.detach(), **output.metrics, **clipped}
+
+
+def _clip(training: Training) -> dict[str, Tensor]:
+    """Scale the gradients down to ``clip_norm`` if they exceed it, and return their norm before that as a metric.
+
+    They are means over the ranks, the same bits on each, and so is their norm.
+    """
+    if not training.clip_norm:
+        return {}
+    weights = [weight for group in training.optimizer.param_groups for weight in group["params"]]
+    return {"gradient_norm": nn.utils.clip_grad_norm_(weights, training.clip_norm)}
 
 
 def _require_output(method: Method, output: object) -> None:

@@ -63,12 +63,14 @@ class LossScale:
         """Divide the gradients by the scale."""
         self._scaler.unscale_(optimizer)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the weights if all gradients are finite, and set the scale of the next step."""
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Move the weights unless the step is skipped, set the next step's scale, and return whether they moved."""
         self._scaler.step(optimizer)
         self._scaler.update()
         before, self._scale = self._scale, self._scaler.get_scale()
-        self._skipped_steps += self._scale < before
+        skipped = self._scale < before
+        self._skipped_steps += skipped
+        return not skipped
 
     def metrics(self) -> dict[str, float]:
         """Return what is logged; nothing in other precisions."""

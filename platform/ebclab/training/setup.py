@@ -375,6 +375,7 @@ def build_training(
         ranks=ranks,
         view_shape=view_shape,
         not_captured=reason,
+        clip_norm=config.optimizer.clip_norm,
     )
     if captured:
         training.captured = CapturedSteps(device, training.generator, training.tensors)

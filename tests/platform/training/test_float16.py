@@ -156,6 +156,17 @@ def test_a_step_that_overflows_is_skipped_and_the_scale_halves() -> None:
     assert training.method.calls == training.step == 5
 
 
+def test_a_gradient_is_clipped_after_it_was_unscaled() -> None:
+    """The norm of (-6, -6) is sqrt(72); of a skipped step there is none."""
+    training = fit()
+    training.clip_norm = 1.0
+    logged = [train_step(training).get("gradient_norm") for _ in range(4)]
+    assert logged[:3] == [None] * 3
+    assert logged[3] is not None
+    assert logged[3].item() == pytest.approx(72**0.5)
+    assert weights(training).norm().item() == pytest.approx(2.0**-7)
+
+
 def test_the_scale_doubles_after_2000_steps_that_were_not_skipped() -> None:
     training = fit(lambda call: call == 2)
     training.loss_scale.load({"scale": 512.0, "good_steps": 1999, "skipped_steps": 7})
@@ -240,8 +251,9 @@ def test_a_checkpoint_without_a_scale_opens_and_begins_with_the_first() -> None:
 
 
 def be_a_rank(rank: int, num_ranks: int) -> list[dict[str, Any]]:
-    """Return what a rank holds after each of three steps; in the second, rank 1 alone overflows."""
+    """Return what a rank holds after each of three clipped steps; in the second, rank 1 alone overflows."""
     training, found = ready("simclr", "float16", Ranks.of_process_group()), []
+    training.clip_norm = 0.1
     last = list(training.method.parameters())[-1]
     for step in range(3):
         hook = last.register_hook(lambda slope: slope * torch.inf) if step == 1 and rank == 1 else None
@@ -260,6 +272,8 @@ def test_ranks_skip_the_same_step_when_one_overflows(run_ranks: Callable[[str, i
     assert torch.equal(first, second)
     assert not torch.equal(second, third)
     alone = ready("simclr", "float16")
+    alone.clip_norm = 0.1
     start = weights(alone)
     moved = way(alone, 1)
+    assert moved.norm().item() == pytest.approx(1e-3 * 0.1, rel=1e-2)  # learning rate and norm
     assert (first - start - moved).norm() < 0.05 * moved.norm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -94,6 +95,24 @@ def test_the_weights_after_two_epochs_are_those_of_the_recursion_by_hand() -> No
     for step in range(6):  # d/dw mean((w1 + w2 - 3)^2) = 2 (w1 + w2 - 3) for each weight
         weight = weight - 0.1 / (step + 1) * 2 * (weight.sum() - 3)
     assert torch.allclose(training.method.encoder.weight.detach().double(), weight[None], atol=1e-6)
+
+
+def test_gradients_are_clipped_over_all_weights_as_by_torchs_loop() -> None:
+    training, watcher = _training(), Watcher()
+    training.method.encoder, training.clip_norm = nn.Linear(2, 1), 0.5
+    training.optimizer = torch.optim.SGD(training.method.parameters(), lr=1.0, momentum=0.9)
+    twin, norms = copy.deepcopy(training.method.encoder), []
+    optimizer = torch.optim.SGD(twin.parameters(), lr=1.0, momentum=0.9)
+    for step in range(6):
+        optimizer.zero_grad()
+        optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
+        (twin(torch.ones(4, 2)) - 3).square().mean().backward()
+        norms.append(nn.utils.clip_grad_norm_(twin.parameters(), 0.5).item())
+        optimizer.step()
+    train(training, watcher)
+    torch.testing.assert_close(training.method.encoder.state_dict(), twin.state_dict(), rtol=0, atol=0)
+    assert [log["gradient_norm"] for log in watcher.logs] == [norms[step - 1] for step in (1, 2, 3, 4, 6)]
+    assert min(norms) > 0.5
 
 
 def test_steps_come_in_order_and_after_step_knows_where_the_run_stands() -> None:
