@@ -20,7 +20,6 @@ def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[N
     A call that hangs does not block the exit of the block: it is abandoned, which is logged, and ends with the process.
 
     Args:
-        work: The function.
         seconds: Pause before the first call, and between the end of a call and the next one.
         what: Name of the work in log messages.
     """

@@ -44,7 +44,6 @@ class UnsavedError(RunError):
 
     Args:
         text: Message for the user.
-        result: The measured result.
     """
 
     def __init__(self, text: str, result: object) -> None:

@@ -26,9 +26,6 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
         name: "auto" (an accelerator if there is a suitable one, else the CPU), or a device type of torch: "cpu",
             "cuda", "mps", "xpu", "hpu", or one that a package has registered.
         deterministic: On an accelerator, use deterministic kernels only.
-
-    Raises:
-        UserError: torch has no such device on this machine, or the device lacks float64.
     """
     there = available_devices()
     if name == "auto":
@@ -70,11 +67,7 @@ def has_float64(kind: str) -> bool:
 
 
 def require_precision(precision: str, device: torch.device) -> None:
-    """Check that a device and its autocast support ``training.precision``.
-
-    Raises:
-        UserError: They do not.
-    """
+    """Check that a device and its autocast support ``training.precision``."""
     if precision == "float32":
         return
     has_bfloat16 = getattr(torch.get_device_module(device), "is_bf16_supported", lambda: True)
@@ -149,14 +142,10 @@ def set_threads(count: int, usual: int = 0) -> int:
     """Set the number of torch's threads to the setting ``resources.threads``.
 
     Args:
-        count: The setting.
         usual: Threads if the setting is 0; 0 means one per core that this process may use.
 
     Returns:
         The number of threads that is now used.
-
-    Raises:
-        UserError: The setting exceeds the cores of this machine; torch crashes if threads cannot be created.
     """
     if count > num_cores():
         raise UserError(

@@ -55,9 +55,6 @@ def with_imported(name: str, methods: Methods | None = None) -> Methods:
     Args:
         name: Name given by the user; any other unknown name is not added, so that the caller can reject it.
         methods: Methods already known; None means the catalogue.
-
-    Raises:
-        ConfigError: The class cannot be imported, or cannot be trained as a method.
     """
     known = catalogue() if methods is None else methods
     return {**known, name: import_method(name)} if is_import_name(name) and name not in known else known
@@ -68,9 +65,6 @@ def import_method(name: str) -> type[Method]:
 
     Args:
         name: ``package.module:Class``.
-
-    Raises:
-        ConfigError: The module cannot be imported, has no such class, or the class cannot be trained as a method.
     """
     module_name, _, class_name = name.partition(":")
     if (here := os.getcwd()) not in sys.path:
@@ -92,9 +86,6 @@ def source_digest(method: type[Method]) -> str:
     """Return the SHA-256 of the file that defines a method class.
 
     Files that it imports are not included.
-
-    Raises:
-        ConfigError: The class is not defined in a readable file.
     """
     file = getattr(sys.modules.get(method.__module__), "__file__", None)
     try:
@@ -113,9 +104,6 @@ def code_of(name: str) -> Path:
 
     Args:
         name: A name that ``import_method`` has accepted.
-
-    Raises:
-        ConfigError: It is neither a single folder nor a Python file.
     """
     outermost = name.partition(":")[0].partition(".")[0]
     spec = find_spec(outermost)

@@ -18,11 +18,7 @@ def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of the file at ``path``; symbolic links are followed.
 
     Args:
-        path: The file.
         limit: Maximum size of the file, bytes.
-
-    Raises:
-        OSError: The file cannot be read, is not a regular file, or is larger; ``strerror`` has the reason.
     """
     with open_regular(path, limit) as file:
         size = os.fstat(file.fileno()).st_size
@@ -50,11 +46,7 @@ def own_file(path: str | Path, flags: int) -> int:
     Whoever wrote the folder may have put anything there: a symbolic link is not followed, a pipe not waited for.
 
     Args:
-        path: The file.
         flags: As for ``os.open``.
-
-    Raises:
-        OSError: The file cannot be opened or is not a regular file; ``strerror`` has the reason.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

@@ -22,8 +22,6 @@ def write(text: str, stream: TextIO | None, *, over: bool = False) -> None:
     """Write ``text`` as ``say`` to ``stream``, at once; None is a stream that the process was started without.
 
     Args:
-        text: What to write.
-        stream: Where to.
         over: Whether to write over the terminal's current line.
     """
     if stream is not None:

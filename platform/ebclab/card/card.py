@@ -126,11 +126,7 @@ class _StoredResult:
 
 
 class CardFolder:
-    """The folder of a card on disk.
-
-    Args:
-        path: The folder.
-    """
+    """The folder of a card on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -141,11 +137,7 @@ class CardFolder:
         return own_folder(self.path, "features")
 
     def write(self, result: GroupResult) -> None:
-        """Save the results of a group; the JSON file is written last, so that a result is complete or absent.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Save the results of a group; the JSON file is written last, so that a result is complete or absent."""
         for folder in (own_folder(self.path, "groups"), own_folder(self.path, "pictures")):
             atomic.make_folder(folder)
         for picture in result.findings.pictures:
@@ -188,11 +180,7 @@ class CardFolder:
 
 
 def _checked(name: str) -> str:
-    """Return ``name`` if it may be part of a path.
-
-    Raises:
-        ValueError: It has characters other than lowercase letters, digits and hyphens.
-    """
+    """Return ``name`` if it may be part of a path."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"a name of letters, digits and hyphens is needed, got {name!r:.80}")
     return name

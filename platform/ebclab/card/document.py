@@ -99,10 +99,7 @@ def numbers_table(compared: SideBySide, group: str, *, is_brief: bool = False, t
     """Return the numbers of a group: a row for each, a column for each encoder.
 
     Args:
-        compared: The cards.
-        group: The group.
         is_brief: Whether a star stands for intervals and verdicts, so that several encoders fit a terminal.
-        title: Heading.
     """
     labels = [
         f"{column.label}, {len(column.cards)} seeds" if len(column.cards) > 1 else column.label

@@ -93,13 +93,7 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     """Measure encoders and write their cards and the page.
 
     Args:
-        request: What to measure.
         on_progress: Called with the work done, the total work, and its description.
-
-    Raises:
-        UserError: An encoder, a dataset, a group or a protocol does not exist, or they do not fit together.
-        RunError: A result of a group cannot be written.
-        UnsavedError: The page cannot be written; its ``result`` is the value that would have been returned.
     """
     groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
@@ -224,11 +218,7 @@ def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progre
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Convert an OSError of the block to an error that says what to do.
-
-    Raises:
-        RunError: A result cannot be written.
-    """
+    """Convert an OSError of the block to an error that says what to do."""
     try:
         yield
     except OSError as error:
@@ -249,11 +239,7 @@ def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
 
 
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
-    """Return the folder of the page.
-
-    Raises:
-        UserError: ``--to`` is an address.
-    """
+    """Return the folder of the page."""
     if request.to is not None:
         if is_address(request.to):
             raise UserError(f"--to: a folder on a disk is needed, got {request.to}")
@@ -300,11 +286,7 @@ def _address(subjects: Sequence[Subject], base: Path) -> str:
 
 
 def _write(base: Path, done: Cards) -> None:
-    """Write the cards as JSON and Markdown, and the page.
-
-    Raises:
-        UnsavedError: They cannot be written.
-    """
+    """Write the cards as JSON and Markdown, and the page."""
     document = card_document(done.side_by_side)
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
@@ -323,11 +305,7 @@ def _send(subjects: Sequence[Subject]) -> None:
 
 
 def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
-    """Save the scores of probes of a run and its references, as ``ebclab evaluate --only knn,linear,top5`` does.
-
-    Raises:
-        UnsavedError: They cannot be written.
-    """
+    """Save the scores of probes of a run and its references, as ``ebclab evaluate --only knn,linear,top5`` does."""
     run, trained = subject.run, subject.trained
     names = [subject.label, *(card.label for card in cards[1:])]
     rows = {name: _scores(card) for name, card in zip(names, cards, strict=True)}

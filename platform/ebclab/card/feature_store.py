@@ -42,12 +42,7 @@ class FeatureStore:
         self._digests: dict[int, tuple[ImageSet, str]] = {}
 
     def features(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
-        """Return the embeddings (n, D) of ``images``, in their order, float32 on the CPU.
-
-        Raises:
-            DataError: The images do not fit the encoder.
-            DivergedError: The encoder returns NaN or infinity.
-        """
+        """Return the embeddings (n, D) of ``images``, in their order, float32 on the CPU."""
         name = self.name(subject, images)
         if (known := self.known(name, len(images))) is None:
             known = self._compute(subject, images, on_progress)
@@ -61,11 +56,7 @@ class FeatureStore:
         return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
 
     def known(self, name: str, count: int) -> Tensor | None:
-        """Return the features (n, D) of ``count`` images from memory or disk; None if there are none.
-
-        Raises:
-            EbclabError: Another process failed to compute them.
-        """
+        """Return the features (n, D) of ``count`` images from memory or disk; None if there are none."""
         if name not in self._known and (saved := self._read(name, count)) is not None:
             self._known[name] = saved
         known = self._known.get(name)
@@ -74,11 +65,7 @@ class FeatureStore:
         return known
 
     def keep(self, name: str, features: Tensor) -> None:
-        """Store features in memory and, if there is a folder, on disk.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Store features in memory and, if there is a folder, on disk."""
         self._known[name] = features
         if self._folder is not None:
             atomic.make_folder(self._folder)

@@ -110,9 +110,6 @@ class OutsideSet:
         kind: "near": like the training images, but of other classes or altered; "far": of another kind.
         outside: The out-of-distribution images.
         inside: In-distribution test images; none of them is also in ``outside``, altered or not.
-
-    Raises:
-        DataError: Either set has fewer than two images.
     """
 
     name: str
@@ -152,10 +149,6 @@ def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
     Args:
         subject: The run's encoder.
         data_root: Folder that contains datasets; None means the run's own.
-
-    Raises:
-        UserError: The encoder is not of a run, so a dataset must be named.
-        DataError: The images cannot be read, or are not those that the run was trained on.
     """
     if subject.trained is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
@@ -169,9 +162,6 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
         name: A dataset of the catalogue, ``folder:PATH`` or ``parquet:PATH``.
         subject: The encoder to evaluate on it.
         data_root: Folder that contains datasets; None means the run's own, or the default.
-
-    Raises:
-        DataError: The dataset does not exist or does not fit the encoder.
     """
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
@@ -191,13 +181,8 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     Args:
         given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone means far,
             unless it is one of these two.
-        subject: The encoder.
         measured: The dataset that the card evaluates on.
         data_root: Folder that contains datasets; None means the run's own, or the default.
-
-    Raises:
-        DataError: The dataset does not exist, does not fit the encoder, or has the training or test images of the card.
-        UserError: ``given`` has another form, or is a misspelled alteration.
     """
     if "=" in given.partition(":")[0]:
         kind, _, name = given.partition("=")
@@ -221,11 +206,7 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
 
 
 def _with_channels(images: ImageSet, subject: Subject) -> ImageSet:
-    """Return images with the encoder's number of channels: grey images are repeated, colour is never discarded.
-
-    Raises:
-        DataError: The images have several channels, and the encoder takes another number of them.
-    """
+    """Return images with the encoder's number of channels: grey images are repeated, colour is never discarded."""
     channels, wanted = images.images.shape[1], subject.in_channels
     if channels == wanted:
         return images

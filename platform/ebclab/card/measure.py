@@ -29,9 +29,6 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
 
     Args:
         only: Names of groups, or "all".
-
-    Raises:
-        UserError: Names are unknown (each is reported with the most similar name), or mix groups with single probes.
     """
     if wrong := [name for name in only if name not in (*GROUPS, "all", *PROBES)]:
         known = [*GROUPS, "all", *PROBES]
@@ -46,11 +43,7 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
 
 
 def groups_of(request: CardRequest) -> tuple[str, ...]:
-    """Return the groups to measure.
-
-    Raises:
-        UserError: The request is invalid; lists every problem, one per line.
-    """
+    """Return the groups to measure."""
     problems, chosen = request.problems(), list[str]()
     try:
         chosen = chosen_groups(request.only)
@@ -83,7 +76,6 @@ class CardTask:
         """Return a saved result, or why the group is skipped; None if the group must be measured.
 
         Args:
-            group: Name of the group.
             version: Version of ebclab; results of other versions are not reused.
         """
         key = self.key(group, version)
@@ -94,11 +86,7 @@ class CardTask:
         return GroupResult(group, key, _NOTHING, 0.0, missing[0]) if missing else None
 
     def keep(self, result: GroupResult) -> None:
-        """Save the results of a group, unless it failed.
-
-        Raises:
-            OSError: They cannot be written.
-        """
+        """Save the results of a group, unless it failed."""
         if self.folder and not result.problem:
             self.folder.write(result)
 
@@ -146,11 +134,7 @@ def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
     """Return the card of one encoder; results saved earlier for the same encoder, images and options are reused.
 
     Args:
-        task: The card.
         environment: Versions, machine and device; results of other versions of ebclab are not reused.
-
-    Raises:
-        OSError: A result cannot be written.
     """
     version, results = str(environment["ebclab"]), {}
     work, total = f"groups of {task.measuring.subject.label}", len(task.groups)
@@ -168,8 +152,6 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
     """Return the result of a group; any ``Exception`` becomes its ``problem``, an interrupt is raised.
 
     Args:
-        name: Name of the group.
-        key: Key of its result.
         measuring: The encoder and the images.
     """
     began, failed, findings, problem = time.monotonic(), False, _NOTHING, ""

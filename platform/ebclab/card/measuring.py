@@ -89,14 +89,9 @@ class Measuring:
     """One encoder on one dataset, with everything that groups share; expensive results are computed once.
 
     Args:
-        subject: The encoder.
         measured: Training and test images.
-        options: Options of the evaluation.
-        store: Cache of features.
         device: Device for all computations.
         on_progress: Called with the work done, the total work, and its description.
-        others: Transfer datasets.
-        outside: Out-of-distribution images.
     """
 
     def __init__(

@@ -103,7 +103,6 @@ def accuracy(
 
     Args:
         name: Key within the group.
-        title: Title.
         right: (P, n) bool per-image correctness, one row for each of ``seeds``, or a single row.
         keys: (n,) keys of the images.
         protocol: How it was measured.
@@ -145,13 +144,11 @@ def mean_over_images(
 
     Args:
         name: Key within the group.
-        title: Title.
         contributions: (P, n) or (n,) float contribution of each image, one row for each of ``seeds``; their mean is the
             value. For a statistic that is not a mean: its value plus its influence function at the image.
         keys: (n,) keys of the images.
         protocol: How it was measured.
         better: Which direction is better.
-        unit: How it is displayed.
         seeds: Random seeds of the protocol.
     """
     rows = contributions.double().cpu().reshape(-1, contributions.shape[-1])  # (P, n)
@@ -186,7 +183,6 @@ def two_samples(value: float, first: Tensor, second: Tensor) -> Tensor:
     mean is ``value``, and the variance of that mean is ``Var(first) / m + Var(second) / n`` (DeLong et al., 1988).
 
     Args:
-        value: The statistic.
         first: (m,) structural components of the first sample, with mean ``value``.
         second: (n,) structural components of the second sample, with mean ``value``.
     """

@@ -194,7 +194,6 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> I
     """Return the difference of a metric to the first column (column minus first), paired by seed and image.
 
     Args:
-        column: The metric of a column.
         first: The metric of the first column.
         compared: Number of columns compared with the first, for the Bonferroni correction of intervals.
     """

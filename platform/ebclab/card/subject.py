@@ -87,11 +87,7 @@ class Subject:
         return replace(self, preprocessing=preprocessing, digest=digest, origin=origin)
 
     def without_folder(self) -> Subject:
-        """Return the same encoder with all that groups read from its run's folder loaded into memory.
-
-        Raises:
-            RunError: The run has continued meanwhile, and its checkpoint was replaced.
-        """
+        """Return the same encoder with all that groups read from its run's folder loaded into memory."""
         if self.run is None or self.trained is None:
             return self
         return replace(self, run=None, saved=weights_behind(self.run, self.trained))
@@ -103,9 +99,6 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
     Args:
         where: A run (folder or address), an exported folder, or timm/NAME for timm's own weights.
         checkpoint_kind: "last" or "best", of a run.
-
-    Raises:
-        UserError: The encoder does not exist or cannot be read.
     """
     if where.startswith(TIMM):
         return _of_timm(where)

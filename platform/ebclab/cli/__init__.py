@@ -113,11 +113,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str] | None) -> int:
-    """Run the command line and return its exit code.
-
-    Raises:
-        UserError: The command line is invalid.
-    """
+    """Run the command line and return its exit code."""
     import typer
 
     from ebclab.cli.app import app
@@ -169,11 +165,7 @@ def _shown(text: str) -> str:
 
 
 def _require_text(arguments: Sequence[str]) -> None:
-    """Refuse arguments or a current folder, the prefix of relative paths, that cannot be encoded as UTF-8.
-
-    Raises:
-        UserError: One of them cannot be encoded, or the current folder was removed.
-    """
+    """Refuse arguments or a current folder, the prefix of relative paths, that cannot be encoded as UTF-8."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -186,11 +178,7 @@ def _require_text(arguments: Sequence[str]) -> None:
 
 
 def _require_no_credentials(arguments: Sequence[str]) -> None:
-    """Refuse a command line with credentials before a command can display or record it.
-
-    Raises:
-        UserError: Some addresses contain credentials; the message has a line for each of them.
-    """
+    """Refuse a command line with credentials before a command can display or record it."""
     problems = []
     for before, text in zip(["", *arguments], arguments, strict=False):
         if problem := credentials_problem(text):

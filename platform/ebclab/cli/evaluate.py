@@ -122,11 +122,7 @@ def _probe(request: CardRequest, as_json: bool) -> None:
 
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
-    """Refuse options that single probes do not use.
-
-    Raises:
-        UserError: One of these options was given.
-    """
+    """Refuse options that single probes do not use."""
     for entry in fields(CardRequest):
         if entry.name not in _OF_PROBES and is_given(entry, request):
             given = getattr(request, entry.name)

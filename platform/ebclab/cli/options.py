@@ -94,11 +94,7 @@ def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...
 
 
 def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
-    """Return the options with these values from a command line, which may hold others too.
-
-    Raises:
-        UserError: Some texts cannot be read; the message has a line for each.
-    """
+    """Return the options with these values from a command line, which may hold others too."""
     own: Any = options
     own, values, asked, problems = fields(own), dict[str, Any](), dict[str, Any](), list[str]()
     for entry, hint in _on_command_line(options):
@@ -169,9 +165,6 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
         settings: Settings of this command.
         overrides: Texts of ``--set``.
         where: Source of the other settings, for messages.
-
-    Raises:
-        UserError: A file names a cluster, and the user has named none.
     """
     from ebclab.config.named_hosts import cluster_problem, name_hosts_in
 
@@ -189,15 +182,10 @@ def composed(
     """Return the settings of a command line; those that fit images given by location are chosen and reported.
 
     Args:
-        method: Name of the method.
-        recipe: Name of a recipe.
         config: YAML file, by path or by address.
         overrides: Texts of ``--set``.
         look: Inspect the images. If False, e.g. since they are on another machine, views that would be chosen are
             replaced by none.
-
-    Raises:
-        UserError: A file cannot be read, or settings are invalid.
     """
     from ebclab.config import compose, load_yaml_file
     from ebclab.storage.object_store import fetched

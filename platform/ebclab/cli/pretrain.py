@@ -72,10 +72,6 @@ class PretrainOptions:
 
         Args:
             look: Inspect images that are given by location; those of a submitted command may be on another machine.
-
-        Raises:
-            UserError: Settings are invalid, or a file cannot be read.
-            RunError: There is no run to resume.
         """
         named = {
             "data.name": self.dataset,
@@ -131,11 +127,7 @@ def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
 
 
 def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
-    """Delete a run of the same name that has other settings, or that has finished if the user confirms it.
-
-    Raises:
-        UserError: ``--resume`` or ``--extend`` was given too, the user does not confirm, or a process works there.
-    """
+    """Delete a run of the same name that has other settings, or that has finished if the user confirms it."""
     from ebclab.config.names import require_folder_name
     from ebclab.errors import UserError
     from ebclab.inventory.deletion import deletable, delete, obstacle

@@ -20,11 +20,7 @@ def notes_on(ebclab: Any, arguments: Sequence[str]) -> list[str]:
     """Check a command line as far as possible without the cluster's folders; return notes for the user.
 
     Args:
-        ebclab: The root command.
         arguments: The arguments after ``ebclab``, of a command that may be submitted.
-
-    Raises:
-        UserError: Settings, recipe, space or files are invalid. Invalid options end the process as they do locally.
     """
     words, command, given = _parsed(ebclab, arguments)
     notes = (_note_on_results(_results_in(command, given)), _note_on_settings(words, given))
@@ -35,11 +31,7 @@ def named_code(ebclab: Any, arguments: Sequence[str]) -> list[Path]:
     """Return the packages and files of the methods that a command line names as ``package.module:Class``.
 
     Args:
-        ebclab: The root command.
         arguments: A command line that ``notes_on`` has accepted.
-
-    Raises:
-        ConfigError: A method cannot be imported here, or its code has no single location.
     """
     _, _, given = _parsed(ebclab, arguments)
     names = [name for name in (given.get("method"), *(given.get("methods") or ())) if name and is_import_name(name)]

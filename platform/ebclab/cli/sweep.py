@@ -66,9 +66,6 @@ class SweepOptions(SweepChoices):
 
         Args:
             look: Inspect images that are given by location; those of a submitted command may be on another machine.
-
-        Raises:
-            UserError: Settings, space or rules are invalid, or a file cannot be read.
         """
         from ebclab.config import compose, to_mapping
         from ebclab.config.names import require_folder_name
@@ -97,11 +94,7 @@ class SweepOptions(SweepChoices):
         return plan
 
     def limits(self) -> Limits:
-        """Return the resource limits of the trials and the time limit of the search.
-
-        Raises:
-            UserError: ``--concurrent`` or ``--time`` is invalid.
-        """
+        """Return the resource limits of the trials and the time limit of the search."""
         from ebclab.sweeps.resources import Limits
 
         seconds = None if self.limit is None else seconds_of(self.limit)
@@ -145,11 +138,7 @@ def sweep(given: SweepOptions) -> None:
 
 
 def concurrent_of(text: str) -> int | None:
-    """Return a number of concurrent trials; None for ``auto``.
-
-    Raises:
-        UserError: The text is not a positive number.
-    """
+    """Return a number of concurrent trials; None for ``auto``."""
     if text == "auto":
         return None
     if not text.isdigit() or int(text) == 0:

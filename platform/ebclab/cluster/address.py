@@ -25,10 +25,6 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
         address: "local", or HOST:PORT.
         discovered: Ray discovered the address on this machine, where any user may have left it. Without RAY_AUTH_MODE
             the token is then sent if the server is a process of this user.
-
-    Raises:
-        UserError: The address is malformed, nothing listens there, the server there is not a Ray cluster, or the
-            cluster requires another token, or it would get the token and is not this user's.
     """
     if address == "local":
         return
@@ -57,11 +53,7 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
 
 
 def _require_entry(address: str, source: TokenSource, token: str | None, is_sent: bool) -> None:
-    """Request the cluster's id, as Ray would, and refuse a cluster that does not admit this process.
-
-    Raises:
-        UserError: The cluster requires a token or another one, or the server is not a Ray cluster.
-    """
+    """Request the cluster's id, as Ray would, and refuse a cluster that does not admit this process."""
     import grpc
 
     try:
@@ -88,9 +80,6 @@ def _ask(address: str, token: str | None) -> bytes:
 
 def who_answers(address: str) -> bytes | None:
     """Return the id of the cluster at an address, which differs from that of a later cluster on the same port.
-
-    Args:
-        address: HOST:PORT.
 
     Returns:
         The id; None if nothing listens there; empty bytes if something listens but does not return an id.

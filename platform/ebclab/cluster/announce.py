@@ -47,9 +47,6 @@ def announce(growth: Growth) -> str:
     """Report to the head of this machine's cluster how far the cluster may grow; return a message with that limit.
 
     The limit includes the resources of the head itself.
-
-    Raises:
-        UserError: No head runs here, or it does not admit this process.
     """
     address = head_of_this_machine("call this on the head, after `ray start`")
     client = GcsClient(address=address)
@@ -79,9 +76,6 @@ def growth_of(path: Path) -> Growth:
 
     Args:
         path: Usually ~/ray_bootstrap_config.yaml.
-
-    Raises:
-        UserError: The file cannot be read, or it is not a configuration for ``ray up``.
     """
     try:
         config: Any = from_yaml(read_regular(expanded(str(path)), LARGEST_YAML).decode("utf-8"), str(path))

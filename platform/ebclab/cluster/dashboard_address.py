@@ -23,9 +23,6 @@ def choose_address(asked: str | None, environment: Mapping[str, str]) -> str:
         asked: The value of ``--address``; None if omitted.
         environment: Environment variables. RAY_ADDRESS is used only if it is a URL; a GCS address has no
             job server.
-
-    Raises:
-        UserError: The address is not an http address, or contains credentials.
     """
     named = {"--address": asked} | {
         name: value for name in _ASKED if is_address(value := environment.get(name, "")) or name != "RAY_ADDRESS"

@@ -43,10 +43,6 @@ class Cluster:
 
     Args:
         address: http address of its job server.
-
-    Raises:
-        UnreachableError: No server responds there.
-        UserError: The token is missing or wrong, or the cluster runs another version of Ray.
     """
 
     def __init__(self, address: str) -> None:
@@ -65,13 +61,9 @@ class Cluster:
         """Upload the packages that the cluster does not have yet, and start a job.
 
         Args:
-            job_id: Its name.
             command: What the head node runs.
             packages: Folders that come first on the import path of the job's processes on all nodes.
             variables: Environment variables of the job's processes; visible to everyone who can see the job.
-
-        Raises:
-            UserError: The name is taken.
         """
         everywhere = {
             **SWITCHES,
@@ -83,11 +75,7 @@ class Cluster:
             self._client.submit_job(entrypoint=command, submission_id=job_id, runtime_env=environment)
 
     def state(self, job_id: str) -> JobState:
-        """Return the state of a job.
-
-        Raises:
-            UserError: There is no such job.
-        """
+        """Return the state of a job."""
         with self._readable_errors(job_id):
             info = self._client.get_job_info(job_id)
             state = _state(info)
@@ -107,9 +95,6 @@ class Cluster:
         """Request a job to save and stop; return whether it was running.
 
         Its processes receive SIGTERM, and SIGKILL ten minutes later if they still run.
-
-        Raises:
-            UserError: There is no such job.
         """
         with self._readable_errors(job_id):
             return bool(self._client.stop_job(job_id))
@@ -260,11 +245,7 @@ Proof = Callable[[socket.socket], None]
 
 
 def _require_own_server(address: str, connection: socket.socket) -> None:
-    """Refuse a connection unless a process of this user is at its other end.
-
-    Raises:
-        UserError: It is another user's, on another machine, or unknown.
-    """
+    """Refuse a connection unless a process of this user is at its other end."""
     if other := stranger(connection):
         raise UserError(
             f"{address}: not shown to be a server of yours, so neither the token nor anything else was sent, "
@@ -331,11 +312,7 @@ def _state(job: Any) -> JobState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time since 1970; 0 and None are none.
-
-    Raises:
-        ValueError: No calendar has such a day.
-    """
+    """Return a time since 1970; 0 and None are none."""
     if not milliseconds:
         return None
     datetime.fromtimestamp(milliseconds / 1000, UTC)

@@ -30,10 +30,6 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
     """Join a cluster, or start one on this machine only if ``address`` is "local"; leave it at exit.
 
     If the cluster's head is lost in the meantime, this process exits with a message.
-
-    Raises:
-        UserError: No cluster responds, or it runs other versions of Ray or Python, or it requires another token, or the
-            user has not named it.
     """
     with ExitStack() as joined:
         if not ray.is_initialized():
@@ -200,9 +196,6 @@ def head_of_this_machine(remedy: str) -> str:
 
     Args:
         remedy: Advice of the error message if no node of a cluster runs here.
-
-    Raises:
-        UserError: No node runs here, or the head does not respond or does not admit this process.
     """
     named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")

@@ -82,7 +82,6 @@ def watch(folder: Path, program: Path, driver: int) -> None:
     Args:
         folder: The instance's own folder.
         program: Where Ray is installed.
-        driver: Number of that process.
     """
     since = start_time(PROCESSES / "self")
     while os.getppid() == driver:  # also if a forked child of the driver holds the pipe open

@@ -70,9 +70,6 @@ def private_instance() -> Iterator[Path]:
     The folder is for sockets, logs and spilled objects. Ray makes its own folders accessible to all users (0777), so
     access is restricted at this one. At exit, after Ray was shut down, it is removed. If this process is killed, a
     watchdog ends Ray's processes and removes the folder; if both are killed, the next instance of this user does.
-
-    Raises:
-        UserError: The parent folder belongs to another user, is a symbolic link, or cannot be created.
     """
     around = Path(get_default_system_temp_dir()) / f"ebclab-{os.geteuid()}"  # type: ignore[no-untyped-call]
     with _own_folder(around, "set RAY_TMPDIR to a folder of yours") as descriptor:
@@ -177,11 +174,7 @@ def read_token_settings() -> None:
 
 @contextmanager
 def _own_folder(folder: Path, remedy: str) -> Iterator[int]:
-    """Create a folder if needed, restrict it to this user, and yield its file descriptor.
-
-    Raises:
-        UserError: It belongs to another user, is a symbolic link, or cannot be created.
-    """
+    """Create a folder if needed, restrict it to this user, and yield its file descriptor."""
     try:
         folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

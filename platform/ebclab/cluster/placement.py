@@ -51,10 +51,6 @@ class Placement:
 
         Args:
             cpus: CPUs the cluster has, or may grow to.
-            gpus: GPUs, likewise.
-
-        Raises:
-            UserError: The cluster lacks CPUs or GPUs; the message shows the calculation.
         """
         fewest = self.sizes[0]
         for unit, each, has in (("GPU", self.gpus, gpus), ("CPU", self.cpus, cpus)):
@@ -70,11 +66,7 @@ class Placement:
                 )
 
     def require_places(self, nodes: Nodes) -> None:
-        """Refuse nodes that can never hold the smallest allowed number of workers, even if their total suffices.
-
-        Raises:
-            UserError: Some workers would wait forever.
-        """
+        """Refuse nodes that can never hold the smallest allowed number of workers, even if their total suffices."""
         if (held := places(nodes, self.cpus, self.gpus)) < self.sizes[0]:
             raise UserError(
                 f"resources.workers: a worker lies on one node, got {self.in_words()}, and the cluster's nodes hold "
@@ -90,9 +82,6 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
         most: Maximum number of workers.
         batch_size: Global batch size.
         groups: For each batch norm, the number of groups into which it cuts a global batch; 1 means none.
-
-    Raises:
-        UserError: No number in the range does; the message suggests numbers that do.
     """
     to_split = {batch_size, *groups} - {1}
     splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
@@ -149,11 +138,7 @@ def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -
     Args:
         nodes: Resources of each node.
         workers: Ray Train workers, at least 1.
-        cpus: CPUs of the cluster.
         gpus: GPUs that each of them reserves.
-
-    Raises:
-        UserError: No CPU would be left for the workers.
     """
     each = (cpus - 1) / workers
     if each <= 0:
@@ -170,7 +155,6 @@ def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
     """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one more CPU.
 
     Args:
-        cpus: CPUs of the cluster.
         reserved: CPUs of each worker, more than 0.
         streamed: Whether Ray Data delivers the images.
     """
@@ -181,13 +165,9 @@ def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) 
     """Refuse a reservation that the cluster cannot hold.
 
     Args:
-        cpus: CPUs of the cluster.
         workers: Ray Train workers.
         reserved: CPUs that each of them reserves.
         streamed: Whether Ray Data delivers the images and needs one CPU of its own.
-
-    Raises:
-        UserError: The workers need more CPUs; the message shows the calculation.
     """
     needed = workers * reserved + (1 if streamed else 0)
     if needed > cpus + 1e-9:

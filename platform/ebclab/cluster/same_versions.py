@@ -19,9 +19,6 @@ def require_same_versions() -> None:
     """Check the versions of all other nodes of the cluster. Nodes that join later check themselves before they work.
 
     A node that dies meanwhile, or does not respond within a minute, is skipped: it will check itself, too.
-
-    Raises:
-        VersionError: Some nodes run other versions; the message names each node and both versions.
     """
     others = _other_nodes()
     if not others:

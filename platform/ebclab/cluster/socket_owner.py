@@ -69,9 +69,7 @@ def owners(entries: Iterable[SocketEntry], server: Endpoint, client: Endpoint) -
     """Return who has accepted a connection, and who listens where it was made.
 
     Args:
-        entries: The table of the machine.
         server: The end of the connection that listens.
-        client: The end that connected.
 
     Returns:
         The user whose process has accepted it, None if none has yet; and the users that listen on the server's port,

@@ -41,11 +41,7 @@ class TokenSource:
         return self.required or self.file is None or self.file.is_file()
 
     def read(self) -> str | None:
-        """Return the token, or None if there is none.
-
-        Raises:
-            UserError: RAY_AUTH_TOKEN_PATH names a file that cannot be read or is empty.
-        """
+        """Return the token, or None if there is none."""
         if self.file is None:
             return self.text
         readable = self.file.is_file() and os.access(self.file, os.R_OK)
@@ -58,11 +54,7 @@ class TokenSource:
 
 
 def token_source(environment: Mapping[str, str]) -> TokenSource:
-    """Return the first source, in Ray's search order, that the environment names; else Ray's default file.
-
-    Args:
-        environment: Environment variables.
-    """
+    """Return the first source, in Ray's search order, that the environment names; else Ray's default file."""
     if token := environment.get(TOKEN, "").strip():
         return TokenSource(TOKEN, text=token)
     if path := environment.get(TOKEN_PATH):
@@ -75,7 +67,6 @@ def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> boo
     """Return whether a token is sent.
 
     Args:
-        environment: Environment variables.
         unasked: Whether a token is sent if RAY_AUTH_MODE is not set.
     """
     return environment.get(MODE, "token" if unasked else "").lower() == "token"

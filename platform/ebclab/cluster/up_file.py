@@ -31,10 +31,6 @@ def check_cluster_file(path: Path) -> list[str]:
 
     Args:
         path: The file; relative paths in its ``file_mounts`` are relative to the current folder, as in Ray.
-
-    Raises:
-        ConfigError: Some settings would make ``ray up`` fail or open the cluster to others; the message lists them all.
-        UserError: The file cannot be read, or Ray is not installed.
     """
     try:
         text = read_regular(path, LARGEST_YAML).decode("utf-8")

@@ -34,11 +34,7 @@ class Origin:
         return cls(socket.gethostname(), versions_here())
 
     def require_same_here(self) -> None:
-        """Refuse to work on a machine with other versions. The origin's machine is not checked: its code may be edited.
-
-        Raises:
-            VersionError: This machine runs other versions.
-        """
+        """Refuse a machine with other versions. The origin's is not checked: its code may be edited."""
         host = socket.gethostname()
         if host != self.host and (problem := mismatch(host, versions_here(), self.versions)):
             raise VersionError(problem)

@@ -62,7 +62,6 @@ def compare(
     run.
 
     Args:
-        request: Settings of the comparison.
         comparisons: Folder that contains comparisons, or its address in an object store (s3://, gs://).
         name: Name of the comparison; if None, it is derived from methods and dataset.
         limits: GPUs and number of concurrent trials.
@@ -70,10 +69,6 @@ def compare(
 
     Returns:
         The results, which are also written to its folder.
-
-    Raises:
-        UserError: The request is invalid, or conflicts with the existing plan.
-        InterruptedRunError: The user requested a stop; all progress is saved.
     """
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
@@ -138,11 +133,7 @@ def page_so_far(name: str, comparisons: str | Path = "comparisons") -> Compariso
     """Write the page of the results of a comparison so far, without training.
 
     Args:
-        name: Name of the comparison.
         comparisons: Folder that contains it, or its address in an object store.
-
-    Raises:
-        UserError: There is no such comparison, it has no results yet, or another process works on it in the store.
     """
     folder = ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name)
     folder.require_free()
@@ -157,11 +148,7 @@ def page_so_far(name: str, comparisons: str | Path = "comparisons") -> Compariso
 def plan_of_request(
     request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
 ) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:
-    """Return the plan of a request, its folder, and what it adds to the existing plan there; the plan is not written.
-
-    Raises:
-        UserError: The request is invalid, or conflicts with the existing plan.
-    """
+    """Return the plan of a request, its folder, and what it adds to the plan there; nothing is written."""
     if name is not None:
         require_folder_name(name)
     plan = make_comparison(request)

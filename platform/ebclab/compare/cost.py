@@ -48,23 +48,14 @@ class ImagesOf:
         self._known: dict[str, Split] = {}
 
     def __call__(self, planned: PlannedSweep) -> Split:
-        """Return the images of a sweep.
-
-        Raises:
-            DataError: They are missing or corrupt.
-        """
+        """Return the images of a sweep."""
         if planned.task.dataset not in self._known:
             self._known[planned.task.dataset] = load_images(planned.plan.config)
         return self._known[planned.task.dataset]
 
 
 def require_runnable(plan: ComparisonPlan) -> list[str]:
-    """Refuse a comparison with a sweep that could not run; return warnings.
-
-    Raises:
-        ConfigError: Some sweep cannot run; contains every problem found.
-        DataError: Images are missing or corrupt.
-    """
+    """Refuse a comparison with a sweep that could not run; return warnings."""
     images, problems, warnings = ImagesOf(), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
@@ -93,11 +84,7 @@ def _warnings(planned: PlannedSweep, split: Split) -> list[str]:
 
 
 def _require_time_for_one_trial(found: list[SweepCost]) -> None:
-    """Refuse a time budget that is too short for one trial of a method.
-
-    Raises:
-        ConfigError: The budget is too short; contains a line for each such method.
-    """
+    """Refuse a time budget that is too short for one trial of a method."""
     short = [
         each for each in found if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
     ]
@@ -113,11 +100,7 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
 
 
 def costs(plan: ComparisonPlan) -> list[SweepCost]:
-    """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size.
-
-    Raises:
-        DataError: Images are missing or corrupt.
-    """
+    """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
     images, known = ImagesOf(), dict[tuple[str, str, int], float]()
     found = []
     for planned in plan.sweeps:
@@ -131,11 +114,7 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
 
 
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
-    """Return how often the test images are read, references included, and how long all of it takes.
-
-    Raises:
-        DataError: Images are missing or corrupt.
-    """
+    """Return how often the test images are read, references included, and how long all of it takes."""
     images, probe = ImagesOf(), plan.request.metric
     one, seeds = dict[str, float](), dict[str, set[int]]()
     number, seconds = 0, 0.0
@@ -158,9 +137,6 @@ def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> Epochs
     Args:
         plan: A plan in which all methods train for the same number of epochs.
         before: The plan to continue, whose epochs are kept; None for a new comparison.
-
-    Raises:
-        ConfigError: The time is less than one epoch of a method.
     """
     epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(_key(planned) in epochs for planned in plan.sweeps):

@@ -94,11 +94,7 @@ class ComparisonFolder(Workspace):
         return SweepFolder.at(self.remote / SWEEPS / name)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:
-        """Return all versions of the plan, oldest first.
-
-        Raises:
-            RunError: The file cannot be read.
-        """
+        """Return all versions of the plan, oldest first."""
         if not self.versions.exists():
             return ()
         try:

@@ -36,11 +36,7 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
     """Return the plan of a comparison.
 
     Args:
-        request: Settings of the comparison.
         epochs_of: Epochs of the runs of each method if they differ; None if they are the same for all.
-
-    Raises:
-        ConfigError: The request is invalid; contains every problem found.
     """
     lines = request.problems() + wrong_names(request)
     if lines:
@@ -103,11 +99,7 @@ def _configs(
 
 
 def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | None) -> ExperimentConfig:
-    """Return the settings of a method on a task.
-
-    Raises:
-        ConfigError: The settings are invalid; contains every problem found.
-    """
+    """Return the settings of a method on a task."""
     asked = {
         "data.name": task.dataset or None,
         "data.root": request.data_root,
@@ -162,11 +154,7 @@ def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterab
 
 
 def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
-    """Return the plan of one sweep: the method's search space without the settings that the comparison fixes.
-
-    Raises:
-        ConfigError: The sweep is invalid; contains every problem found.
-    """
+    """Return the plan of one sweep: the method's search space without the settings that the comparison fixes."""
     own = request.space_for(config.method_name)
     space = load_space(None if own is None else fetched(own), config.method_name)
     searched = {name for name in space.by_name if name.partition(".")[0] == "views" or name == BATCH_SIZE}
@@ -189,11 +177,7 @@ def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> Sw
 
 
 def _require_inside(space: Space, batch_size: int) -> None:
-    """Refuse a batch size outside the range for which the method's search space was designed.
-
-    Raises:
-        ConfigError: It is outside the range.
-    """
+    """Refuse a batch size outside the range for which the method's search space was designed."""
     parameter = space.by_name.get(BATCH_SIZE)
     if parameter is not None and parameter.is_numeric and not min(parameter.ends) <= batch_size <= max(parameter.ends):
         raise ConfigError(

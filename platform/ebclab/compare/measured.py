@@ -199,11 +199,7 @@ def protocol_of(plan: ComparisonPlan, sweep: MeasuredSweep) -> Protocol:
 
 
 def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
-    """Return the measurements so far of the sweeps in a comparison's folder; Ray is not needed.
-
-    Raises:
-        UserError: A log cannot be read.
-    """
+    """Return the measurements so far of the sweeps in a comparison's folder; Ray is not needed."""
     found = []
     for planned in plan.sweeps:
         sweep = folder.sweep(planned.name).of("reader").pull()
@@ -310,11 +306,7 @@ def _all_wrong(like: Answers) -> Answers:
 
 
 def require_measured(measured: Measured, where: str) -> None:
-    """Refuse a comparison without results.
-
-    Raises:
-        RunError: No sweep has runs of tuned settings.
-    """
+    """Refuse a comparison without results."""
     if not any(sweep.tuned for sweep in measured.sweeps):
         why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in measured.sweeps) or "no sweep has begun"
         raise RunError(f"{where}: nothing to show yet: {why}")

@@ -25,8 +25,6 @@ def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versi
     """Write the numbers, the tables and the page of a comparison.
 
     Args:
-        folder: The folder of the comparison.
-        findings: Its results.
         versions: All versions of its plan.
     """
     atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))

@@ -154,12 +154,8 @@ def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = Non
     """Return a plan written by ``write_comparison``.
 
     Args:
-        path: The file.
         methods: Methods by name; None means the catalogue.
         where: Name of the folder in messages; if empty, its path.
-
-    Raises:
-        UserError: There is no plan, or it cannot be read.
     """
     where = where or str(path.parent)
     saved = load_plan_file(path, where, "comparison", "`ebclab compare` makes comparisons")
@@ -192,9 +188,6 @@ def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]
         before: The plan in the folder.
         now: The plan of this launch.
         where: Name of the folder in messages.
-
-    Raises:
-        UserError: The plan has been reduced or changed; the message contains a line for each difference.
     """
     old, new = before.request, now.request
     grown = [

@@ -111,7 +111,6 @@ def bootstrap_interval(
     Args:
         statistic: Function of the runs of each method that keeps a leading axis.
         *methods: Runs of each method, (R,) for each task.
-        generator: Random generator.
         draws: Number of bootstrap samples.
         chance: Two-sided error probability of the interval.
     """

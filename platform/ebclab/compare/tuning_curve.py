@@ -74,9 +74,6 @@ def tuning_curve(scores: Sequence[float]) -> TuningCurve:
 
     Args:
         scores: Score of each draw, higher is better.
-
-    Raises:
-        ValueError: There are no scores, or one is outside [0, 1].
     """
     if not scores or not all(0.0 <= score <= 1.0 for score in scores):
         raise ValueError(f"scores in [0, 1] are needed, got {list(scores)}")

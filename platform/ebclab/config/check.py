@@ -67,11 +67,9 @@ def check_section(
     """Return the section's config; wrong values are reported and replaced by their defaults.
 
     Args:
-        section: Its name.
         config_type: Its dataclass, every field with a default.
         given: Values by name.
         describe_unknown: Makes the line about a name that is not a setting of the section.
-        problems: Collects the problems.
     """
     hints = _hints(config_type)
     settings = settings_of(config_type)
@@ -94,7 +92,6 @@ def usable_texts(mapping: Mapping[str, Any], problems: Problems, section: str = 
 
     Args:
         mapping: Plain values by name, or sections of them.
-        problems: Collects the problems.
         section: The section that the names belong to; empty at the top.
     """
     usable = {}

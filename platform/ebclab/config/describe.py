@@ -58,7 +58,6 @@ def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
     """Return every setting of ``config`` as YAML that ``parse_yaml`` reads back unchanged.
 
     Args:
-        config: Resolved settings.
         explain: Add a comment to each setting: meaning, choices or range, unit, symbol in the paper.
     """
     types = {"method": type(config.method), **SECTIONS}

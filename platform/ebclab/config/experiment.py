@@ -115,11 +115,7 @@ def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Met
     """Return the catalogue together with the method of ``config``.
 
     Args:
-        config: Resolved settings.
         own: The method's class, if the user gave it; None means that it is found by its name.
-
-    Raises:
-        ConfigError: The class was not given, or was not imported because only a file names it.
     """
     name = config.method_name
     if own is not None:

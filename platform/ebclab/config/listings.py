@@ -19,7 +19,6 @@ def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | Non
     """Return name and one line about each method, recipe or view recipe.
 
     Args:
-        kind: What to list.
         methods: The catalogue; that of energy_contrast when None.
     """
     match kind:

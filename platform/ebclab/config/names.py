@@ -72,7 +72,6 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
 
     Args:
         named: The folder, or its address in a store, where nothing is searched.
-        holds: Name of the file.
         otherwise: Text if no folder inside it, or of a similar name beside it, holds such a file.
     """
     path = Path(named)
@@ -95,11 +94,7 @@ def require_folder_name(name: str, where: str = "--name") -> str:
     """Return the user's name of a run or a sweep, after checking that it is valid for a folder.
 
     Args:
-        name: The name.
         where: The option that it was given by, for messages.
-
-    Raises:
-        UserError: It is empty, too long, begins with a dot, or leads into another folder.
     """
     if (length := len(name.encode(errors="replace"))) > LONGEST_NAME:
         raise UserError(

@@ -96,9 +96,6 @@ def seconds_of(text: str, option: str = "--time") -> float:
     Args:
         text: The user's input.
         option: Name of the option, for messages.
-
-    Raises:
-        UserError: The text is not a positive duration.
     """
     seconds = 0.0
     if re.fullmatch(r"(?:\d+(?:\.\d+)?[dhms])+", text.strip()):

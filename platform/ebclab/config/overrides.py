@@ -31,9 +31,6 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
     Args:
         mapping: Settings in the form of the YAML files.
         overrides: Texts such as ``method.temperature=0.2``; values are YAML. Unknown keys are found later, on parsing.
-
-    Raises:
-        ConfigError: Texts that are not ``key=value``, all of them at once.
     """
     layer, problems = read_overrides(overrides)
     if problems:

@@ -26,12 +26,8 @@ def parse_yaml(text: str, where: str, methods: Methods | None = None) -> Experim
     """Return the settings in YAML ``text``, such as ``to_yaml`` writes.
 
     Args:
-        text: The whole configuration.
         where: Name of the text in error messages, such as its path.
         methods: The catalogue; None means that of energy_contrast.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     return parse_experiment(mapping_from_yaml(text, where), methods)
 
@@ -44,9 +40,6 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     Args:
         mapping: Plain values in the form of the YAML files: sections by name, ``method`` with its ``name``, ``seed``.
         methods: The catalogue; that of energy_contrast when None.
-
-    Raises:
-        ConfigError: With every problem found: unknown names, wrong types, values out of range, contradictions.
     """
     methods = catalogue() if methods is None else methods
     problems = Problems()

@@ -28,11 +28,7 @@ def list_recipes() -> list[str]:
 
 
 def recipe_text(name: str) -> str:
-    """Return the recipe's file, with its header: source, command, expected score and time.
-
-    Raises:
-        ConfigError: There is no such recipe.
-    """
+    """Return the recipe's file, with its header: source, command, expected score and time."""
     names = list_recipes()
     if name not in names:
         raise ConfigError([f"--recipe: no such recipe, got {shortened(repr(name))}; {did_you_mean(name, names)}"])
@@ -43,9 +39,6 @@ def load_recipe(name: str) -> dict[str, Any]:
     """Return the recipe's settings: sections for every method, and under ``methods`` those of single methods.
 
     Under ``datasets``, a recipe may have the same for single datasets, which override the rest.
-
-    Raises:
-        ConfigError: There is no such recipe.
     """
     return deepcopy(_read(name))
 
@@ -70,7 +63,6 @@ def compose(
     Args:
         method_name: The method, a key of the catalogue or ``package.module:Class``, which is imported; other layers may
             repeat it but not change it.
-        recipe: Name of a recipe.
         config: Settings of a user's file, which may have a ``methods`` section like a recipe.
         overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
         methods: The catalogue; that of energy_contrast when None.
@@ -114,9 +106,6 @@ def compose_for_user(
     """Return settings as ``compose`` does; hosts that ``overrides`` name, unlike those in ``config``, may be contacted.
 
     This is ``ebclab.compose``. The package itself calls ``compose``, since it also passes values from files.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     given = overrides if isinstance(overrides, Mapping) else list(overrides)
     name_hosts_in(given)
@@ -124,11 +113,7 @@ def compose_for_user(
 
 
 def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig:
-    """Return ``config`` with the digest of the file of its method's class.
-
-    Raises:
-        ConfigError: The file has changed since the digest was recorded.
-    """
+    """Return ``config`` with the digest of the file of its method's class."""
     name, recorded = config.method_name, config.method_digest
     today = source_digest(methods[name])
     if recorded not in ("", today):

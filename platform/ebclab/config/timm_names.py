@@ -16,11 +16,7 @@ _NUM_SUGGESTED = 3
 
 
 def architecture_problem(name: str) -> str | None:
-    """Return what is wrong with ``name`` as a network of timm, or None.
-
-    Args:
-        name: Without the prefix.
-    """
+    """Return what is wrong with ``name`` as a network of timm, or None."""
     shown = shortened(f"{TIMM}{name}")
     if find_spec("timm") is None:
         return f"{NO_TIMM}, got {shown}"

@@ -75,7 +75,6 @@ def unknown_setting(section: str, name: str, known: Known, method_name: str) -> 
         section: The section that contains it; empty at the top.
         name: The key as written.
         known: Every section with its settings; ``method`` holds those of the chosen method.
-        method_name: The chosen method.
     """
     key = f"{section}.{name}" if section else name
     hint = (

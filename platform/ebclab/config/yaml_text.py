@@ -76,11 +76,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[yaml.Node, int], depth: int) -> int:
-    """Return how many values a node contains, each alias counted as a copy.
-
-    Raises:
-        MarkedYAMLError: More than a file of settings has, nested too deeply, or a value that holds itself.
-    """
+    """Return how many values a node contains, each alias counted as a copy."""
     if depth > _DEEPEST:
         raise yaml.MarkedYAMLError(problem=f"lists within lists, deeper than {_DEEPEST}", problem_mark=node.start_mark)
     if node in known:
@@ -127,11 +123,7 @@ def from_yaml(text: str, where: str) -> Any:
     """Return the plain values in YAML ``text``.
 
     Args:
-        text: YAML.
         where: Name of the text in error messages, such as a path.
-
-    Raises:
-        ConfigError: The text is not YAML, or a key occurs twice.
     """
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
@@ -150,11 +142,7 @@ def from_yaml(text: str, where: str) -> Any:
 
 
 def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
-    """Return ``text`` as a mapping; an empty text gives an empty one.
-
-    Raises:
-        ConfigError: As ``from_yaml``, or the text is not a mapping.
-    """
+    """Return ``text`` as a mapping; an empty text gives an empty one."""
     value = from_yaml(text, where)
     if value is None:
         return {}
@@ -166,11 +154,7 @@ def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
-    """Return the settings in a YAML file; messages call it ``where``, or by its path if that is empty.
-
-    Raises:
-        ConfigError: The file cannot be read, or as ``mapping_from_yaml``.
-    """
+    """Return the settings in a YAML file; messages call it ``where``, or by its path if that is empty."""
     where = where or str(path)
     try:
         text = read_regular(path, LARGEST_YAML).decode("utf-8")

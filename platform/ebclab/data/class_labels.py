@@ -35,9 +35,6 @@ def of_words(words: Iterable[str]) -> Labels:
     """Return the labels of images whose classes are words: their numbers in sorted order; an empty word is unknown.
 
     Words that differ in their Unicode form alone are one class, with the name that is sorted first.
-
-    Raises:
-        DataError: They are too many or too long to be names of classes.
     """
     every = list(words)
     names: dict[str, str] = {}
@@ -57,9 +54,6 @@ def joined(parts: Sequence[Labels], where: str) -> Labels:
     """Return the labels of several files of one part in their order, each matched by the names of its classes.
 
     Files with the same names keep their numbers; otherwise the classes of all are numbered in sorted order.
-
-    Raises:
-        DataError: Some have names and others have numbers alone, or a number has no name.
     """
     labelled = [part for part in parts if bool((part.numbers >= 0).any())]
     lists = list(dict.fromkeys(part.names for part in labelled))
@@ -89,12 +83,7 @@ def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
     Without labels in one of the two, there is nothing to match.
 
     Args:
-        test: Of the test part.
-        train: Of the training part.
         name: Dataset name, for the message.
-
-    Raises:
-        DataError: The test part has a class that no training image has, or only one of the two names its classes.
     """
     known, used = (torch.unique(part.numbers[part.numbers >= 0]).tolist() for part in (train, test))
     if not known or not used:
@@ -135,11 +124,7 @@ def _replaced(numbers: Tensor, by: dict[int, int]) -> Tensor:
 
 
 def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[int]:
-    """Return the place of each name in another list; -1 where that has none.
-
-    Raises:
-        DataError: One of the lists has a name twice.
-    """
+    """Return the place of each name in another list; -1 where that has none."""
     for each in (names, among):
         if twice := [name for name, times in Counter(map(_form, each)).items() if times > 1]:
             raise DataError(f"data.name: names of classes must differ, got {twice[0]} twice in {where}; correct them")

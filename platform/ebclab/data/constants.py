@@ -15,7 +15,5 @@ def constant(values: tuple[Any, ...], dtype: torch.dtype, device: torch.device) 
 
     Args:
         values: Numbers, or rows of numbers.
-        dtype: Type of the tensor.
-        device: Device of the tensor.
     """
     return torch.tensor(values, dtype=dtype, device=device)

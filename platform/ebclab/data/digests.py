@@ -22,7 +22,6 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
     It covers channel statistics and class names, since views and scores depend on them, but not the dataset's name.
 
     Args:
-        train: Training images.
         scored: Held-out images and, if there are any, those kept for confirming runs.
     """
     facts = {
@@ -41,7 +40,6 @@ def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], f
     Args:
         parts: Keys and labels of the training rows, of the held-out rows and, if there are any, of those kept for
             confirming runs.
-        class_names: Names of the classes.
         files_digest: What ``digest_of_files`` returned.
     """
     facts = {"class_names": class_names, "files": files_digest}
@@ -71,12 +69,8 @@ def require_digest(got: str, expected: str, name: str) -> None:
     """Check that images are those that the settings were recorded with.
 
     Args:
-        got: Digest of the images.
         expected: The setting ``data.digest``; empty if unknown.
         name: Name of the images, for the message.
-
-    Raises:
-        DataError: The digests differ.
     """
     if not expected or got == expected:
         return

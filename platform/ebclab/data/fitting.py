@@ -80,9 +80,6 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
     Args:
         mapping: Plain values of all layers of settings, from ``compose``.
         say: Called with one line about what was chosen.
-
-    Raises:
-        DataError: There are no such images.
     """
     given = _by_key(mapping)
     name = given.get("data.name")
@@ -102,11 +99,7 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
 
 
 def look(source: ImageSource) -> SampledSizes:
-    """Return the sizes of training images of a dataset, from a sample chosen by hash.
-
-    Args:
-        source: The dataset.
-    """
+    """Return the sizes of training images of a dataset, from a sample chosen by hash."""
     keys = source.index.keys
     rows = torch.argsort(hash_words(_SALT, keys), stable=True)[:SAMPLED]
     channels, height, width = source.example.shape
@@ -118,7 +111,6 @@ def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted key that suit images, except those that the user chose.
 
     Args:
-        seen: Sizes of the images.
         given: The user's choices by dotted key. If they include views, at most ``data.resize`` is added.
     """
     own_views = "views.recipe" in given

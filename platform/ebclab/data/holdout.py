@@ -52,7 +52,6 @@ def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, conf
     """Return the images of a run.
 
     Args:
-        whole: The training set.
         train_limit: Use at most so many of them; 0 uses all.
         holdout_rate: Share held out, of the images that ``confirm_rate`` leaves.
         confirm_rate: Share kept for the confirming runs of a sweep, taken first.
@@ -77,7 +76,6 @@ def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
     Whether an image is held out depends on its own key alone, so neither other images nor their order matter.
 
     Args:
-        train: Training split.
         rate: Probability of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
     """
     held = held_out(train.keys, rate)

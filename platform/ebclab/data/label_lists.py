@@ -70,10 +70,6 @@ def label_list(images: ImageSet, percent: int, seed: int, num_classes: int) -> L
         images: The training set, every image with a label.
         percent: p, 1 to 100.
         seed: Lists of other seeds are other images.
-        num_classes: K.
-
-    Raises:
-        DataError: The share is less than one image of each class, or a class has no image.
     """
     wanted = len(images) * percent // (100 * num_classes)
     if wanted == 0:

@@ -45,9 +45,6 @@ def own_images(given: object) -> ImageSet:
 
     Args:
         given: One of ``Images``.
-
-    Raises:
-        DataError: It is something else, its pixels are not bytes, or its parts do not fit together.
     """
     if isinstance(given, ImageSet):
         return _checked(given)
@@ -82,11 +79,7 @@ def content_keys(images: Tensor) -> Tensor:
 
 
 def _checked(images: ImageSet) -> ImageSet:
-    """Return ``images`` after checking that its fields fit together.
-
-    Raises:
-        DataError: They do not; the first problem is named.
-    """
+    """Return ``images`` after checking that its fields fit together."""
     name, pixels, count = images.name, images.images, len(images.images)
     if not is_folder_name(name):
         raise DataError(f"images.name: not a name, got {name!r}; use letters and digits, without / and \\")

@@ -76,13 +76,6 @@ def read_photograph(
         channels: 3 for colour, 1 for grey.
         side: Side of the square that it is cropped and scaled to, pixels; 0 leaves its size.
         decoding: How a JPEG file is decoded if ``side`` is given.
-        resampling: How it is scaled.
-
-    Raises:
-        OSError: The content is not an image or is truncated; other damage raises other errors.
-        TooManyPixelsError: It is larger than ``MOST_PIXELS``; it was not decoded.
-        ValueError: It is a JPEG file of too many scans or markers.
-        NoBytesError: Its pixels are floats or integers of 32 bits.
     """
     with _opened(content) as picture:
         if decoding == "reduced" and side:
@@ -106,11 +99,7 @@ def kind_of_damage(error: BaseException) -> str:
 
 
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
-    """Return width and height of an encoded image, upright, in pixels, without decoding it.
-
-    Raises:
-        OSError: It is not an image or is truncated; other damage raises other errors.
-    """
+    """Return width and height of an encoded image, upright, in pixels, without decoding it."""
     with Image.open(file) as picture:
         width, height = picture.size
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
@@ -141,11 +130,7 @@ def central_square(picture: Image.Image, side: int, resampling: Resampling = "bi
 
 
 def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
-    """Return a picture in ``mode``, by the rules of ``read_photograph``.
-
-    Raises:
-        NoBytesError: Its pixels are floats or integers of 32 bits.
-    """
+    """Return a picture in ``mode``, by the rules of ``read_photograph``."""
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # 16 bits in both
         picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     elif picture.mode[0] in "IF":
@@ -185,11 +170,7 @@ _LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
 
 
 def _require_few_scans(content: bytes) -> None:
-    """Refuse a JPEG file that stores its pixels in more scans, each of which is decoded over all of them, than any use.
-
-    Raises:
-        ValueError: It has too many scans, or too many other parts.
-    """
+    """Refuse a JPEG file with more scans than any use has; each is decoded over all pixels."""
     scans, at = 0, 2
     for markers in range(_MOST_MARKERS + 1):
         marker = _MARKER.search(content, at)

@@ -63,11 +63,7 @@ class Preprocessing:
         return mean, std
 
     def read(self, path: str | Path) -> Tensor:
-        """Return an image file as the images of the run were read, (C, H, W) uint8.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Return an image file as the images of the run were read, (C, H, W) uint8."""
         try:
             return read_photograph(
                 Path(path).read_bytes(), len(self.mean), self.read_size, self.decoding, self.resampling
@@ -82,11 +78,7 @@ class Preprocessing:
         return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 
     def as_read(self, images: Tensor) -> Tensor:
-        """Return (B, C, H, W) images cropped and scaled like those of the run, unless they have that size already.
-
-        Raises:
-            DataError: Images of another size are floats, but only bytes can be cropped.
-        """
+        """Return (B, C, H, W) images cropped and scaled like those of the run, unless they have that size already."""
         if not self.read_size or images.shape[-2:] == (self.read_size, self.read_size):
             return images
         if images.dtype != torch.uint8:
@@ -97,11 +89,7 @@ class Preprocessing:
         return central_squares(images, self.read_size, self.resampling)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1].
-
-        Raises:
-            DataError: Images of another size are floats, but only bytes can be cropped.
-        """
+        """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1]."""
         images = self.as_read(images)
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
         if pixels.shape[-2:] != (self.image_size, self.image_size):
@@ -113,11 +101,7 @@ class Preprocessing:
 
 
 def preprocessing_for(views: ViewsConfig, data: ImageSet) -> Preprocessing:
-    """Return the preprocessing that matches what training views of ``data`` look like.
-
-    Raises:
-        DataError: The images shall be divided by their standard deviation, which is 0 in a channel.
-    """
+    """Return the preprocessing that matches what training views of ``data`` look like."""
     channels = data.images.shape[1]
     size = views.image_size or data.images.shape[-1]
     if views.normalisation == "dataset":

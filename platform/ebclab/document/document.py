@@ -90,11 +90,7 @@ class Table:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse rows that are longer or shorter than the headings.
-
-        Raises:
-            ValueError: There is one.
-        """
+        """Refuse rows that are longer or shorter than the headings."""
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"{self.title}: {len(self.columns)} columns, and a row of {len(row)} cells")

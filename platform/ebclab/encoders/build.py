@@ -47,11 +47,7 @@ class _Counted(TorchFunctionMode):
 
 @contextmanager
 def room_problems() -> Iterator[None]:
-    """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError.
-
-    Raises:
-        ConfigError: A part, or all parts made so far, are larger than the free memory.
-    """
+    """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError."""
     try:
         with _Counted():
             yield
@@ -70,12 +66,7 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
     """Return the untrained encoder that ``config`` describes, initialised from torch's global generator.
 
     Args:
-        config: Settings of the network.
-        in_channels: Channels of the images.
         image_size: Side of the images in pixels; 0 if not known yet. Weights of some timm networks depend on it.
-
-    Raises:
-        ConfigError: There is no such network, it does not accept such images, or the memory has no room for it.
     """
     try:
         if config.timm_name:
@@ -119,13 +110,8 @@ def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_siz
     restored.
 
     Args:
-        config: Settings of the network.
         seed: The run's seed.
-        in_channels: Channels of the images.
         image_size: Side of the images in pixels; 0 if not known yet.
-
-    Raises:
-        ConfigError: As in ``new_encoder``.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -133,11 +119,7 @@ def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_siz
 
 
 def has_batch_norm(config: EncoderConfig) -> bool:
-    """Return whether the network that ``config`` describes has batch norm; a timm network is built to check.
-
-    Raises:
-        ConfigError: timm is not installed, or cannot build the network.
-    """
+    """Return whether the network that ``config`` describes has batch norm; a timm network is built to check."""
     if config.batch_norm == "none" or not config.timm_name:
         return config.batch_norm == "global"
     try:

@@ -30,9 +30,7 @@ class GlobalBatchNormAct2d(GlobalBatchNorm2d):
     """Batch norm over the global batch with activation, as in timm's ``BatchNormAct2d``.
 
     Args:
-        num_features: Number of channels.
         drop: Module that timm applies before the activation.
-        act: The activation.
     """
 
     def __init__(self, num_features: int, drop: nn.Module, act: nn.Module) -> None:
@@ -52,16 +50,11 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
 
     Args:
         name: timm's name, without a prefix.
-        in_channels: C.
         image_size: S; 0 means timm's default input size of the network.
         batch_norm: ``global``, or ``none`` to refuse a network that has batch norm.
 
     Returns:
         The network; its ``embedding_size`` is D.
-
-    Raises:
-        ValueError: timm or the network is missing, or the network does not accept such images, does not return one
-            vector per image, draws random numbers in training, or has batch norm that is refused or irreplaceable.
     """
     size = image_size or _usual_size(name)
     try:
@@ -86,11 +79,7 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
 
 
 def timm_has_batch_norm(name: str) -> bool:
-    """Return whether timm's network ``name`` has batch norm.
-
-    Raises:
-        ValueError: timm is not installed, or cannot build the network.
-    """
+    """Return whether timm's network ``name`` has batch norm."""
     try:
         with torch.random.fork_rng(devices=[]):
             network = create(name, 3, 0)  # RGB, timm's default
@@ -104,9 +93,6 @@ def pretrained(name: str) -> dict[str, Tensor]:
 
     Args:
         name: timm's name, with or without a tag.
-
-    Raises:
-        ValueError: They cannot be downloaded.
     """
     return dict(_pretrained_network(name).state_dict())
 
@@ -132,9 +118,6 @@ def pretrained_encoder(name: str) -> PretrainedEncoder:
 
     Args:
         name: timm's name, with or without a tag.
-
-    Raises:
-        ValueError: The weights cannot be downloaded, or the network does not return one vector per image.
     """
     network = _pretrained_network(name).eval()
     facts = network.pretrained_cfg
@@ -148,11 +131,7 @@ def pretrained_encoder(name: str) -> PretrainedEncoder:
 
 
 def _pretrained_network(name: str) -> nn.Module:
-    """Return timm's network with pretrained weights, without its classifier.
-
-    Raises:
-        ValueError: They cannot be downloaded.
-    """
+    """Return timm's network with pretrained weights, without its classifier."""
     architecture, timm = name.partition(".")[0], _timm()  # importing timm first: the hub's library sets its level then
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
@@ -175,11 +154,6 @@ def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_si
     Args:
         name: timm's name, without a tag.
         weights: Weights for timm's default input size and channels.
-        in_channels: C.
-        image_size: S.
-
-    Raises:
-        ValueError: timm cannot adapt them.
     """
     try:
         network = create(name, in_channels, image_size, pretrained=True, overlay={"state_dict": dict(weights)})
@@ -254,11 +228,7 @@ def _draws(network: nn.Module, images: Tensor) -> bool:
 
 
 def _share_batch_norms(name: str, network: nn.Module, batch_norm: str) -> None:
-    """Replace every batch norm by ours, with its weights and statistics.
-
-    Raises:
-        ValueError: A layer cannot be replaced, or ``batch_norm`` is ``none`` and there is one.
-    """
+    """Replace every batch norm by ours, with its weights and statistics."""
     replaced: dict[nn.Module, GlobalBatchNorm] = {}
     for parent in list(network.modules()):
         for key, child in list(parent.named_children()):

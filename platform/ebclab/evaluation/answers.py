@@ -30,11 +30,7 @@ class Answers:
     right: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            ValueError: There are no images or no bits, or the bits are no base64 or not of this number of images.
-        """
+        """Validate the fields."""
         if self.num_images < 1 or not self.right:
             raise ValueError(f"answers about {self.num_images} images, {len(self.right)} times")
         for text in self.right:

@@ -18,7 +18,6 @@ def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
     """Return a grid of images: rows are chains, columns are recorded steps.
 
     Args:
-        trace: The chains.
         pixel_range: Values of black and white, by channel; values outside are clamped.
     """
     moments, count, _, height, width = trace.positions.shape

@@ -63,19 +63,12 @@ def evaluate_encoder(
     Args:
         encoder: Maps preprocessed images to embeddings; must be on ``device``.
         train: The complete training set, including the held-out part, since model selection is finished.
-        test: The test set.
         preprocessing: Preprocessing of stored images that the encoder expects.
         config: Neighbours, temperature, linear protocol, batch size.
         device: Device on which features and probes are computed.
         only: Names of probes, keys of `PROBES`.
         seed: First of ``config.linear_seeds`` consecutive seeds for a linear protocol with randomness.
         on_progress: Called with units done, units in all and a description.
-
-    Raises:
-        ConfigError: Unknown probe or linear protocol.
-        DataError: A label is missing or invalid, a set is empty or too small for a probe, or the number of channels is
-            wrong.
-        DivergedError: The encoder returns NaN or infinity.
     """
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)

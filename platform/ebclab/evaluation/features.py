@@ -40,16 +40,11 @@ def compute_features(
         images: (n, C, H, W) uint8, on any device.
         preprocessing: Preprocessing of stored images that the encoder expects.
         batch_size: Images per forward pass; affects memory and speed only.
-        device: Device of the encoder.
         on_progress: Called after each batch with images done, images in all and ``what``.
         what: Description of the task, for ``on_progress`` and error messages.
 
     Returns:
         (n, D) float32 on the CPU.
-
-    Raises:
-        DataError: There are no images, or their number of channels is not the one that the preprocessing expects.
-        DivergedError: The encoder returns NaN or infinity.
     """
     check_images(images, preprocessing)
     parts = []
@@ -86,11 +81,7 @@ def frozen(encoder: Encoder) -> Iterator[None]:
 
 
 def require_labels(images: ImageSet) -> None:
-    """Refuse an image set that no probe can use.
-
-    Raises:
-        DataError: There are no images, they may have several labels each, a label is missing, or a label is too large.
-    """
+    """Refuse an image set that no probe can use."""
     if len(images) == 0:
         raise DataError(f"{images.name}: at least one image is needed to measure an encoder, got 0")
     if images.marks is not None:
@@ -117,11 +108,7 @@ def several_labels(images: ImageSet) -> str:
 
 
 def check_images(images: Tensor, preprocessing: Preprocessing) -> None:
-    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot process.
-
-    Raises:
-        DataError: There are no images, or the number of channels is wrong.
-    """
+    """Refuse images (n, C, H, W) that an encoder with this preprocessing cannot process."""
     if len(images) == 0:
         raise DataError("images: at least one is needed to measure an encoder, got 0")
     channels = len(preprocessing.mean)

@@ -42,11 +42,7 @@ def knn_predictions(
         queries: (q, D) test features.
         neighbours: Number of most similar training rows that vote.
         temperature: Divides the similarity; small values give more weight to the nearest neighbours.
-        num_classes: K.
         on_progress: Called with queries done, queries in all.
-
-    Raises:
-        DataError: ``neighbours`` exceeds the number of training rows.
     """
     if neighbours > len(bank):
         raise DataError(
@@ -78,12 +74,8 @@ def ebclr_knn_predictions(
         bank: (n, D) training features, not normalised; they determine the device of the computation.
         bank_labels: (n,) int64 in [0, num_classes).
         queries: (q, D) test features.
-        num_classes: K.
         neighbours: Number of nearest training rows that vote; 20 in the released code.
         on_progress: Called with queries done, queries in all.
-
-    Raises:
-        DataError: ``neighbours`` exceeds the number of training rows.
     """
     if neighbours > len(bank):  # not configurable
         raise DataError(

@@ -45,17 +45,12 @@ def linear_within(
         train_y: (n,) int64 in [0, num_classes).
         test_x: (m, D) float32.
         test_y: (m,) int64.
-        num_classes: K.
         seeds: Each determines its own initial weights and its own order of rows. All seeds are trained in one batched
             computation; up to rounding, the result of a seed does not depend on the others.
         l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 added to the mean cross-entropy; 0.5 * l2 * ||w_1 - w_0||^2 for two
             classes.
         tops: Numbers of classes that may be named.
         on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver and at the end).
-
-    Raises:
-        ConfigError: There is no such protocol.
-        DataError: The training labels have fewer than two classes.
     """
     chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
     if (train_y == train_y[0]).all():

@@ -78,9 +78,6 @@ class HeadFitting:
         x: (n, D) features.
         y: (n,) int64 in [0, num_classes).
         num_classes: K; every class needs an image.
-
-    Raises:
-        DataError: A class has no image.
     """
 
     def __init__(self, protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
@@ -101,7 +98,6 @@ class HeadFitting:
         """Return the classifier that minimises L.
 
         Args:
-            l2: Penalty.
             start: Initial value of the solver, instead of 0; affects the number of steps, not the solution.
             on_step: Called after each step of the solver.
         """
@@ -123,11 +119,7 @@ class HeadFitting:
 def fit_head(
     protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None
 ) -> LinearHead:
-    """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``.
-
-    Raises:
-        DataError: A class has no image.
-    """
+    """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``."""
     return HeadFitting(protocol, x, y, num_classes).head(l2, start)
 
 
@@ -144,11 +136,7 @@ def best_classifier(
         protocol: Tolerance and largest number of steps.
         train: Features (n, D) and labels (n,) that classifiers are fitted on.
         held_out: Features (m, D) and labels (m,) of training images that they are not fitted on.
-        num_classes: K.
         on_progress: Called after each step of the solver with penalties done, penalties in all.
-
-    Raises:
-        DataError: A class has no training image, or no image is held out.
     """
     x, y = held_out
     if len(x) == 0:
@@ -186,7 +174,6 @@ def solved(
     Args:
         protocol: Tolerance and largest number of steps.
         regression: The features and their classes.
-        l2: Penalty.
         start: Initial weights (D, K) and biases (K,), instead of 0.
         on_step: Called after each step.
     """

@@ -73,11 +73,6 @@ def holdout_scores(
         device: Device on which features and neighbours are computed.
         monitors: Names of further monitors to measure; that of the objective is always measured.
         project: Maps preprocessed images to what the loss compares; None means the embeddings.
-
-    Raises:
-        DataError: A label is missing, a set is empty or too small for a monitor, there are fewer images than
-            neighbours, or the number of channels is wrong.
-        DivergedError: The encoder returns NaN or infinity.
     """
     bank = limit(train, config.knn_bank_limit)
     monitored = Monitored(encoder, bank, holdout, preprocessing, config, device, views, project)

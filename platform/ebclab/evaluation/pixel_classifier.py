@@ -20,8 +20,6 @@ class PixelClassifier(nn.Module):
 
     Args:
         encoder: Maps preprocessed images to embeddings.
-        preprocessing: Preprocessing that it expects.
-        head: The classifier of embeddings.
     """
 
     def __init__(self, encoder: nn.Module, preprocessing: Preprocessing, head: LinearHead) -> None:

@@ -29,7 +29,6 @@ class ProgressRates:
 
         Args:
             done: Number of finished units.
-            what: The task.
             now: Time in seconds of a monotonic clock.
         """
         if done < self._done.get(what, 0):  # the same task for another encoder

@@ -258,9 +258,6 @@ def look_up(where: str, kind: str, name: str, table: Mapping[str, _Value]) -> _V
         kind: Kind of object, e.g. "protocol", for the message.
         name: Name given by the user.
         table: All valid names and their values.
-
-    Raises:
-        ConfigError: There is no such name; the message contains suggestions.
     """
     if name not in table:
         raise ConfigError([f"{where}: no such {kind}, got {name!r}; {did_you_mean(name, table)}"])

@@ -50,7 +50,6 @@ def nearest_distances(
     Args:
         pixels: As ``levels`` returns them.
         train: The training images, without augmentation.
-        preprocessing: Prepares them.
         on_progress: Called with training images done, training images in all.
     """
     queries = pixels.flatten(1)
@@ -110,9 +109,6 @@ def fit_judge(
     """Return the classifier, fitted on labelled training images; None without labels of two classes.
 
     Args:
-        train: The training images.
-        preprocessing: Prepares them.
-        l2: Penalty.
         on_progress: Called at its beginning and end.
     """
     labelled = train.rows(train.labels >= 0)
@@ -164,9 +160,6 @@ def measure_samples(
     Args:
         images: (m, C, H, W) as the method takes them.
         energies: (m,) in nats.
-        train: Training images.
-        preprocessing: Prepares them.
-        judge: The classifier.
         on_progress: Called with training images compared, training images in all.
     """
     pixels = levels(images, preprocessing.pixel_range)

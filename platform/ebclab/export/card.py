@@ -67,7 +67,6 @@ def render_card(
 
     Args:
         facts: Title, scores, data, settings.
-        description: The encoder.
         weight_shapes: Shape of each stored tensor by name; listed if no other library has the architecture.
         converted: Files in other formats.
         energies: Energies by the method, if they are exported too.

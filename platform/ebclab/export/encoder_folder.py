@@ -63,18 +63,12 @@ def save_encoder(
         folder: New or empty folder, or an earlier export if ``overwrite``.
         encoder: A trained encoder from ``new_encoder(architecture, in_channels)``.
         architecture: The run's ``encoder`` section.
-        in_channels: Channels of the images.
         preprocessing: The preprocessing of images at evaluation.
         facts: Further facts for the card.
         formats: Formats to write in addition to the weights.
         comparison: Images on which these are compared with ``encoder``; None means noise.
         energies: Energies by the method of ``encoder``, if they are exported too.
         overwrite: Replace an earlier export. Any other folder that is not empty is never replaced.
-
-    Raises:
-        UserError: The folder contains something else or cannot be written, or a weight is NaN or infinite.
-        ExportError: The output of a file in another format differs from that of ``encoder``.
-        ValueError: ``encoder`` is not of ``architecture``.
     """
     target = expanded(str(folder)).resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
@@ -107,7 +101,6 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
 
     Args:
         path: Folder written by `save_encoder`.
-        device: Device of the encoder.
 
     Raises:
         UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device does not exist.
@@ -133,11 +126,7 @@ def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> Loaded
 
 
 def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
-    """Return copies of the weights on the CPU; safetensors refuses tensors shared by layers, as in some timm networks.
-
-    Raises:
-        ValueError: The weights do not match the described architecture.
-    """
+    """Return copies of the weights on the CPU; safetensors refuses tensors that layers share."""
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()}
     if wrong := differences(description.build().state_dict(), weights):
         raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")
@@ -167,11 +156,7 @@ def _build(folder: Path, description: EncoderDescription) -> nn.Module:
 
 
 def device_named(name: str | torch.device) -> torch.device:
-    """Return a device by its name.
-
-    Raises:
-        UserError: This machine has none of that name.
-    """
+    """Return a device by its name."""
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -78,9 +78,6 @@ class Energies:
         Args:
             images: (N, C, H, W), uint8 or float in [0, 1].
             on_progress: Called with images done, images in all and a description.
-
-        Raises:
-            DataError: They are no such images.
         """
         references = self.references.to(self.device)
         found = self._of_each(
@@ -96,10 +93,6 @@ class Energies:
         Args:
             first: (N, C, H, W) views v, uint8 or float in [0, 1].
             second: (M, C, H, W) views v', likewise.
-
-        Raises:
-            DataError: They are no such images.
-            UserError: The method defines no energy of pairs.
         """
         if not isinstance(self.method, PairEnergy):
             raise UserError(f"{self.where}: {no_pair_energy(self.config.method_name if self.config else 'a method')}")
@@ -201,14 +194,8 @@ def read_energies(
     """Return the energies in an exported folder that has ``ENERGIES``.
 
     Args:
-        folder: The folder.
-        weights: Those of its encoder.
         architecture: The ``encoder`` section of its run.
-        in_channels: Channels of the images.
         preprocessing: Prepares images for the encoder.
-
-    Raises:
-        UserError: A file is missing, damaged, written by a newer ebclab, or does not fit the encoder.
     """
     again = "export the run again"
     where = folder / ENERGIES

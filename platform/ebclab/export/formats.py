@@ -58,11 +58,7 @@ class Converted:
 
 
 def formats_named(names: Sequence[str]) -> list[Format]:
-    """Return the requested formats other than safetensors, without duplicates.
-
-    Raises:
-        UserError: A format is unknown, or its packages are not installed.
-    """
+    """Return the requested formats other than safetensors, without duplicates."""
     known: tuple[Format, ...] = get_args(Format)
     for name in names:
         if name not in known:
@@ -90,12 +86,7 @@ def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, sou
     Args:
         encoder: The encoder, in eval mode, on the CPU.
         asked: A format other than safetensors.
-        folder: Folder of the file.
         pixels: (n, C, size, size) preprocessed images, n at least 2; passed in batches of two sizes.
-        source: Description of the images.
-
-    Raises:
-        ExportError: A feature differs by more than ``TOLERANCE``.
     """
     path = folder / MODEL_FILES[asked]
     run = _onnx(encoder, path, pixels[:2]) if asked == "onnx" else _torch_export(encoder, path, pixels[:2])

@@ -90,11 +90,7 @@ class Leaderboard:
 
 
 def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
-    """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed.
-
-    Raises:
-        RunError: The sweep has not finished, its result cannot be read, or it confirmed nothing.
-    """
+    """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed."""
     instead = "or export its best trials as they are with --unconfirmed"
     if not folder.result.is_file():
         where = f"--name {folder.path.name} --sweeps {folder.parent}"
@@ -116,11 +112,7 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
 
 
 def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
-    """Return the leaderboard of a search: its trials, each with the single value that it was ranked by.
-
-    Raises:
-        RunError: No trial has a score.
-    """
+    """Return the leaderboard of a search: its trials, each with the single value that it was ranked by."""
     places = [
         LeaderboardRow(rank, ConfirmedSettings.of_trial(trial), trial.run_name)
         for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)

@@ -70,11 +70,7 @@ def energies_in(folder: Path, loaded: LoadedEncoder | None = None) -> Energies |
     """Return the energies in an exported folder; None if it has none.
 
     Args:
-        folder: The folder.
         loaded: Its encoder, if it was loaded already.
-
-    Raises:
-        UserError: A file is damaged, or does not fit the encoder.
     """
     folder = present_folder(folder)
     if not any((folder / name).exists() for name in (ENERGIES, HEADS)):
@@ -95,14 +91,10 @@ def energies_of_run(
     """Return the energies of a run's method, with reference images of the run's training set.
 
     Args:
-        run: The run folder.
         trained: Its encoder, as read from there.
         device: Device to compute on; None means that of the run's settings.
         data_root: Folder that holds datasets; None means the run's own.
         on_progress: Called with the work done, all work, and its name.
-
-    Raises:
-        UserError: The method defines no energy, or the reference images cannot be read.
     """
     config = trained.config
     if problem := no_energy(config):
@@ -118,11 +110,7 @@ def energies_of_run(
 
 
 def _reference_images(trained: TrainedEncoder, data_root: str | None) -> Tensor:
-    """Return at most ``REFERENCES`` training images (M, C, H, W) of a run; of a stream, no others are read.
-
-    Raises:
-        DataError: They cannot be read, or are not images that the run was trained on.
-    """
+    """Return at most ``REFERENCES`` training images (M, C, H, W) of a run; of a stream, no others are read."""
     data = trained.config.data
     if not data.digest.startswith(STREAMED):
         return limit(images_of_run(trained, None, data_root)[1], REFERENCES).images

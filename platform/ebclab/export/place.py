@@ -26,9 +26,6 @@ def refuse_occupied(target: Path, overwrite: bool) -> None:
     """Refuse a folder with anything but an earlier export of one encoder; with ``overwrite`` false, that as well.
 
     An interrupted replacement of the folder is undone or completed first.
-
-    Raises:
-        UserError: The folder must not be replaced.
     """
     _put_back(target)
     present = _names_in(target)
@@ -39,9 +36,6 @@ def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
     """Refuse a folder with anything but an earlier export of a sweep; with ``overwrite`` false, that as well.
 
     An interrupted replacement of the folder is undone or completed first.
-
-    Raises:
-        UserError: The folder must not be replaced.
     """
     _put_back(target)
     present = _names_in(target)
@@ -59,9 +53,6 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
         to: Folder, or address in an object store.
         overwrite: Replace an earlier export of the same kind.
         of_sweep: Whether a sweep is exported, rather than one encoder.
-
-    Raises:
-        UserError: The store contains something that must not be replaced, or refuses a request.
     """
     remote = remote_at(to)
     if remote is None:
@@ -81,7 +72,6 @@ def _replace_stored(store: Store, present: set[str], made: Path) -> None:
     """Replace the files of an earlier export by the new ones.
 
     Args:
-        store: Destination.
         present: Files of the earlier export.
         made: Folder with the new files.
     """

@@ -29,7 +29,6 @@ def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | N
     given by its location: training images, chosen by hash.
 
     Args:
-        config: Settings of the run.
         in_channels: Input channels of its encoder.
     """
     try:

@@ -39,7 +39,6 @@ def export_run(
 
     Args:
         path: The run: its folder, or its address in an object store.
-        to: Folder to create.
         checkpoint_kind: "last" or "best".
         formats: Formats to write in addition to the weights; verified on images of the run if these are available.
         overwrite: Replace an earlier export there.
@@ -49,10 +48,6 @@ def export_run(
 
     Returns:
         The folder, and warnings for the user (e.g. an unfinished run, no scores).
-
-    Raises:
-        UserError: The run or the checkpoint does not exist, or the folder cannot be written.
-        ExportError: The output of a file in another format differs from that of the encoder.
     """
     kind = checkpoint_name(checkpoint_kind)
     run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))

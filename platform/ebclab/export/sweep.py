@@ -64,16 +64,9 @@ def export_sweep(
 
     Args:
         path: Sweep folder, or its address in an object store.
-        to: Folder to create.
-        top: Number of settings.
         unconfirmed: Export the best trials of the search instead; the sweep may be unfinished.
         formats: Formats to write in addition to the weights.
         overwrite: Replace an earlier export of a sweep there.
-
-    Raises:
-        UserError: The sweep does not exist, has fewer than ``top`` confirmed settings (or trials), lacks their
-            weights, or the folder cannot be written.
-        ExportError: The output of a file in another format differs from that of the encoder.
     """
     sweep = SweepFolder.at(path).of("reader").pull_all()
     plan = sweep.read_plan()

@@ -18,9 +18,6 @@ def opens_in_timm(description: EncoderDescription) -> bool:
     """Return whether timm has a network with the parameter names and the computation of this encoder.
 
     This holds for networks of timm, and for our ResNets with the ImageNet stem and a torchvision counterpart.
-
-    Args:
-        description: The encoder.
     """
     architecture = description.architecture
     return bool(architecture.timm_name or (description.counterpart and architecture.stem == "imagenet"))

@@ -34,10 +34,6 @@ def chosen(
         dataset: Select entries of this dataset; None means all.
         state: Select entries in this state; None means all.
         sort: A key of ``ORDERS``.
-
-    Raises:
-        UserError: There is no such order or state, or no entry has the method or dataset. The message contains all
-            problems, with suggestions.
     """
     problems = []
     if sort not in ORDERS:

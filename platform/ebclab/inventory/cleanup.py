@@ -58,9 +58,6 @@ def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
 
     Returns:
         Number of freed bytes, and the runs and sweeps that were skipped because a process uses them in the meantime.
-
-    Raises:
-        RunError: A folder cannot be deleted.
     """
     freed, busy = 0, []
     for owner in dict.fromkeys(waste.owner for waste in wasted):

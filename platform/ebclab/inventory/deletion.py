@@ -59,13 +59,9 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
     """Return the runs and sweeps with these names, without duplicates.
 
     Args:
-        names: Names of folders.
         runs: Folder of runs, or its address; None if not given by the user.
         sweeps: Folder of sweeps, or its address; None if not given. If only one of the two is given, only that one is
             searched; if none is, the default folders are.
-
-    Raises:
-        UserError: A name is no valid folder name, is not found or is ambiguous, or a process uses the run or sweep.
     """
     places = {"run": runs, "sweep": sweeps} if runs or sweeps else {"run": "runs", "sweep": "sweeps"}
     chosen = {kind: place for kind, place in places.items() if place}
@@ -84,11 +80,7 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
 
 
 def deletable(place: str, name: str, kind: str) -> Deletable | None:
-    """Return the run or sweep ``name`` in a folder or at an address; None if there is none.
-
-    Raises:
-        UserError: It is a symbolic link, or the store is not reachable.
-    """
+    """Return the run or sweep ``name`` in a folder or at an address; None if there is none."""
     folder_type, settings = _KINDS[kind]
     folder = folder_type.at(remote_in(place, name) or Path(place) / name)
     if folder.remote is not None:
@@ -113,11 +105,7 @@ def _not_found(name: str, places: dict[str, str]) -> str:
 
 
 def require_unused(folder: RunFolder | SweepFolder) -> None:
-    """Refuse a run or sweep that a process uses, or a sweep with a trial that a process uses.
-
-    Raises:
-        RunError: A process uses it.
-    """
+    """Refuse a run or sweep that a process uses, or a sweep with a trial that a process uses."""
     if folder.remote is not None:
         require_all_free(folder.remote, Store(folder.remote).names(), folder.busy)
         return
@@ -132,9 +120,6 @@ def delete(target: Deletable) -> None:
     On a disk the folder is first renamed atomically, so that after a kill all of it or nothing has the original name.
     In a store, the result is deleted first, then manifests of checkpoints, and the settings last, so that an
     interrupted deletion can be repeated.
-
-    Raises:
-        RunError: A process uses it, or a file cannot be deleted.
     """
     folder = target.folder
     require_unused(folder)
@@ -173,7 +158,6 @@ def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
 
     Args:
         run: The run; for a run in a store, its local copy.
-        config: Settings of the launch.
     """
     if run.result_path.exists():
         return "finished"

@@ -61,11 +61,7 @@ class RunCollection:
         return made
 
     def newest_manifest(self, name: str, files: Files) -> dict[str, Any] | None:
-        """Return the manifest of the newest complete ``last`` checkpoint of a run with these files; None if none.
-
-        Raises:
-            RunError: The manifest cannot be read.
-        """
+        """Return the manifest of the newest complete ``last`` checkpoint of a run with these files; None if none."""
         for folder in whole_checkpoints(files.changed, "last"):
             if self.remote is None:
                 return read_json_object(self.path / name / CHECKPOINTS / folder / MANIFEST)
@@ -100,11 +96,7 @@ def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
 
     Args:
         place: Folder or address given by the user; None if not given.
-        usual: The default folder.
         option: The command-line option, for messages.
-
-    Raises:
-        UserError: The given folder does not exist, or the store cannot be read.
     """
     remote = remote_at(place) if place else None
     if remote is None:
@@ -120,11 +112,7 @@ def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
 
 
 def collection_given(place: str | None, usual: str, option: str) -> Path:
-    """Return the folder on a disk given by the user, or the default one.
-
-    Raises:
-        UserError: The given folder does not exist, or is in a store.
-    """
+    """Return the folder on a disk given by the user, or the default one."""
     if place is None:
         return Path(usual)
     if remote_at(place) is not None:

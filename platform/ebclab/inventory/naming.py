@@ -21,9 +21,6 @@ def places_of(names: list[str], runs: str) -> list[str | Path]:
     Args:
         names: Names of runs in ``runs``, folders or addresses.
         runs: A folder of runs, or its address.
-
-    Raises:
-        RunError: A run does not exist. The message contains all problems, with suggestions.
     """
     found = {name: _place(name, runs) for name in names}
     known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]

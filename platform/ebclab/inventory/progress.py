@@ -53,12 +53,6 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
 
     Args:
         path: The folder of the run, or its local copy.
-        files: Its files.
-        collection: The folder of runs.
-
-    Raises:
-        UserError: A file is corrupt.
-        KeyError: A setting or a field of a manifest is missing.
     """
     is_finished, file = _RESULT in files.changed, path / _RESULT
     method, data, epochs, objective, *ends = _settings(path / "config.yaml", with_extensions=not is_finished)

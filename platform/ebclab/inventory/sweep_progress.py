@@ -16,10 +16,6 @@ def content_of_sweep(path: Path) -> Content:
 
     Args:
         path: The folder of the sweep, or its local copy.
-
-    Raises:
-        UserError: A file is corrupt.
-        KeyError: A setting is missing.
     """
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)

@@ -39,13 +39,7 @@ def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
     """Return the values of settings in the file of a run, without validation.
 
     Args:
-        path: The file.
         keys: Settings as section.key.
-
-    Raises:
-        ConfigError: The file cannot be read or is not YAML.
-        KeyError: It has no such section or key.
-        TypeError: A section is not a mapping.
     """
     try:
         lines = _lines(read_regular(path, LARGEST_YAML).decode("utf-8"))
@@ -105,11 +99,7 @@ def _places(keys: tuple[str, ...]) -> Mapping[str, int] | None:
 
 
 def _value(written: str) -> Any:
-    """Return the value that is written in a line.
-
-    Raises:
-        ConfigError: It is not YAML.
-    """
+    """Return the value that is written in a line."""
     if _WHOLE.fullmatch(written):
         return int(written)
     if _WHOLES.fullmatch(written):

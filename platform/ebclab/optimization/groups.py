@@ -19,15 +19,11 @@ def parameter_groups(module: nn.Module, weight_decay: float, decay_norm_and_bias
     either of them. The order within a group is that of ``module.named_parameters()``.
 
     Args:
-        module: Any network.
         weight_decay: Weight decay of the first group.
         decay_norm_and_bias: Whether to put all parameters into the group with decay.
 
     Returns:
         One or two groups, each ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are omitted.
-
-    Raises:
-        ValueError: ``module`` has no trainable parameter.
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:

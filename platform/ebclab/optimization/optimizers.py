@@ -24,9 +24,6 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
         module: Usually a complete Method: encoder, heads and all other trainable modules.
         captured: Whether its steps are captured, e.g. in a CUDA graph: the learning rate is a tensor on the module's
             device, and the optimizer is fused. Not for ``lars``, which computes its rates on the host.
-
-    Raises:
-        ValueError: ``module`` has no trainable parameter, or steps of ``lars`` are to be captured.
     """
     if captured and config.name == "lars":
         raise ValueError("optimizer.name: steps of lars cannot be captured")

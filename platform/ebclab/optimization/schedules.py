@@ -53,9 +53,6 @@ def learning_rate_at(
         warmup_steps: Number of warm-up steps; 0 means none. If ``num_steps`` or more, all steps are warm-up.
         schedule: Schedule after the warm-up; ``constant`` stays at ``peak``.
         final_rate: Final learning rate of cosine, as a fraction of ``peak``.
-
-    Raises:
-        ValueError: ``step`` is not in [0, ``num_steps``).
     """
     if not 0 <= step < num_steps:
         raise ValueError(f"step: must lie in [0, {num_steps}), got {step}")
@@ -127,11 +124,7 @@ class Extension:
 
 
 def extensions(optimizer: OptimizerConfig, training: TrainingConfig, num_batches: int) -> list[Extension]:
-    """Return the extensions of a run, oldest first.
-
-    Args:
-        optimizer, training, num_batches: As in ``learning_rates``.
-    """
+    """Return the extensions of a run, oldest first."""
     rate = learning_rates(optimizer, training, num_batches)
     return [
         Extension(before, epochs, before * num_batches, rate(before * num_batches - 1), rate(before * num_batches))

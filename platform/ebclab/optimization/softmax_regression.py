@@ -169,7 +169,6 @@ class _Preconditioner:
     Args:
         rows: (n, A), in the precision of the computation.
         shares: (K, n) softmax.
-        l2: Penalty.
     """
 
     def __init__(self, rows: Tensor, shares: Tensor, l2: float) -> None:

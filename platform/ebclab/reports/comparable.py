@@ -106,7 +106,6 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     split the trials.
 
     Args:
-        space: The search space.
         compared: The trials, thinned if there are many.
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:

@@ -47,7 +47,6 @@ def cost_of(record: SweepRecord, price: float | None) -> Cost:
     """Return the cost of a sweep so far; idle machines and lost turns are not in the log and not included.
 
     Args:
-        record: The sweep.
         price: Price of one GPU-hour, in any currency; None if unknown.
     """
     search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")

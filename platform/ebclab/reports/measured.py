@@ -13,7 +13,6 @@ def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) ->
     """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading.
 
     Args:
-        record: The sweep.
         confirmed: Its confirmed settings, the winner first.
     """
     plan, config = record.plan, record.plan.config

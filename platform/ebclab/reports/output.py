@@ -48,9 +48,6 @@ def write_report(
         to: File or address of the page; the CSV and JSON files have the same name with other endings. None means
             report.html in the sweep's folder, or sweeps.html in the current folder for several sweeps.
         price: Price of one GPU-hour, in any currency; None if unknown.
-
-    Raises:
-        UserError: A folder is not a sweep, objectives differ, the price is negative, or the page cannot be written.
     """
     problems = [] if price is None or price >= 0 else [f"--price-per-gpu-hour: must not be negative, got {price:g}"]
     if problems:

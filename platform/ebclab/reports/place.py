@@ -31,9 +31,6 @@ class PagePlace:
 
         Args:
             texts: Contents by file name suffix, e.g. ".html".
-
-        Raises:
-            RunError: A file cannot be written.
         """
         for suffix, text in texts.items():
             path = self.path.with_suffix(suffix)
@@ -56,9 +53,6 @@ def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: 
         to: File or address of the page; None means report.html in the folder, or ``of_several`` in the current one.
         folders: Runs or sweeps that the page is about.
         of_several: File name of a page about several folders.
-
-    Raises:
-        UserError: No page can be written there.
     """
     if to is None and len(folders) == 1:
         place = PagePlace(folders[0].path / "report.html", folders[0].remote)

@@ -123,9 +123,6 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     Args:
         where: The sweep's folder, or its address in an object store.
         methods: Methods by name; None means the catalogue.
-
-    Raises:
-        UserError: There is no sweep, or its plan cannot be read.
     """
     folder = SweepFolder.at(where).of("reader").pull_all()
     plan = folder.read_plan(methods)

@@ -74,7 +74,6 @@ def section(record: SweepRecord, price: float | None) -> SweepContent:
     """Compute the content of the page about one sweep.
 
     Args:
-        record: The sweep.
         price: Price of one GPU-hour; None if unknown.
     """
     confirmed = confirmed_settings(record.plan, record.log)

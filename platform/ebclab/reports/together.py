@@ -51,11 +51,7 @@ class Row:
 
 
 def require_one_objective(records: Sequence[SweepRecord]) -> None:
-    """Refuse sweeps with different objectives.
-
-    Raises:
-        UserError: The objectives differ; the message lists the objective of each sweep.
-    """
+    """Refuse sweeps with different objectives."""
     if len({record.objective for record in records}) > 1:
         each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
         raise UserError(

@@ -71,7 +71,6 @@ def answer_claims(
     """Answer the claims of a study.
 
     Args:
-        study: The study.
         measured: Measured values of the cells that have any.
         missing: Why the other cells have none.
     """

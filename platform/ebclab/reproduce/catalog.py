@@ -49,10 +49,6 @@ def load_study(name: str) -> Study:
 
     Args:
         name: Paper and table or figure, e.g. ``ebclr/table1``.
-
-    Raises:
-        UserError: There is no such study; the text has the most similar name, or the reason why there is none.
-        ConfigError: Its file is invalid.
     """
     known, without = list_studies(), without_study()
     if name in without:
@@ -67,11 +63,7 @@ def load_study(name: str) -> Study:
 
 @cache
 def in_common() -> InCommon:
-    """Return the defaults that studies of a paper, and studies at a scale, share.
-
-    Raises:
-        ConfigError: The file is invalid.
-    """
+    """Return the defaults that studies of a paper, and studies at a scale, share."""
     where = f"studies/{_IN_COMMON}"
     text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
     return parse_common(mapping_from_yaml(text, where), where)

@@ -128,7 +128,6 @@ def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -
     """Return a line for each mistake in a claim, without the claim's own key.
 
     Args:
-        claim: The claim.
         columns_of: The columns of each row of the study.
         columns: All columns of the study.
     """

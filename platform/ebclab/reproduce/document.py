@@ -38,11 +38,7 @@ from ebclab.storage.checksum import with_checksum
 
 
 def write_table(table: ReproducedTable, folder: Path) -> None:
-    """Write table.json, table.md and table.html into a folder.
-
-    Raises:
-        UnsavedError: A file cannot be written; its ``result`` is the table.
-    """
+    """Write table.json, table.md and table.html into a folder."""
     document = table_document(table)
     try:
         atomic.write_json(folder / "table.json", with_checksum(table.to_mapping()))

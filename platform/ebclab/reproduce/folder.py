@@ -63,22 +63,14 @@ class _StoredNumbers:
 
 
 class ReproductionFolder:
-    """The folder of one study at one scale.
-
-    Args:
-        path: Its path.
-    """
+    """The folder of one study at one scale."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def of(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
-        """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder.
-
-        Raises:
-            UserError: ``to`` is an address.
-        """
+        """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder."""
         if to is not None and is_address(to):
             raise UserError(f"--to: a folder on a disk is needed, got {to}")
         usual = Path("reproductions") / f"{plan.study.name.replace('/', '-')}-{plan.scale}"
@@ -95,11 +87,7 @@ class ReproductionFolder:
         return self.path / "table.html"
 
     def enter(self, plan: StudyPlan) -> None:
-        """Write the plan into the folder; the plan of an existing folder may only be extended by further runs.
-
-        Raises:
-            RunError: The folder contains something else or another study, scale or settings, or cannot be written.
-        """
+        """Write the plan into the folder; the plan of an existing folder may only be extended by further runs."""
         file = self.path / "plan.json"
         now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
         for name in plan.runs:
@@ -150,12 +138,7 @@ class ReproductionFolder:
         """Save the measured values of a run.
 
         Args:
-            run: Name of the run.
             finished: When it finished, from its result; identifies the training, so that a new one is measured again.
-            found: The measured values.
-
-        Raises:
-            OSError: They cannot be written.
         """
         numbers = [
             {

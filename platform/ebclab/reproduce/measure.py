@@ -92,14 +92,7 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
     """Measure a finished run; all probes on a dataset are evaluated together.
 
     Args:
-        run: The run.
-        wanted: The metrics.
         data_root: Folder that contains datasets; None means the run's own.
-
-    Raises:
-        UserError: A dataset is missing.
-        UnmeasuredError: The run lacks one of the metrics.
-        TrainingError: The encoder returns NaN or infinity.
     """
     found: dict[Wanted, Found] = {}
     for each in dict.fromkeys(wanted):
@@ -141,11 +134,7 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
 
 
 def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
-    """Return a metric of the run's evaluation card.
-
-    Raises:
-        UnmeasuredError: The group has no such metric, or could not be measured.
-    """
+    """Return a metric of the run's evaluation card."""
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
     if group == "transfer":
@@ -177,11 +166,7 @@ def _step(run: RunResult, epoch: int) -> int:
 
 
 def _in_log(run: RunResult, wanted: Wanted) -> Found:
-    """Return the last logged value of a metric, of training or of held-out images, within an epoch.
-
-    Raises:
-        UnmeasuredError: The run logged no such value in that epoch, or it is not finite.
-    """
+    """Return the last logged value of a metric, of training or of held-out images, within an epoch."""
     name, last = wanted.measure.removeprefix("log/"), _step(run, wanted.epoch)
     kind = "epoch" if name.startswith(_HELD_OUT) else "train"
     values = [
@@ -195,11 +180,7 @@ def _in_log(run: RunResult, wanted: Wanted) -> Found:
 
 
 def _in_summary(run: RunResult, measure: str) -> Found:
-    """Return a time, or the last logged value of a metric of training or of held-out images.
-
-    Raises:
-        UnmeasuredError: The run logged no such metric, or its last value is not finite.
-    """
+    """Return a time, or the last logged value of a metric of training or of held-out images."""
     summary = run.summary
     if measure == "seconds-per-run":
         return Found(summary.seconds, "training time over all launches, on this machine")

@@ -131,15 +131,10 @@ def plan_study(
     """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
 
     Args:
-        study: The study.
-        scale: The scale.
         seeds: Seeds of each run; empty means those of the scale, or as many as the paper has.
         data_root: Folder that contains datasets; None means the default.
         assignments: Settings that override all others, in the form of ``--set``.
         images: Places of the images that everybody has to get on their own, such as ``imagenet``.
-
-    Raises:
-        ConfigError: Settings are invalid; lists the problems of all runs.
     """
     _require_no_seed(assignments)
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
@@ -209,11 +204,7 @@ def _looked_up(
 
 
 def _with_epochs(plan: StudyPlan) -> StudyPlan:
-    """Return the plan with runs that keep their checkpoints of all epochs that are measured.
-
-    Raises:
-        ConfigError: A column is of an epoch that a run does not have; lists all of them.
-    """
+    """Return the plan with runs that keep their checkpoints of all epochs that are measured."""
     runs, problems = {}, []
     for name, run in plan.runs.items():
         last, measured = run.config.training.epochs, {each.epoch for each in plan.wanted_of(name)}
@@ -263,11 +254,7 @@ class _Layers:
     images: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        """Refuse images that the study has not.
-
-        Raises:
-            ConfigError: It needs none of that name.
-        """
+        """Refuse images that the study has not."""
         known = _needed(self.study)
         if wrong := [name for name in self.images if name not in known]:
             raise ConfigError(

@@ -33,11 +33,7 @@ def require_data(plan: StudyPlan, data_root: str | None) -> None:
     """Require that all datasets of the catalogue that a plan uses are present.
 
     Args:
-        plan: The plan.
         data_root: Folder that contains datasets; None means the default.
-
-    Raises:
-        DataError: Datasets are missing; lists all of them, and how to fetch them.
     """
     lines = []
     for name in plan.datasets:
@@ -65,15 +61,10 @@ def run_plan(
     continue.
 
     Args:
-        plan: The plan.
         folder: Folder of runs and measured values.
         data_root: Folder that contains datasets; None means the default.
         note: Called with a line of text when a run starts or fails.
         display: Shows the progress of a run; None shows nothing.
-
-    Raises:
-        UserError: Datasets are missing, or the folder contains another plan or cannot be written.
-        InterruptedRunError: A stop was requested; the same command resumes.
     """
     require_data(plan, data_root)
     folder.enter(plan)

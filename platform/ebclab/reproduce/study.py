@@ -211,12 +211,8 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     """Return the validated study in ``given``.
 
     Args:
-        name: Its name.
         given: Plain values of its YAML file.
         where: Name of the file in messages.
-
-    Raises:
-        ConfigError: The study is invalid; lists every problem.
     """
     problems = Problems()
     _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)

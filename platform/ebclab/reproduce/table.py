@@ -185,7 +185,6 @@ def table_of_plan(
     """Return the table of a plan whose runs were measured.
 
     Args:
-        plan: The plan.
         outcomes: The outcome of each run, by its name.
         assignments: The user's ``--set`` assignments.
     """

@@ -97,9 +97,6 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
     """Write ``checkpoint`` into ``folder``, remove the older ones that it replaces, and return its path.
 
     If a killed launch of the run has already saved an equal one of kind ``best`` or ``kept``, that one stays.
-
-    Raises:
-        RunError: The disk is full or the folder cannot be written; older checkpoints are untouched.
     """
     before = [path for path in _of_kind(folder, kind) if step_of(path) == checkpoint.step]
     if kind != "last" and before and _holds(before[0], checkpoint):
@@ -134,12 +131,8 @@ def load(folder: Path, kind: Kind = "last", where: str = "", step: int | None = 
 
     Args:
         folder: The folder with the checkpoints.
-        kind: The kind.
         where: The name of ``folder`` in messages; empty means ``folder`` itself.
         step: Only those after this many steps; None means any.
-
-    Raises:
-        RunError: The newest one was written by a newer version, or all of them are damaged.
     """
     return _newest_sound(folder, kind, _read, where, step)
 
@@ -175,9 +168,6 @@ def newest_step(folder: Path, where: str = "") -> int:
 
     It is the step of the checkpoint that ``load`` returns for the same arguments. The checksum of every file is
     verified; no tensor is loaded.
-
-    Raises:
-        RunError: As ``load``.
     """
     manifest = _newest_sound(folder, "last", _sound_manifest, where)
     return manifest["step"] if manifest else 0
@@ -289,12 +279,7 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint, its common fields checked; of a newer version, only its format.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is not JSON, a field is missing or has another type, or it does not match its checksum.
-    """
+    """Return the manifest of a checkpoint, its common fields checked; of a newer version, only its format."""
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
     content = read_regular(path / MANIFEST, LARGEST)
@@ -310,13 +295,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after verifying its own checksum and the folder's name.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is damaged, or is that of another step.
-        RunError: It was written by a newer version.
-    """
+    """Return the manifest of a checkpoint after verifying its own checksum and the folder's name."""
     manifest = _manifest(path)
     if manifest["format"] > FORMAT:
         raise RunError(

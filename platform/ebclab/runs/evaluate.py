@@ -112,10 +112,6 @@ def evaluate_run(
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
         on_progress: Called with the work done, all work, and its name.
-
-    Raises:
-        UserError: No such run, checkpoint, dataset, probe or protocol, or not the images that the run was trained on.
-        UnsavedError: The scores cannot be written; its ``result`` is what would have been returned.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"
@@ -151,12 +147,7 @@ def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -
     """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder.
 
     Args:
-        run: The run.
-        evaluation: The scores.
         own_dataset: The dataset that the run was trained on.
-
-    Raises:
-        UnsavedError: It cannot be written; its ``result`` is the evaluation.
     """
     name = evaluation.dataset
     file = "evaluation.json" if name == own_dataset else f"evaluation-{short_name(name)}.json"
@@ -172,11 +163,7 @@ def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -
 
 
 def checkpoint_name(name: str) -> checkpoint.Kind:
-    """Return ``name`` as a kind of checkpoint that an evaluation may measure.
-
-    Raises:
-        UserError: It is neither "last" nor "best".
-    """
+    """Return ``name`` as a kind of checkpoint that an evaluation may measure."""
     for kind in get_args(checkpoint.Kind):
         if name == kind and kind != "kept":
             return kind  # type: ignore[no-any-return]
@@ -193,9 +180,6 @@ def images_of_run(
         dataset: The dataset; None means the run's own.
         root: Folder that holds datasets; None means the run's own.
         seen: How images of other datasets are scaled, if not as the run's own.
-
-    Raises:
-        DataError: They cannot be read, or are not the images that the run was trained on.
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
@@ -212,11 +196,7 @@ def images_of_run(
 
 
 def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSet, ImageSet]:
-    """Return name, training and test images that a user gives; the run's own are recognised by their digest.
-
-    Raises:
-        DataError: They are not images, or have the name of the run's own images and are others.
-    """
+    """Return name, training and test images that a user gives; the run's own are recognised by their digest."""
     data = trained.config.data
     if not isinstance(images, tuple | list) or len(images) != 2:
         raise DataError(f"images: two are needed, (train, test), got {type(images).__name__}")

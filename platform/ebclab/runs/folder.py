@@ -50,11 +50,7 @@ class RunFolder(Workspace):
         return self.own(CHECKPOINTS)
 
     def load(self, kind: checkpoint.Kind = "last", step: int | None = None) -> checkpoint.Checkpoint | None:
-        """Return the newest intact checkpoint on this disk, as ``checkpoint.load`` does.
-
-        Raises:
-            RunError: The newest one was written by a newer version, or all of them are damaged.
-        """
+        """Return the newest intact checkpoint on this disk, as ``checkpoint.load`` does."""
         return checkpoint.load(self.checkpoints, kind, self.address_of(self.checkpoints), step)
 
     def load_healthy(self) -> checkpoint.Checkpoint | None:
@@ -62,11 +58,7 @@ class RunFolder(Workspace):
         return checkpoint.load_healthy(self.checkpoints, self.address_of(self.checkpoints))
 
     def newest_step(self) -> int:
-        """Return the step of the newest intact checkpoint on this disk; 0 without one.
-
-        Raises:
-            RunError: As ``load``.
-        """
+        """Return the step of the newest intact checkpoint on this disk; 0 without one."""
         return checkpoint.newest_step(self.checkpoints, self.address_of(self.checkpoints))
 
     @property
@@ -89,11 +81,7 @@ class RunFolder(Workspace):
         atomic.write_json(self.answers_path, with_checksum({"format": 1, **answers.to_mapping()}))
 
     def read_answers(self) -> Answers | None:
-        """Return what ``write_answers`` wrote; None if there is nothing.
-
-        Raises:
-            RunError: The file is damaged.
-        """
+        """Return what ``write_answers`` wrote; None if there is nothing."""
         if not self.answers_path.exists():
             return None
         where, way_out = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
@@ -150,11 +138,7 @@ class RunFolder(Workspace):
         return MetricsLog(self.path / "metrics.jsonl")
 
     def require_run(self) -> None:
-        """Check that the folder holds the settings of a run.
-
-        Raises:
-            RunError: It does not; the text says what the folder holds, or which other one may be meant.
-        """
+        """Check that the folder holds the settings of a run."""
         if self.config_path.is_file():
             return
         if (self.path / SWEEP_PLAN).is_file():
@@ -170,19 +154,12 @@ class RunFolder(Workspace):
 
         Args:
             methods: Methods by name; None means the catalogue.
-
-        Raises:
-            RunError: The folder holds no run.
         """
         self.require_run()
         return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
 
     def read_result(self) -> RunSummary | None:
-        """Return the result of the finished run, or None if it has not finished.
-
-        Raises:
-            RunError: The file is not the result of a run.
-        """
+        """Return the result of the finished run, or None if it has not finished."""
         if not self.result_path.exists():
             return None
         return RunSummary.read(self.result_path, self.address_of(self.result_path))

@@ -18,9 +18,6 @@ def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
 
     Call it before every write: otherwise a missing folder would be created again, or another one damaged. A disk error
     within the block that has this cause is reported in the same way.
-
-    Raises:
-        TrainingError: The folder is gone, or another one is in its place.
     """
     own = {folder: OpenFolder.at(folder) for folder in folders}
 

@@ -50,11 +50,7 @@ def with_digest(
     """Return ``config`` with the digest of its initial weights, and the weights themselves if they had to be read.
 
     Args:
-        config: Settings of a launch.
         recorded: The section ``init`` that an earlier launch of the same run or sweep saved; None for a new one.
-
-    Raises:
-        UserError: The weights cannot be read, or have another digest.
     """
     init = config.init
     if init.weights is None:
@@ -80,9 +76,6 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
     Args:
         source: Folder, or timm/NAME.
         digest: The digest that they must have; empty if it is not known.
-
-    Raises:
-        UserError: There are no weights, or they have another digest.
     """
     weights = InitialWeights(source, _tensors_of(source))
     got = digest_of(weights.tensors)
@@ -143,12 +136,8 @@ def kept_weights(path: Path, init: InitConfig, where: str = "") -> InitialWeight
     """Return the weights that ``keep_weights`` wrote.
 
     Args:
-        path: The file.
         init: Settings with the weights' digest.
         where: The name of the file in messages; empty means ``path`` itself.
-
-    Raises:
-        UserError: The file is missing or damaged, or its weights have another digest.
     """
     tensors = _load(path, "restore it, or start anew", where)
     if init.digest and digest_of(tensors) != init.digest:
@@ -164,12 +153,7 @@ def start_from(
     Args:
         encoder: The network that ``new_encoder`` built from ``config``, ``in_channels`` and ``image_size``.
         config: The section of settings that describes it.
-        weights: The weights.
-        in_channels: Channels of the images.
         image_size: Side of the images, pixels; 0 if not known yet.
-
-    Raises:
-        ConfigError: Names or shapes do not fit; the first few are listed.
     """
     tensors, source = weights.tensors, weights.source
     same_network = bool(config.timm_name) and source.removeprefix(TIMM).partition(".")[0] == config.timm_name

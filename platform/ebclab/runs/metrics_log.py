@@ -47,9 +47,6 @@ class MetricsLog:
         """Write one record on a line of its own; a last line truncated by a full disk or a power cut is ended first.
 
         Numbers that are not finite become strings, because JSON has no such numbers.
-
-        Raises:
-            RunError: The file is a symbolic link, a pipe or a device.
         """
         record = {"kind": kind, "step": step} | {key: _plain(value) for key, value in values.items()}
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
@@ -71,11 +68,7 @@ class MetricsLog:
             atomic.sync_path(self.path.parent)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield every valid record; a truncated last line is skipped, other invalid lines with a warning at the end.
-
-        Raises:
-            RunError: The file cannot be read.
-        """
+        """Yield every valid record; a truncated last line is skipped, other invalid lines with a warning at the end."""
         bad, number, line = [], 0, b"\n"
         with self._opened() as file:
             for number, line in enumerate(file, start=1):
@@ -87,21 +80,13 @@ class MetricsLog:
         self._warn_of(bad if line.endswith(b"\n") or bad[-1:] != [number] else bad[:-1])
 
     def newest_measured(self) -> int | None:
-        """Return the step of the newest measurement; None if there is none. Only the last lines are read.
-
-        Raises:
-            RunError: The file cannot be read.
-        """
+        """Return the step of the newest measurement; None if there is none. Only the last lines are read."""
         with self._opened() as file:
             newest = (record_of(line) for _, line in lines_from_end(file))
             return next((record["step"] for record in newest if record and record["kind"] != "event"), None)
 
     def newest_ranks(self) -> int | None:
-        """Return the number of ranks of the newest launch in the log; None if there is none.
-
-        Raises:
-            RunError: The file cannot be read.
-        """
+        """Return the number of ranks of the newest launch in the log; None if there is none."""
         with self._opened() as file:
             found = (record_of(line) for _, line in lines_from_end(file, having=b'"ranks"'))
             return next((record["ranks"] for record in found if record and "ranks" in record), None)
@@ -119,9 +104,6 @@ class MetricsLog:
 
         Returns:
             The number of dropped records.
-
-        Raises:
-            RunError: The file cannot be read.
         """
         events, bad, dropped, kept, is_torn = list[bytes](), list[int](), 0, 0, False
         with self._opened() as file:

@@ -97,11 +97,7 @@ class References:
 
     @classmethod
     def read(cls, path: Path, where: str = "") -> References:
-        """Return the references in a file; none if there is no file.
-
-        Raises:
-            RunError: The file is damaged.
-        """
+        """Return the references in a file; none if there is no file."""
         if not path.exists():
             return cls()
         way_out = "delete the file; the command that made it measures them again"
@@ -139,11 +135,7 @@ def _seed(name: Name, seed: int) -> int:
 def measure_references(
     path: Path, protocol: Protocol, seeds: Sequence[int], on_progress: OnProgress = silent
 ) -> References:
-    """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known.
-
-    Raises:
-        UserError: The images are missing, damaged or without labels, or the file is damaged.
-    """
+    """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known."""
     known, config = References.read(path), protocol.config
     wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
     there = {(each.name, each.key, each.seed) for each in known.measured}

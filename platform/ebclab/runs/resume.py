@@ -61,9 +61,6 @@ def find(
 
     Returns:
         Whether the run is new, unfinished or finished.
-
-    Raises:
-        RunError: Nothing to resume, settings that differ, or a folder that holds something else.
     """
     if not run.config_path.exists():
         if resume:
@@ -138,12 +135,8 @@ def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syn
     """Claim the run folder for this process alone and write its settings; yield the folder's syncer.
 
     Args:
-        run: The run.
         config: Settings of this launch.
         seen: What ``recorded`` returned before ``find`` was called, to notice another process in between.
-
-    Raises:
-        RunError: The folder cannot be written, or another process holds it or has held it meanwhile.
     """
     with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
         if recorded(run) != seen:
@@ -175,7 +168,6 @@ def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) ->
     """Return ``config`` with the image digest that the run has recorded, if ``config`` has none itself.
 
     Args:
-        config: Settings of a launch.
         before: Settings of the run; None for a new one.
     """
     if before is None or config.data.digest:
@@ -184,11 +176,7 @@ def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) ->
 
 
 def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
-    """Return ``config`` for images of the user's own: with a name that no dataset has, and with their digest.
-
-    Raises:
-        DataError: ``config`` was recorded with other images of this name.
-    """
+    """Return ``config`` for images of the user's own: with a name that no dataset has, and with their digest."""
     name = own_name(split.train.name)
     if config.data.name == name:
         require_digest(split.content, config.data.digest, name)
@@ -199,8 +187,6 @@ def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: Experime
     """Return whether an older version trained the run on these images and recorded them under a dataset's name.
 
     Args:
-        run: The run.
-        before: Its settings.
         config: Settings of this launch, as the user gave them.
         split: The user's images.
     """
@@ -229,10 +215,6 @@ def extended(
         before: Its settings; None when there is no such run.
         config: Settings of this launch: those of the run at its start, or after an earlier extension.
         epochs: The new total; the present total changes nothing.
-
-    Raises:
-        RunError: There is no run, or it is a trial of a sweep.
-        UserError: The run would shrink.
     """
     if before is None:
         raise RunError(

@@ -23,12 +23,7 @@ _CALLS = {"STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", 
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Return the state that ``torch.save`` wrote.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is no such file, holds more than tensors and plain values, or takes more memory than its size.
-    """
+    """Return the state that ``torch.save`` wrote."""
     try:
         _require_plain(path)
         state = torch.load(path, map_location="cpu", weights_only=True)

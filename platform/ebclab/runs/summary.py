@@ -107,9 +107,6 @@ class RunSummary:
             content: Plain values, also those of older versions: without ``health``, or with the key ``holdout_knn`` in
                 place of ``scores``.
             where: Name of the file in messages.
-
-        Raises:
-            RunError: A field is missing or has another type.
         """
         try:
             return typed(_renewed(content) if isinstance(content, Mapping) else content, cls)
@@ -122,11 +119,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, path: Path, where: str) -> RunSummary:
-        """Return the summary in the file at ``path``; messages call the file ``where``.
-
-        Raises:
-            RunError: The file is not the result of a run.
-        """
+        """Return the summary in the file at ``path``; messages call the file ``where``."""
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         return cls.of_mapping(content, where)
 

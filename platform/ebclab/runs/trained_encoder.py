@@ -63,13 +63,9 @@ def load_trained_encoder(
     """Rebuild the encoder of a run from its newest intact checkpoint of ``kind``.
 
     Args:
-        run: The run folder.
         kind: "last", "best" (by held-out kNN) or "kept".
         methods: Own methods by name, for a run whose method is not in the catalogue.
         step: Only a checkpoint after this many steps; None means the newest.
-
-    Raises:
-        RunError: There is no run or no such checkpoint.
     """
     config = run.read_config(methods)
     saved = run.load(kind, step)

@@ -30,9 +30,6 @@ def stage_code(folder: Path, wheel: Path | None = None, own: Iterable[Path] = ()
         folder: An empty folder.
         wheel: A built wheel of ebclab; None means the packages of this process.
         own: The user's packages and modules that define methods.
-
-    Raises:
-        UserError: The wheel cannot be read or is not one of ebclab, or a package is not installed as a folder.
     """
     if wheel is not None:
         _unpack(wheel, folder)
@@ -49,11 +46,7 @@ def stage_code(folder: Path, wheel: Path | None = None, own: Iterable[Path] = ()
 
 
 def _copy_installed(folder: Path) -> None:
-    """Copy the packages of this process; symbolic links are replaced by copies of their targets.
-
-    Raises:
-        UserError: A package is not installed as a folder.
-    """
+    """Copy the packages of this process; symbolic links are replaced by copies of their targets."""
     for package in PACKAGES:
         spec = find_spec(package)
         if spec is None or not spec.submodule_search_locations:

@@ -46,9 +46,6 @@ def require_verb(arguments: Sequence[str]) -> str:
 
     Args:
         arguments: The arguments of ``ebclab``.
-
-    Raises:
-        UserError: There is no verb, it does not run on a cluster, or an argument contains credentials.
     """
     if not arguments:
         raise UserError(f"submit: nothing to submit; write `ebclab submit -- VERB ...` with one of {', '.join(_VERBS)}")
@@ -69,9 +66,6 @@ def stage_files(arguments: Sequence[str], folder: Path) -> list[str]:
     Args:
         arguments: A command line accepted by ``require_verb``.
         folder: Target folder; created if there is a file to copy.
-
-    Raises:
-        UserError: A file cannot be read.
     """
     options = _VERBS[arguments[0]]
     rewritten: list[str] = []
@@ -144,12 +138,7 @@ def new_id(verb: str) -> str:
 
 
 def require_id(name: str) -> str:
-    """Return ``name`` if it is a valid name of a job.
-
-    Raises:
-        UserError: It is empty or longer than 100 characters, has characters other than letters, digits, dots, dashes
-            and underscores, or does not begin with a letter or digit.
-    """
+    """Return ``name`` if it is a valid name of a job."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, flags=re.ASCII):
         raise UserError(f"--name: cannot name a job, got {name!r}; use letters, digits, dots, dashes and underscores")
     return name

@@ -32,15 +32,10 @@ def follow(
 
     Args:
         jobs: The cluster's jobs.
-        job_id: Name of the job.
         write: Called with chunks of the log.
         note: Called with messages about the connection.
         pauses: Seconds before each reconnection attempt; the sequence restarts after a connection that received text.
         quiet_seconds: Seconds without output after which the state of the job is polled, to detect a lost connection.
-
-    Raises:
-        EbclabError: All reconnection attempts failed; the job may still be running.
-        UserError: There is no such job, or the token is refused.
     """
     log = JobLog(job_id, write)
     left = list(pauses)
@@ -81,7 +76,6 @@ class JobLog:
     """Forwards a job's log: each character once, without the lines that Ray writes before those of the job.
 
     Args:
-        job_id: Name of the job.
         write: Called with text that has not been received before.
 
     Attributes:

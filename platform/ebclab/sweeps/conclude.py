@@ -58,10 +58,6 @@ def conclude(
         display: Shows lines while the test set is read.
         probes: What is measured on the test set.
         references: Also measure raw pixels and the untrained encoder there.
-
-    Raises:
-        TrainingError: No trial measured anything.
-        StoreError: The store that holds the sweep refuses a request, or has not answered for a long time.
     """
     trials = log.of_kind("search")
     best_first = ranked(trials)
@@ -126,9 +122,6 @@ def _read_test_set(
 
     Returns:
         Scores by source of the settings and by probe, without settings whose runs cannot be evaluated.
-
-    Raises:
-        StoreError: The store that holds the runs refuses, or has not answered for long.
     """
     folder, log, limit = how.folder, how.log, SettingsTest.limit_in(how.log, how.plan)
     new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]

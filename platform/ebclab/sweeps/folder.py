@@ -35,11 +35,7 @@ class SweepFolder(Workspace):
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> Self:
-        """Return the sweep at a path, at an address, or of a remote folder.
-
-        Raises:
-            UserError: The address is a whole bucket.
-        """
+        """Return the sweep at a path, at an address, or of a remote folder."""
         sweep = super().at(place)
         if sweep.remote is not None and not sweep.remote.inside:
             raise UserError(f"{sweep.address}: a whole bucket, not a run or a sweep; name a folder in it")
@@ -51,21 +47,13 @@ class SweepFolder(Workspace):
         return self.remote.root if self.remote else str(self.path.parent)
 
     def pull_all(self) -> Self:
-        """Make the local copy equal to the store, including trials but not checkpoints; return this sweep.
-
-        Raises:
-            RunError: The store refuses, or has not answered for long.
-        """
+        """Make the local copy equal to the store, including trials but not checkpoints; return this sweep."""
         if self.remote is not None:
             Mirror(self.remote).pull()
         return self
 
     def run(self, name: str, role: Role | None = None) -> RunFolder:
-        """Return the run of a trial with the local copy of ``role``; None means the role of this folder.
-
-        Raises:
-            RunError: ``name`` is not the name of a folder, or the folder is a symbolic link.
-        """
+        """Return the run of a trial with the local copy of ``role``; None means the role of this folder."""
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a trial's run, got {name!r}; restore the sweep's files")
         if self.remote is None:
@@ -73,11 +61,7 @@ class SweepFolder(Workspace):
         return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-        """Return the plan of the sweep.
-
-        Raises:
-            UserError: There is no sweep, or its plan cannot be read.
-        """
+        """Return the plan of the sweep."""
         return read_plan(self.plan, methods, self.address)
 
     def read_log(self, syncer: Syncer | None = None) -> SweepLog:
@@ -134,9 +118,6 @@ def finished_result(
         plan: The plan of this launch.
         methods: Methods by name.
         resume: Whether the user asked to continue; a missing sweep is then an error.
-
-    Raises:
-        RunError: Nothing to resume, another plan, or a folder that holds something else.
     """
     if not folder.plan.exists():
         if resume:
@@ -163,11 +144,7 @@ def _is_visible(inside: Path) -> bool:
 
 @contextmanager
 def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
-    """Claim the sweep's folder for this process alone and write its plan; yield the folder's syncer.
-
-    Raises:
-        RunError: The folder cannot be written, or another process holds it.
-    """
+    """Claim the sweep's folder for this process alone and write its plan; yield the folder's syncer."""
     with folder.claim() as syncer:
         for path in folder.trials.glob("*"):
             if path.is_symlink():

@@ -60,9 +60,7 @@ def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: 
     Trials with other batch sizes or memories may be slower or faster.
 
     Args:
-        plan: The plan of the sweep.
         resources: What the trials reserve.
-        split: The images.
         methods: Methods by name.
     """
     config = plan.config
@@ -80,8 +78,6 @@ def epoch_seconds(
     """Return about how long an epoch of a run takes in this process, scoring included, from a few steps.
 
     Args:
-        config: Settings of the run.
-        split: The images.
         methods: Methods by name.
         threads: CPU threads that the run would have.
     """
@@ -107,9 +103,6 @@ def reading_seconds(config: ExperimentConfig, probe: str, split: Split, num_test
     The features of all labelled and test images are computed; the work of kNN grows with the product of both numbers.
 
     Args:
-        config: Settings of the run.
-        probe: Name of the probe.
-        split: The images of the run.
         num_test: Number of test images.
     """
     labelled, sample = sum(map(len, split.parts)), limit(split.train, _SAMPLED)

@@ -43,9 +43,6 @@ class SweepLog:
         syncer: Uploads the file to the store that holds the sweep; None for a sweep on a disk.
         where: Name of the file in messages; its path if empty.
 
-    Raises:
-        RunError: The file cannot be read, or the list of its parts is damaged.
-
     Attributes:
         where: Name of the file in messages.
         problems: Problems found in the file when it was read, one sentence each.
@@ -69,11 +66,7 @@ class SweepLog:
         self._read()
 
     def append(self, event: str, **values: Any) -> None:
-        """Write one event so that it survives a power cut, and apply it to its trial.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write one event so that it survives a power cut, and apply it to its trial."""
         record = {"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **values}
         line = json.dumps(finite(record), allow_nan=False) + "\n"
         try:
@@ -177,11 +170,7 @@ def gpus_of(launch: Mapping[str, Any]) -> float:
 
 
 def _new_trial(record: dict[str, Any]) -> Trial:
-    """Return the trial that was proposed.
-
-    Raises:
-        ValueError: Its id is not the name of a folder: run folders are called by it.
-    """
+    """Return the trial that was proposed."""
     if not is_folder_name(str(record["trial"])):
         raise ValueError(f"not the name of a folder, got {record['trial']!r}")
     return Trial(

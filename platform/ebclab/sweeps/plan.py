@@ -155,12 +155,7 @@ def trial_config(
     Args:
         config: Settings that are not searched.
         settings: Searched settings by dotted key.
-        seed: Seed of the run.
-        epochs: Budget.
         confirms: The trial confirms settings: it is scored on the images kept for that, if there are any.
-
-    Raises:
-        ConfigError: The settings contradict each other.
     """
     chosen = apply_settings(config, settings)
     chosen = replace(
@@ -195,12 +190,8 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
     """Return the plan that ``write_plan`` wrote.
 
     Args:
-        path: The file.
         methods: Methods by name; None means the catalogue.
         where: Name of the folder in messages; its path if empty.
-
-    Raises:
-        UserError: There is no plan, or it cannot be read.
     """
     where = where or str(path.parent)
     saved = load_plan_file(path, where, "sweep", "`ebclab sweep` makes sweeps")
@@ -211,13 +202,9 @@ def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[st
     """Return the plain values in the file of a plan.
 
     Args:
-        path: The file.
         where: Name of its folder in messages.
         what: Kind of the folder: "sweep", "comparison".
         otherwise: End of the message if no folder nearby is one.
-
-    Raises:
-        UserError: There is no such file, or it cannot be read.
     """
     if not path.is_file():
         way_out = other_folder(where, path.name, otherwise)
@@ -229,12 +216,8 @@ def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None =
     """Return the plan that ``SweepPlan.to_mapping`` turned into ``saved``.
 
     Args:
-        saved: Plain values.
         where: Name of the file in messages.
         methods: Methods by name; None means the catalogue.
-
-    Raises:
-        UserError: They are not the values of a plan.
     """
     try:
         plain = typed(saved, _Saved)
@@ -253,10 +236,6 @@ def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
         before: The plan of the sweep in the folder.
         now: The plan of this launch.
         where: Name of the folder in messages.
-
-    Raises:
-        RunError: Something else differs; the text has a line for each setting.
-        UserError: The new plan has fewer trials.
     """
     changed = changed_settings(before.to_mapping(), now.to_mapping(), MAY_CHANGE, what="sweep")
     if changed:

@@ -22,11 +22,7 @@ from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
-    """Check that the objective can be measured on the images, and that the loggers are installed.
-
-    Raises:
-        UserError: Nothing is held out, labels or a library are missing.
-    """
+    """Check that the objective can be measured on the images, and that the loggers are installed."""
     require_installed(plan.config.training.loggers)
     objective = plan.config.evaluation.objective
     if len(split.holdout) == 0:
@@ -58,9 +54,6 @@ def require_trainable(
     Each setting is tried at both ends of its range, with all others at the run's own values: the method is built, its
     batches must fit the images and the groups of batch norm, and its memories must fit the device. The initial weights
     must fit the network.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     method_class = methods[plan.config.method_name]
     own: list[str] = []  # problems of the run's own settings; reported once, not for every end

@@ -20,7 +20,6 @@ class SearchProposals:
     """Proposes the trials of the search, each from what the trials before it measured.
 
     Args:
-        plan: The plan of the sweep.
         earlier: Points and objectives of an earlier sweep; its best point is tried first.
     """
 
@@ -86,7 +85,6 @@ class ConfirmProposals:
     """Proposes the confirming trials: the best settings and the starting ones, at full budget with several seeds.
 
     Args:
-        plan: The plan of the sweep.
         log: The log of the sweep after the search.
 
     Attributes:

@@ -24,11 +24,7 @@ class Limits:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        """Check that the number of GPUs is one that Ray can assign.
-
-        Raises:
-            UserError: It is neither a share of one GPU nor a whole number.
-        """
+        """Check that the number of GPUs is one that Ray can assign."""
         gpus = self.gpus_per_trial
         if gpus is not None and not (0 <= gpus <= 1 or (gpus < math.inf and gpus == math.floor(gpus) > 1)):
             raise UserError(f"--gpus-per-trial: a share of one GPU or a whole number, got {gpus:g}")
@@ -63,11 +59,7 @@ class TrialResources:
         return f"{self.concurrent} at once, {each}" + (f" and {self.all_gpus:g} GPU" if self.all_gpus else "") + " each"
 
     def require_place(self, nodes: Nodes) -> None:
-        """Refuse nodes of which none can hold the process of a trial, though together they have enough.
-
-        Raises:
-            UserError: Trials would wait for ever.
-        """
+        """Refuse nodes of which none can hold the process of a trial, though together they have enough."""
         if (self.cpus or self.gpus) and not places(nodes, self.cpus, self.gpus):
             raise UserError(
                 f"resources: a trial lies on one node, got {self.cpus:g} CPUs and {self.gpus:g} GPUs for each, and no "
@@ -97,9 +89,6 @@ def share_out(
         cpus_per_worker: CPUs that each of these workers reserves; 0 if the settings do not say.
         gpus_per_trial: GPUs of a trial, fractions allowed.
         concurrent: Number of trials at once; None means as many as fit.
-
-    Raises:
-        UserError: The cluster has less than the trials need, so that they would wait forever.
     """
     threads = max(1, threads)
     if workers and not cpus_per_worker and (concurrent or 1) > 1:

@@ -61,11 +61,7 @@ class ConfirmedSettings:
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that runs have measured the settings, and that the source can be part of a folder's name.
-
-        Raises:
-            ValueError: There is not one value per seed, there is none, or the source is not the name of a folder.
-        """
+        """Check that runs have measured the settings, and that the source can be part of a folder's name."""
         if not is_folder_name(self.source):
             raise ValueError(f"not the id of a trial, got {self.source!r}")
         if not self.values or len(self.seeds) != len(self.values):
@@ -186,11 +182,7 @@ class SettingsTest:
 
         Args:
             log: The sweep's log.
-            entry: The settings.
             compared: Number of settings that the sweep compared; the intervals depend on it.
-
-        Raises:
-            RunError: An event is not what this class writes.
         """
         for found in cls.all_in(log):
             if (found.trial, found.seeds) == (entry.source, entry.seeds):
@@ -202,11 +194,7 @@ class SettingsTest:
 
     @classmethod
     def all_in(cls, log: SweepLog) -> Iterator[SettingsTest]:
-        """Yield the tests in a sweep's log, newest first.
-
-        Raises:
-            RunError: An event is not what this class writes.
-        """
+        """Yield the tests in a sweep's log, newest first."""
         for event in (event for event in reversed(log.events) if event["event"] == "tested"):
             try:
                 yield typed(event, cls)
@@ -369,9 +357,6 @@ class SweepResult:
         Args:
             content: Plain values; numbers that JSON does not have may be text.
             where: Name of the file in messages.
-
-        Raises:
-            RunError: A field is missing or has another type.
         """
         if isinstance(content, Mapping):
             content = dict(content)
@@ -393,11 +378,7 @@ class SweepResult:
         """Return the result in the file at ``path``.
 
         Args:
-            path: The file.
             where: Name of the file in messages; its path if empty.
-
-        Raises:
-            RunError: The file is not the result of a sweep.
         """
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         return cls.of_mapping(content, where or str(path))

@@ -122,9 +122,6 @@ class SweepScheduler:
         """Log a measurement and return whether the trial's turn ends here.
 
         Args:
-            trial_id: The trial.
-            epoch: Epochs done.
-            objective: Value of the objective.
             seconds: Duration of this turn so far, in seconds.
             metrics: All other measurements.
         """
@@ -146,9 +143,7 @@ class SweepScheduler:
         """Log how a turn ended.
 
         Args:
-            trial_id: Id of the trial.
             state: finished, diverged, failed or interrupted; "refused" ends the whole sweep.
-            reason: Why.
             seconds: Training time of the turn.
             answers: Which held-out images the finished run classifies correctly, as plain values; logged only for
                 confirming trials.
@@ -167,7 +162,6 @@ class SweepScheduler:
         """Handle the death of a trial's process: continue the trial from its last checkpoint, or end it as failed.
 
         Args:
-            trial_id: The trial.
             reason: How the process ended.
             preempted: Its machine was taken away, which counts as no failure of the trial.
         """

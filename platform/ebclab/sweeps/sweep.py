@@ -46,7 +46,6 @@ def sweep(
     """Run a sweep, or continue it, or return the result of an equal sweep that has finished.
 
     Args:
-        plan: The plan of the sweep.
         sweeps: Folder that holds sweep folders, or its address in an object store (s3://, gs://).
         name: Name of the sweep; None makes one of method and dataset.
         resume: Only continue: a missing sweep is then an error.

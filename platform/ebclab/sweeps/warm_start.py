@@ -31,9 +31,6 @@ def earlier_results(
         where: The earlier sweep: its folder, or its address in an object store.
         plan: The plan of the new sweep.
         methods: Methods by name; None means the catalogue.
-
-    Raises:
-        UserError: There is no such sweep, its objective cannot be compared, or none of its trials is in the space.
     """
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)

@@ -85,9 +85,6 @@ class Scheduled:
         Args:
             view: The run at this step.
             method: The method in training; it is not changed.
-
-        Raises:
-            CallbackError: The callback raised something, changed the encoder, or returned no numbers.
         """
         try:
             with undisturbed(method, view.device) as changed:
@@ -125,11 +122,7 @@ class Scheduled:
 
 
 def scheduled(callbacks: Sequence[Callback]) -> tuple[Scheduled, ...]:
-    """Return callbacks with their names and when they run.
-
-    Raises:
-        UserError: With a line for each mistake.
-    """
+    """Return callbacks with their names and when they run."""
     made, problems = list[Scheduled](), list[str]()
     for number, callback in enumerate(callbacks):
         name = getattr(callback, "name", type(callback).__name__)
@@ -159,10 +152,6 @@ def undisturbed(method: Method, device: torch.device) -> Iterator[list[str]]:
 
     Modes, ``requires_grad`` and all generators are restored. Yields a list that holds, after the block, the names of
     tensors that the code has changed.
-
-    Args:
-        method: The method.
-        device: Its device.
     """
     modes = [(module, module.training) for module in method.modules()]
     learned = [(parameter, parameter.requires_grad) for parameter in method.parameters()]

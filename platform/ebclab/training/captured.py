@@ -30,10 +30,7 @@ def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ran
     """Return why the steps of a run cannot be recorded, one sentence; empty when they can.
 
     Args:
-        config: Resolved settings.
         method: The method, on its device.
-        device: Where it trains.
-        ranks: The ranks of the run.
     """
     if not hasattr(torch.get_device_module(device), "CUDAGraph"):
         return f"torch has no graphs for {device.type}"
@@ -87,11 +84,7 @@ class CapturedSteps:
 
         Args:
             compute: Makes a step as it is.
-            batch: What it reads.
             logged: The step measures more than others, and may look at the device.
-
-        Raises:
-            UserError: The step cannot be recorded.
         """
         if logged or self._made < _AS_THEY_ARE:
             metrics = compute(batch)

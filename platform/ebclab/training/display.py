@@ -138,7 +138,6 @@ def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int
     """Return in words how many images a run has, how many an epoch of whole batches leaves out, and the size of views.
 
     Args:
-        train, held_out: Number of training images and of held-out images.
         num_classes: Classes among them; 0 if labels are unknown.
         batch_size: Images of a global batch.
         side: Side of the views, pixels.

@@ -50,12 +50,8 @@ def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
     """Return a checkpoint of kind ``last`` from which ``training`` can go on, its plain values typed.
 
     Args:
-        saved: The checkpoint.
         training: The training that resumes from it.
         where: The run, for messages.
-
-    Raises:
-        RunError: Something in it has another name, shape or type.
     """
     state = saved.state
     if not isinstance(state, dict):
@@ -80,22 +76,14 @@ def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
 
 
 def load_model(method: Method, saved: Checkpoint, where: str) -> None:
-    """Load the weights of a checkpoint into a method.
-
-    Raises:
-        RunError: Names, shapes or types differ.
-    """
+    """Load the weights of a checkpoint into a method."""
     if found := differences(method.state_dict(), saved.model, types=True):
         raise misfit(found, saved, where)
     method.load_state_dict(saved.model)
 
 
 def load_memories(method: Method, saved: Checkpoint, view_shape: tuple[int, int, int] | None, where: str) -> None:
-    """Load the memories of a checkpoint into a method whose views have this shape, if it is known.
-
-    Raises:
-        RunError: They are not those of such a method.
-    """
+    """Load the memories of a checkpoint into a method whose views have this shape, if it is known."""
     if found := _of_memories(method, saved):
         raise misfit(found, saved, where)
     for name, memory in method.memories.items():

@@ -169,9 +169,6 @@ def train(training: Training, observer: Observer) -> bool:
 
     Returns:
         True when the run is complete, False when the observer asked to stop earlier.
-
-    Raises:
-        DivergedError: A metric or a weight is not finite, or gradients are not at any loss scale.
     """
     training.method.train()
     training.images_per_second.restart()
@@ -237,11 +234,7 @@ def _clip(training: Training) -> dict[str, Tensor]:
 
 
 def _require_output(method: Method, output: object) -> None:
-    """Check what a method's ``forward`` returned.
-
-    Raises:
-        UserError: It is no ``StepOutput``, its loss cannot be minimised, or a metric cannot be logged.
-    """
+    """Check what a method's ``forward`` returned."""
     name = type(method).__name__
     if not isinstance(output, StepOutput):
         raise UserError(f"{name}: forward must return StepOutput(loss, metrics), got {type(output).__name__}")
@@ -254,11 +247,7 @@ def _require_output(method: Method, output: object) -> None:
 
 
 def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:
-    """Check that the metrics of a method are single numbers and that their names are not taken by the log.
-
-    Raises:
-        UserError: A metric has another shape or type, or a name that is taken.
-    """
+    """Check that the metrics of a method are single numbers and that their names are not taken by the log."""
     for name, value in metrics.items():
         where = f"metric {name} of {type(method).__name__}"
         if name in _OF_THE_LOG:

@@ -66,9 +66,6 @@ class Ranks:
 
         Otherwise, a rank that stops with an error for the user would leave the others waiting in their next collective
         operation. Other errors are raised at once: they end this process, and with it the others.
-
-        Raises:
-            EbclabError: ``work`` raised it, on this rank or else on the first rank where it raised one.
         """
         own: EbclabError | OSError | None = None
         try:
@@ -84,11 +81,7 @@ class Ranks:
         return result
 
     def of_first(self, work: Callable[[], T]) -> T:
-        """Do ``work`` on rank 0 alone and return its result on every rank: plain values and CPU tensors.
-
-        Raises:
-            EbclabError: ``work`` raised one.
-        """
+        """Do ``work`` on rank 0 alone and return its result on every rank: plain values and CPU tensors."""
         if self.alone:
             return work()
         result = [self.together(lambda: work() if self.rank == 0 else None)]

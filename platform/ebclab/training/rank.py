@@ -90,7 +90,6 @@ def train_rank(
     """Start or continue a run on this rank and train to its end.
 
     Args:
-        spec: The run.
         prepared: What ``prepare`` built for this rank.
         assignment: This rank's device and threads.
         display: Shows progress; only rank 0 uses it.
@@ -99,12 +98,6 @@ def train_rank(
 
     Returns:
         The content of result.json; None on ranks other than 0.
-
-    Raises:
-        UserError: The run cannot go on from the content of its folder.
-        DivergedError: Numbers stopped being finite.
-        TrainingError: The run folder was removed or renamed.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     if prepared.training.ranks.rank == 0:
         return lead_rank(spec, prepared, assignment, display, stop, syncer)
@@ -221,11 +214,7 @@ def _show_memory(prepared: Prepared, display: Display) -> None:
 def _monitor(
     config: ExperimentConfig, prepared: Prepared, device: torch.device
 ) -> Callable[[bool], HoldoutScores] | None:
-    """Return a function that scores the encoder on held-out images; None without such images or their labels.
-
-    Raises:
-        DataError: A monitor was asked for that images without labels cannot have.
-    """
+    """Return a function that scores the encoder on held-out images; None without such images or their labels."""
     if problem := labels_problem(config.evaluation, int((prepared.bank.labels < 0).sum())):
         raise DataError(problem)
     needs_labels = config.evaluation.objective in NEED_LABELS
@@ -285,12 +274,7 @@ def _rollback(
 
 
 def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollback: RollbackController | None) -> None:
-    """Run the loop; rank 0 logs when it fails or stops early.
-
-    Raises:
-        DivergedError: Numbers stopped being finite; the text names the settings that are likely to blame.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
-    """
+    """Run the loop; rank 0 logs when it fails or stops early."""
     run, training = spec.run, prepared.training
     observer = RankObserver(training, recorder, spec.callbacks)
     try:
@@ -397,11 +381,7 @@ class RankObserver:
         self._training.ranks.together(save)
 
     def should_stop(self) -> bool:
-        """Return on every rank whether rank 0 was asked to stop; save first when a machine will be taken away.
-
-        Raises:
-            EbclabError: Rank 0 could not save.
-        """
+        """Return on every rank whether rank 0 was asked to stop; save first when a machine will be taken away."""
         ranks, recorder, has_logged = self._training.ranks, self._recorder, self._has_logged
         self._has_logged = False
         if not has_logged and not ranks.alone:

@@ -171,11 +171,7 @@ class Recorder:
         return "; ".join(open_findings(self.health.events).values())
 
     def require_health(self) -> None:
-        """Stop a run that has collapsed or learns nothing, if ``training.health`` is stop.
-
-        Raises:
-            DivergedError: It has; everything is saved.
-        """
+        """Stop a run that has collapsed or learns nothing, if ``training.health`` is stop."""
         if why := self._must_stop():
             raise DivergedError(f"step {self.training.step}: {why} (training.health=stop)")
 
@@ -185,9 +181,6 @@ class Recorder:
         Args:
             step: Optimizer steps done.
             epochs_done: Epochs done if the step ends one, else None.
-
-        Raises:
-            CallbackError: One of them failed.
         """
         ends = epochs_done in self.config.training.ends
         for callback in self.callbacks:
@@ -283,9 +276,6 @@ class Recorder:
             epochs_done: Whole epochs that the weights were trained for.
             kinds: Kinds to save, in this order; may be none.
             on_notice: Save because a machine will be taken away: log that, and clear the request to save.
-
-        Raises:
-            RunError: The disk is full, or the store refuses.
         """
         if not kinds:
             return

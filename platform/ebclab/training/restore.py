@@ -27,11 +27,6 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
 
     Returns:
         The checkpoint; None for a run that has none yet.
-
-    Raises:
-        RunError: The checkpoint does not belong to these images, cannot be continued, or differs from that of the
-            other ranks.
-        ConfigError: The method's settings do not fit these images or this machine.
     """
     training = prepared.training
     newest = training.ranks.together(lambda: _sound_checkpoint(run, prepared))
@@ -54,16 +49,11 @@ def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: 
     """Load weights, memories, optimizer and generator of a checkpoint; training continues as after ``step`` steps.
 
     Args:
-        training: The training that continues.
-        saved: The checkpoint.
         step: Optimizer steps that count as done.
         where: The run, for messages.
 
     Returns:
         The checkpoint, its plain values typed.
-
-    Raises:
-        RunError: The checkpoint does not fit.
     """
     checked = fitting(saved, training, where)
     training.method.load_state_dict(checked.model)

@@ -27,14 +27,12 @@ class RollbackController:
     Every rank has one. Metrics are means over the ranks, so all ranks decide the same; only rank 0 touches files.
 
     Args:
-        run: The run folder.
         training: This rank's training.
         record: The run's health so far; on rank 0 the recorder holds the same object.
         recorder: On rank 0 the run's recorder, else None.
         mode: ``act``, or ``watch`` to log what ``act`` would do; ``none`` for a method without a sampler, whose numbers
             are only kept.
         replayable: Earlier batches can be read again. If not, a run that goes back continues with later images.
-        rules: Thresholds.
     """
 
     def __init__(
@@ -63,11 +61,7 @@ class RollbackController:
             self._on_rank_0(save)
 
     def train(self, observer: Observer) -> bool:
-        """Train as ``loop.train`` does with ``observer``, and go back if numbers stop being finite.
-
-        Raises:
-            DivergedError: Numbers stopped being finite, or energies went wrong, and going back did not help.
-        """
+        """Train as ``loop.train`` does with ``observer``, and go back if numbers stop being finite."""
         while True:
             try:
                 return train(self._training, _Watching(self, observer))
@@ -81,11 +75,7 @@ class RollbackController:
         self._record.add(metrics)
 
     def end_epoch(self) -> bool:
-        """Decide on the epoch that has ended and act; return False if the run has gone back to before its end.
-
-        Raises:
-            DivergedError: The decision is to stop.
-        """
+        """Decide on the epoch that has ended and act; return False if the run has gone back to before its end."""
         record, rules = self._record, self._rules
         decision = record.close_epoch(None if self._mode == "none" else rules)
         if decision.kind == "continue":
@@ -106,9 +96,6 @@ class RollbackController:
         """Go back to the newest healthy checkpoint, or stop.
 
         Rank 0 reads it for all ranks: copies of the run on other machines are as old as the launch.
-
-        Raises:
-            DivergedError: The decision is to stop, or there is nothing to go back to.
         """
         healthy = self._training.ranks.of_first(self._run.load_healthy)
         if healthy is None or decision.kind == "stop":

@@ -59,11 +59,7 @@ class SampleRequest:
     overrides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no chain can be run by.
-
-        Raises:
-            UserError: There is no step, chain or seed, or a setting is not the method's.
-        """
+        """Refuse what no chain can be run by."""
         problems = [
             f"--{name}: must be at least 1, got {value}"
             for name, value in (("steps", self.num_steps), ("count", self.count))
@@ -132,17 +128,12 @@ def sample_chains(
 
     Args:
         where: The run: its folder, or its address in an object store.
-        request: The chains.
         checkpoint_kind: "last" or "best".
         to: Folder of the files; None means the run's.
         data_root: Folder that holds datasets; None means the run's own.
         images: The run's own training and test images in place of its dataset.
         methods: Own methods by name, for runs that were made with one.
         on_progress: Called with the work done, all work, and its name.
-
-    Raises:
-        UserError: There is no such run or checkpoint, its method moves no images, or it has no such starts.
-        UnsavedError: The files cannot be written; its ``result`` is what would have been returned.
     """
     if to is not None and is_address(str(to)):
         raise UserError(f"--to: a folder on a disk is needed, got {to}")

@@ -72,15 +72,10 @@ def prepare(
     """Build everything that one rank of a run with resident images needs, without communication between ranks.
 
     Args:
-        config: Resolved settings.
         device: Device of the network and the images.
         images: The user's own training images, whole or already split, in place of the dataset that ``config`` names.
-        method_class: The method to train.
         ranks: This rank, which gets its share of every batch.
         weights: Initial weights of the encoder; None means random ones.
-
-    Raises:
-        UserError: Settings, data and machine do not fit together.
     """
     split = images if isinstance(images, Split) else load_images(config, images)
     require_digest(split.content, config.data.digest, config.data.name)
@@ -115,11 +110,7 @@ def prepare(
 
 
 def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:
-    """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says.
-
-    Raises:
-        UserError: There are no such images, or the user's own are empty.
-    """
+    """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says."""
     if images is None:
         whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
     else:
@@ -161,11 +152,7 @@ def method_problems() -> Iterator[None]:
 
 
 def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:
-    """Return what the method of a run needs for training, without building it.
-
-    Raises:
-        ConfigError: Its settings do not allow such a batch.
-    """
+    """Return what the method of a run needs for training, without building it."""
     with method_problems():
         return method_class.requirements(config.method, config.training.batch_size)
 
@@ -174,13 +161,8 @@ def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Ten
     """Return the number of classes for a method that learns from labels; 0 for any other.
 
     Args:
-        config: Resolved settings.
-        method_class: The method.
         labels: (n,) of all training images; -1 where unknown.
         class_names: Names of the classes, by label; empty when unknown.
-
-    Raises:
-        ConfigError: The method needs labels, and some are missing, or all are the same.
     """
     if not requirements_of(config, method_class).labels:
         return 0
@@ -207,7 +189,6 @@ def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
     """Return a warning if chains move by energies of images that depend on the rest of the batch, else None.
 
     Args:
-        config: Resolved settings.
         method: The method that was built from them.
     """
     if not requirements_of(config, type(method)).images_alone or not has_batch_norm(method.encoder):
@@ -223,7 +204,6 @@ def unscored_problem(config: ExperimentConfig, facts: Mapping[str, Any]) -> str 
     """Return a warning if the held-out share of few images turns out to be empty, else None.
 
     Args:
-        config: Resolved settings.
         facts: The facts that ``describe_data`` returned.
     """
     confirms = config.evaluation.scored_on == "confirm"
@@ -248,17 +228,9 @@ def build_method(
     """Return the method with freshly initialised weights, a pure function of ``config.seed`` and ``weights``.
 
     Args:
-        config: Resolved settings.
-        method_class: The method.
-        in_channels: Channels of the images.
-        device: Device of the method.
         image_size: Side of the views, pixels; 0 if not known yet.
         weights: Initial weights of the encoder; None means random ones.
         num_classes: Number from ``classes_of``; passed only to methods that need labels.
-
-    Raises:
-        ConfigError: The encoder, its weights and the method's settings do not fit together, the network does not fit
-            into memory, or the method has replaced the encoder that it was given.
     """
     with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
@@ -283,12 +255,7 @@ def require_different_views(config: ExperimentConfig, method_class: type[Method]
     """Check that the views of an image differ, for a method that compares several of them.
 
     Args:
-        config: Resolved settings.
         method_class: The method; nothing is checked for one with a single view.
-        channels: Channels of the images.
-
-    Raises:
-        ConfigError: All views of an image would be equal, and the loss meaningless.
     """
     views = requirements_of(config, method_class).num_views
     if views > 1 and config.views.are_equal(channels):
@@ -308,15 +275,9 @@ def require_room_for_views(
     """Check that one batch of views fits into the free memory of a rank's device.
 
     Args:
-        config: Resolved settings.
-        method_class: The method.
-        channels: Channels of the views.
         size: Side of the views, pixels.
         device: Device on which views are made.
         ranks: The ranks that share a batch.
-
-    Raises:
-        ConfigError: The views do not fit; the message shows the calculation.
     """
     views = requirements_of(config, method_class).num_views
     images = config.training.batch_size // ranks.world_size
@@ -336,11 +297,7 @@ def memory_of(method: Method, in_channels: int, image_size: int) -> int:
 
     Args:
         method: The method, on its device.
-        in_channels: Channels of the views.
         image_size: Side of the views, pixels.
-
-    Raises:
-        ConfigError: They do not fit on this machine.
     """
     with method_problems():
         return method.memory_bytes((in_channels, image_size, image_size))
@@ -354,11 +311,7 @@ def build_training(
     device: torch.device,
     ranks: Ranks,
 ) -> Training:
-    """Return the loop's state at step 0: method, optimizer, learning rate, batches of views (C, H, W).
-
-    Raises:
-        ConfigError: The batch norms of the method cannot split a global batch into their groups.
-    """
+    """Return the loop's state at step 0: method, optimizer, learning rate, batches of views (C, H, W)."""
     require_precision(config.training.precision, device)
     with method_problems():
         require_groups(method, config.training.batch_size, ranks.world_size)

@@ -28,23 +28,14 @@ def load_trained_method(
     Its memories (replay buffers) are empty, since filling them would need training images.
 
     Args:
-        run: The run folder.
         trained: The encoder, as read from there.
-        device: Device of the method.
         methods: Own methods by name, for a run whose method is not in the catalogue.
-
-    Raises:
-        RunError: The checkpoint is gone, or does not fit the settings.
     """
     return method_from(weights_behind(run, trained), trained, device, run.address, methods)
 
 
 def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
-    """Return the checkpoint that an encoder was read from, without the state that only training needs.
-
-    Raises:
-        RunError: It is gone.
-    """
+    """Return the checkpoint that an encoder was read from, without the state that only training needs."""
     saved = run.load(trained.kind)
     if saved is None or saved.step != trained.step:
         found = "none" if saved is None else f"step {saved.step}"
@@ -67,12 +58,8 @@ def method_from(
     Args:
         saved: The checkpoint behind ``trained``.
         trained: The method's encoder.
-        device: Device of the method.
         where: The run, for messages.
         methods: Own methods by name.
-
-    Raises:
-        RunError: The checkpoint does not fit the settings.
     """
     config = replace(trained.config, training=replace(trained.config.training, compile=False))
     preprocessing, classes = trained.preprocessing, trained.num_classes

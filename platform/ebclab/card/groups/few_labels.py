@@ -46,11 +46,7 @@ class _Measured(NamedTuple):
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return test accuracies with 1 % and 10 % of the labels, one label list per seed.
-
-    Raises:
-        DataError: The training set is too small for both.
-    """
+    """Return test accuracies with 1 % and 10 % of the labels, one label list per seed."""
     data, remarks = measuring.measured, []
     both: tuple[Beginning, ...] = ()
     try:

@@ -53,11 +53,7 @@ class Beginning(NamedTuple):
 
 
 def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
-    """Return the encoder itself, and the same network with random weights.
-
-    Raises:
-        DataError: The encoder has no trainable weights.
-    """
+    """Return the encoder itself, and the same network with random weights."""
     trainable = any(parameter.requires_grad for parameter in subject.encoder.parameters())
     if subject.random_weights is None or not trainable:
         raise DataError(f"{subject.label}: there are no weights to fine-tune")
@@ -103,7 +99,6 @@ def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, 
 
     Args:
         name: Key within the group.
-        title: Title.
         right: (S, n) bool per-image correctness for each name of ``beginnings``.
         measuring: The encoder and the images.
         protocol: How it was measured.

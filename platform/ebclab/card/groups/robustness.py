@@ -125,11 +125,7 @@ class _Check(NamedTuple):
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies under attack, and checks for masked gradients.
-
-    Raises:
-        UserError: AutoAttack was requested, and is not installed or needs more classes.
-    """
+    """Return accuracies under attack, and checks for masked gradients."""
     if measuring.options.autoattack:
         _check_autoattack(measuring.measured.num_classes)
     target = _target(measuring)

@@ -26,11 +26,7 @@ _TITLES: dict[str, tuple[Interpolation, str]] = {
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return the mean AP on the test images, and the AP of each class.
-
-    Raises:
-        DataError: A class has no training or no test image, or too few images are held out.
-    """
+    """Return the mean AP on the test images, and the AP of each class."""
     data, names = measuring.measured, measuring.measured.train.class_names
     features, held = measuring.features(data.train), data.is_held_out
     marks = _marks(data.train)

@@ -24,11 +24,7 @@ INFO = GroupInfo(
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return the results of ``classification`` or ``several_labels`` on every further dataset.
-
-    Raises:
-        DataError: None of them can be measured.
-    """
+    """Return the results of ``classification`` or ``several_labels`` on every further dataset."""
     numbers: list[Number] = []
     tables: list[Table] = []
     problems: list[str] = []

@@ -41,14 +41,8 @@ def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnP
     """Return a card for each task, with the same results as in one process.
 
     Args:
-        tasks: The cards.
         workers: Number of workers, at least 1; no more are started than there are jobs.
         on_progress: Called with the groups done and their total, and with the progress of running jobs.
-
-    Raises:
-        UserError: The cluster cannot be reached, is too small or has other versions.
-        TrainingError: The head of the cluster is lost, or a worker cannot be started.
-        OSError: A result cannot be written.
     """
     evaluation = _Evaluation(tasks, workers, on_progress)
     if evaluation.is_complete:
@@ -226,11 +220,7 @@ class _Evaluation:
             self._results[job.card, job.what] = GroupResult(job.what, key, Findings(()), 0.0, reason, failed=True)
 
     def _given(self, jobs: int) -> Given:
-        """Return the resources of each worker, and their number.
-
-        Raises:
-            UserError: The cluster has fewer CPUs than workers.
-        """
+        """Return the resources of each worker, and their number."""
         cpus, gpus = cluster_size()
         workers = min(self.workers, jobs)
         if workers > cpus:

@@ -86,11 +86,7 @@ class Given:
 
 
 class CardWorker:
-    """Runs one job at a time, and reports its progress meanwhile.
-
-    Args:
-        given: Its resources.
-    """
+    """Runs one job at a time, and reports its progress meanwhile."""
 
     def __init__(self, given: Given) -> None:
         self._given = given
@@ -98,11 +94,7 @@ class CardWorker:
         self._progress: tuple[int, int, str] | None = None
 
     def hello(self) -> dict[str, Any]:
-        """Return the environment of this process: versions, machine, device, threads.
-
-        Raises:
-            VersionError: This machine has other versions.
-        """
+        """Return the environment of this process: versions, machine, device, threads."""
         self._given.origin.require_same_here()
         device = resolve_device("cuda" if self._given.gpus else "cpu")
         return describe_environment(device, self._given.cpus, self._given.workers, self._given.command)
@@ -127,9 +119,6 @@ class CardWorker:
         """Return the result of a group.
 
         Args:
-            sent: The card.
-            group: Name of the group.
-            key: Key of the result.
             features: The features that the group uses, by name, or the error if there are none.
         """
         measuring = self._card(sent).measuring

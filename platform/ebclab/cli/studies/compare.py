@@ -46,11 +46,7 @@ class CompareOptions:
     show: Annotated[bool, typer.Option("--show", help="Only print the plan, its cost and the longest time.")] = False
 
     def request(self) -> ComparisonRequest:
-        """Return the request; options that the command omits are taken from the comparison of this name.
-
-        Raises:
-            UserError: An option is invalid, or the comparison of this name cannot be read.
-        """
+        """Return the request; options that the command omits are taken from the comparison of this name."""
         given, assignments = self.given, self.given.get("assignments", ())
         name_hosts_in(setting[setting.partition("=")[0].rfind(":") + 1 :] for setting in assignments)
         if (saved := self._saved()) is not None:
@@ -60,11 +56,7 @@ class CompareOptions:
         return ComparisonRequest(**{"methods": (), "batch_sizes": (), **given})
 
     def require_possible(self) -> None:
-        """Refuse options from which no comparison can be made, regardless of an existing comparison.
-
-        Raises:
-            UserError: The options are invalid; the message lists every problem found.
-        """
+        """Refuse options from which no comparison can be made, regardless of an existing comparison."""
         from ebclab.compare.make_comparison import make_comparison
 
         make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))
@@ -86,11 +78,7 @@ class CompareOptions:
         return read_comparison(folder.plan, where=folder.address).request
 
     def _require_named(self, saved: ComparisonRequest) -> None:
-        """Refuse to import a method that only the file of a comparison names.
-
-        Raises:
-            UserError: There is one, and this command does not name it.
-        """
+        """Refuse to import a method that only the file of a comparison names."""
         unnamed = [name for name in saved.methods if is_import_name(name) and name not in self.given.get("methods", ())]
         if unnamed:
             raise UserError(
@@ -99,11 +87,7 @@ class CompareOptions:
             )
 
     def limits(self) -> Limits:
-        """Return the resource limits of the trials.
-
-        Raises:
-            UserError: ``--concurrent`` is invalid.
-        """
+        """Return the resource limits of the trials."""
         from ebclab.cli.sweep import concurrent_of
         from ebclab.sweeps.resources import Limits
 
@@ -133,11 +117,7 @@ def compare(given: CompareOptions) -> None:
 
 
 def _named(name: str | None) -> str:
-    """Return the name that ``--page`` requires.
-
-    Raises:
-        UserError: No name is given.
-    """
+    """Return the name that ``--page`` requires."""
     if name is None:
         raise UserError("--page: of which comparison, got no --name; write --name NAME")
     return name

@@ -57,14 +57,7 @@ class Cloud(Protocol):
 
 
 class Amazon:
-    """Amazon's service in its second version (IMDSv2), in which each request carries a token.
-
-    Args:
-        environment: Environment variables.
-
-    Raises:
-        UserError: The environment variable does not contain an http address.
-    """
+    """Amazon's service in its second version (IMDSv2), in which each request carries a token."""
 
     name = "Amazon"
 
@@ -117,11 +110,7 @@ class Amazon:
 
 
 class Google:
-    """Google's service.
-
-    Args:
-        environment: Environment variables.
-    """
+    """Google's service."""
 
     name = "Google"
 
@@ -151,11 +140,7 @@ def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tupl
     """Return the cloud to which this machine belongs, and whether this is a spot machine.
 
     Args:
-        environment: Environment variables.
         pause: Seconds before the next attempt if no cloud responds.
-
-    Raises:
-        UserError: No cloud responds.
     """
     failures: list[str] = []
     for number in range(_TRIES):
@@ -195,11 +180,7 @@ def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PA
 
 
 def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, str]:
-    """Return the status, the text and the Metadata-Flavor header of a response; the last identifies Google's service.
-
-    Raises:
-        MetadataError: There is no response.
-    """
+    """Return status, text and Metadata-Flavor header of a response; the last identifies Google's service."""
     try:
         connection = HTTPConnection(host, timeout=_ANSWER_SECONDS)
         try:

@@ -41,10 +41,6 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
     Args:
         say: Called with a message about each event.
         node_address: Address of the node, as given to ``ray start --node-ip-address``; if empty, Ray determines it.
-
-    Raises:
-        UserError: This machine belongs to no cloud, no node runs here, or the head does not admit this process.
-        EbclabError: The head did not respond before the deadline, or refused to drain a node.
     """
     head = head_of_this_machine("call this after `ray start`")
     named = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
@@ -76,11 +72,7 @@ def _drain(head: str, address: str, notice: Notice, until: float) -> list[str]:
 
 
 def _nodes_here(head: str, address: str) -> list[str]:
-    """Return the ids of the living nodes at ``address``.
-
-    Raises:
-        UserError: There is none, or the head does not admit this process.
-    """
+    """Return the ids of the living nodes at ``address``."""
     require_answer(head, discovered=True)  # without this, Ray's client would wait and then end the process
     nodes = GcsClient(address=head).get_all_node_info(timeout=_ANSWER_SECONDS)
     alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
@@ -93,11 +85,7 @@ def _nodes_here(head: str, address: str) -> list[str]:
 
 
 def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) -> T:
-    """Return the result of ``work``, which is retried after failures until ``until``; the first one is reported.
-
-    Raises:
-        EbclabError: The last failure, once ``until`` has passed.
-    """
+    """Return the result of ``work``, which is retried after failures until ``until``; the first one is reported."""
     is_said = False
     while True:
         try:
@@ -116,11 +104,7 @@ def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) ->
 
 @contextmanager
 def _sole_watcher() -> Iterator[None]:
-    """Terminate an older watcher of this user on this machine, and hold the lock that only one watcher can hold.
-
-    Raises:
-        UserError: The older watcher does not end, or the lock file cannot be written.
-    """
+    """Terminate an older watcher of this user on this machine, and hold the lock that only one watcher can hold."""
     path = cache_folder() / f"watch-{socket.gethostname()}"
     give_up = time.monotonic() + _END_SECONDS
     with contextlib.ExitStack() as stack:
@@ -141,11 +125,7 @@ def _sole_watcher() -> Iterator[None]:
 
 
 def _end_older(path: Path, *, is_too_late: bool) -> None:
-    """Terminate the watcher that has written its process id into the lock file.
-
-    Raises:
-        UserError: It does not end.
-    """
+    """Terminate the watcher that has written its process id into the lock file."""
     with contextlib.suppress(OSError):
         older = read_regular(path, _LONGEST_ID).decode("ascii", "replace")
         if is_too_late:

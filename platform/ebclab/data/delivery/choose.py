@@ -38,9 +38,6 @@ def choose_delivery(
         needed_bytes: Bytes of all images in memory, counting every copy on the device.
         free_bytes: Free bytes on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
-
-    Raises:
-        DataError: The set is too large for memory, or streaming was asked for, and it cannot be streamed.
     """
     if asked == "stream":
         if obstacle := _obstacle(name, workers):
@@ -76,9 +73,7 @@ def require_neighbours(num_images: int, num_scored: int, evaluation: EvaluationC
     """Refuse more neighbours than there are training images that vote in the held-out kNN (DataError).
 
     Args:
-        num_images: Training images.
         num_scored: Held-out images; of none, nobody asks for neighbours.
-        evaluation: Settings of the evaluation.
     """
     voting = min(num_images, evaluation.knn_bank_limit or num_images)
     if num_scored and evaluation.knn_every and evaluation.knn_neighbours > voting:

@@ -45,7 +45,6 @@ def fresh_views(
         slots: (P,) the slots that they are for.
         views: How views are drawn.
         preprocessing: Size and normalisation of the views.
-        seed: Seed of the run.
         epoch: Epoch, from 0.
         step: Number of the batch since the start of the run.
         channels_last: Make views in NHWC memory order.

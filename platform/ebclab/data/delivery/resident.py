@@ -30,10 +30,8 @@ class ResidentData:
     """A training set on one device that makes the global batches of a run, or this rank's slices of them.
 
     Args:
-        train: Training images.
         views: How views are drawn.
         preprocessing: Size and normalisation of the views.
-        seed: Seed of the run.
         batch_size: Global batch size, images; an incomplete last batch is dropped.
         num_views: Views of each image in a batch.
         num_proposals: Views of other images that come with each global batch.
@@ -44,10 +42,6 @@ class ResidentData:
 
     Attributes:
         num_batches: Batches in an epoch.
-
-    Raises:
-        DataError: The set is smaller than a batch, has no images left for proposals, or does not fit on the device.
-        UserError: ``world_size`` does not divide the batch.
     """
 
     def __init__(
@@ -82,9 +76,6 @@ class ResidentData:
         Args:
             epoch: Epoch, from 0.
             position: Number of the batch within the epoch, in [0, num_batches).
-
-        Raises:
-            IndexError: There is no such position.
         """
         if not 0 <= position < self.num_batches:
             raise IndexError(f"position: an epoch has {self.num_batches} batches, got {position}")
@@ -99,7 +90,6 @@ class ResidentData:
         """Return (count, C, H, W) views of training images drawn with replacement.
 
         Args:
-            count: How many.
             generator: Source of the choice and of the views' parameters; its device may differ from the images'.
         """
         where = generator.device

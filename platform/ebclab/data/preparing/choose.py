@@ -28,11 +28,7 @@ def split_rows(data: DataConfig, split: Split, train_limit: int = 0) -> SplitRow
 
     Args:
         data: The dataset, and how it is read.
-        split: Which part.
         train_limit: Training images that are kept, chosen by hash; 0 means all.
-
-    Raises:
-        DataError: It cannot be read.
     """
     count, reading = (train_limit if split == "train" else 0), Reading.of(data)
     if location_of(data.name) is None:
@@ -45,11 +41,7 @@ def split_rows(data: DataConfig, split: Split, train_limit: int = 0) -> SplitRow
 
 
 def storage_named(name: str, quality: int) -> Storage:
-    """Return how images are stored.
-
-    Raises:
-        UserError: There is no such form.
-    """
+    """Return how images are stored."""
     if name not in ("pixels", "jpeg"):
         raise UserError(f"--store: must be pixels or jpeg, got {name}")
     return Storage(cast(Literal["pixels", "jpeg"], name), quality)

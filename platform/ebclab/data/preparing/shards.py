@@ -68,8 +68,6 @@ def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
     """Return in how many files a split is stored.
 
     Args:
-        images: Images of the split.
-        image_bytes: Bytes of one.
         asked: The user's choice; 0 means by size.
     """
     groups = math.ceil(images / group_rows(image_bytes))
@@ -100,8 +98,6 @@ def write_shard(
     One row group at a time is in memory; the whole shard if the source is read in groups.
 
     Args:
-        path: The file.
-        split: The split.
         rows: The rows to write, in this order.
         storage: How images are stored.
         threads: Number of images that are decoded at a time.

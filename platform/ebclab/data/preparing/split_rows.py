@@ -19,10 +19,8 @@ class HeldImages:
     """Images in memory as an ``ImageSource`` with a single group; images left out on reading stay left out.
 
     Args:
-        name: Dataset name.
         decoded: The images, and the rows of ``index`` that they belong to.
         index: Keys, labels and marks of all rows; its groups are ignored.
-        class_names: Names of the classes.
         statistics: Channel statistics of the training split.
         files_digest: Digest of the files that they come from.
         reading: How they were read.

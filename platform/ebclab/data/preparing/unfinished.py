@@ -60,10 +60,6 @@ class UnfinishedSet:
 
         Args:
             plan: Everything that the content of the shards depends on.
-
-        Raises:
-            DataError: The target exists already, or the folder holds shards of another plan.
-            RunError: Another process holds it, or it cannot be written.
         """
         self._require_free_target()
         with locked(self.folder, busy="prepares this set", option="--to"):

@@ -69,11 +69,6 @@ def prepare_dataset(
         storage: How images are stored.
         progress: Called with a line about each split, and one about images that were left out.
         seen: Called with the number of images written and of all images, at the start and during the work.
-
-    Raises:
-        DataError: The folder is not empty or cannot be written, an image is damaged and may not be left out, or the
-            images' channels do not fit ``storage``.
-        RunError: Another process prepares the same folder, or the disk is full.
     """
     rows = {name: SplitRows.of(split) if isinstance(split, ImageSet) else split for name, split in splits.items()}
     if any(split.index.marks is not None for split in rows.values()):

@@ -28,11 +28,7 @@ def find_stored(folder: Path, name: str) -> Path | None:
 
 
 def md5_of(path: Path) -> str:
-    """Return the md5 of the file as stored, in hex; it identifies a copy and does not protect against tampering.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Return the md5 of the file as stored, in hex; it identifies a copy and does not protect against tampering."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -46,13 +42,8 @@ def read_stored(path: Path, expected: Callable[[bytes], int] | None = None) -> b
     """Return the content of ``path``, decompressed when its name ends in .gz or .xz.
 
     Args:
-        path: The file.
         expected: Returns the length of the whole content, given its first ``HEADER_BYTES``; at most one byte more is
             read, to notice files that are too long. None reads everything.
-
-    Raises:
-        DataError: The file cannot be read, its compressed stream is cut off or damaged, or it holds more than
-            ``LARGEST`` bytes.
     """
     try:
         with _opened(path) as file:

@@ -29,9 +29,6 @@ def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Te
     Args:
         path: Batch file in the layout of CIFAR's Python version, plain or compressed (.gz, .xz).
         labels_key: Key of the labels in the file: labels in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
-
-    Raises:
-        DataError: The file cannot be read, asks for more than numbers, or does not hold what a batch holds.
     """
     batch = _unpickle(path)
     if not isinstance(batch, dict) or not {"data", labels_key} <= batch.keys():
@@ -55,9 +52,6 @@ def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple
     Args:
         paths: Batch files in order.
         labels_key: Key of the labels in the files.
-
-    Raises:
-        DataError: As for one batch.
     """
     batches = [read_cifar_batch(path, labels_key) for path in paths]
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])

@@ -96,10 +96,6 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
     Args:
         encoded: Name and content of each.
         reading: How they are read; says whether damaged ones are left out.
-        example: An image of the set.
-
-    Raises:
-        DataError: An image is damaged and may not be left out, or has another shape.
     """
     images, good, left_out = [], [], []
     for name, content in encoded:
@@ -120,11 +116,7 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
 
 
 def first_example(encoded: Iterable[tuple[str, bytes]], reading: Reading, where: str) -> Example:
-    """Return the first image that can be decoded.
-
-    Raises:
-        DataError: The first is damaged and may not be left out, or none can be decoded.
-    """
+    """Return the first image that can be decoded."""
     for name, content in encoded:
         try:
             return _example(name, decode_image(content, reading))
@@ -135,12 +127,7 @@ def first_example(encoded: Iterable[tuple[str, bytes]], reading: Reading, where:
 
 
 def decode_image(content: bytes, reading: Reading) -> Tensor:
-    """Return one encoded image as (C, H, W) uint8, upright, scaled and cropped as ``reading`` says.
-
-    Raises:
-        OSError: The content is not an image or is truncated; other damage raises other errors.
-        ValueError: It has too many pixels, or pixels that are not bytes.
-    """
+    """Return one encoded image as (C, H, W) uint8, upright, scaled and cropped as ``reading`` says."""
     channels = 3 if reading.colour == "rgb" else 1
     return read_photograph(content, channels, reading.resize, reading.decoding, reading.resampling)
 

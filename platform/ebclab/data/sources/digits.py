@@ -23,9 +23,6 @@ def read_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor
 
     The source has no split of its own: a fifth of the images, chosen by hash of the row, is the test set,
     the same on every machine.
-
-    Args:
-        split: Which part.
     """
     table = _read_table()
     counts = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8)

@@ -16,12 +16,8 @@ def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) 
     """Download the files of the dataset ``name`` below ``root``, unless they are there or none are needed.
 
     Args:
-        name: Dataset name.
         root: Folder that holds datasets; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         progress: Called with one line a stage; torchvision draws its own bar on stderr.
-
-    Raises:
-        DataError: No such dataset, the folder cannot be written, or the download failed.
     """
     if name.startswith(LOCATIONS):
         raise DataError(

@@ -35,13 +35,9 @@ class FolderSource(ImageFiles):
     Images in sub-folders get the first sub-folder's number among all in alphabetical order, others the label -1.
 
     Args:
-        name: Dataset name.
         path: The folder, local or in an object store; may hold sub-folders train and test.
         split: Which part. Its classes are numbered alone, see ``open_source``.
         reading: How images are read.
-
-    Raises:
-        DataError: There is no such folder, it holds no images, or the first of them does not decode.
     """
 
     statistics: Statistics | None = None

@@ -26,9 +26,6 @@ def read_idx(path: Path, num_dimensions: int) -> Tensor:
     Args:
         path: IDX file, plain or compressed (.gz, .xz).
         num_dimensions: How many dimensions the file must have: 3 for images, 1 for labels.
-
-    Raises:
-        DataError: The file cannot be read, is not such an IDX file, or is longer or shorter than its header says.
     """
     magic = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions))
 
@@ -65,9 +62,6 @@ def read_idx_split(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
 
     Args:
         paths: The image file and the label file, in this order.
-
-    Raises:
-        DataError: A file is damaged.
     """
     image_path, label_path = paths
     return read_idx(image_path, 3).unsqueeze(1), read_idx(label_path, 1).long()

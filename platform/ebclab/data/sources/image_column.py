@@ -52,13 +52,8 @@ def contents_of(
     """Yield the encoded images of a column; where a struct has no bytes, those of the file that its path names.
 
     Args:
-        column: Its values.
-        place: Where the table is.
         file: The table's file below it.
         names: Name of each image in messages.
-
-    Raises:
-        DataError: A path leads out of the folder of the table's file, or there is no such file.
     """
     values, paths = column, None
     if pa.types.is_struct(column.type):

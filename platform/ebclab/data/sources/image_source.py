@@ -113,11 +113,7 @@ class ImageFiles:
     _files: list[str]
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return the image of file number ``group``, once for each of ``places``.
-
-        Raises:
-            DataError: It cannot be read or decoded.
-        """
+        """Return the image of file number ``group``, once for each of ``places``."""
         return decode_images(self._contents([group] * len(places)), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
@@ -139,12 +135,8 @@ def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded
     """Return the images of some rows, in the order of ``index``; each group is read once.
 
     Args:
-        source: Source of the images.
         index: The rows, in any order.
         threads: Number of groups that are read at a time.
-
-    Raises:
-        DataError: A file cannot be read or an image cannot be decoded.
     """
     images = torch.empty(len(index), *source.example.shape, dtype=torch.uint8)
     good = torch.zeros(len(index), dtype=torch.bool)
@@ -203,11 +195,7 @@ def statistics_rows(keys: Tensor) -> Tensor:
 
 
 def report_skipped(left_out: list[LeftOut], count: int) -> None:
-    """Log how many of ``count`` images were left out, by kind of damage, with the first few; a file lists all.
-
-    Raises:
-        DataError: All were left out.
-    """
+    """Log how many of ``count`` images were left out, by kind of damage, with the first few; a file lists all."""
     if not left_out:
         return
     shown = "; ".join(map(str, left_out[:_NAMES_SHOWN]))

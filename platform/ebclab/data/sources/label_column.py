@@ -21,10 +21,6 @@ def labels_of(column: pa.ChunkedArray, names: tuple[str, ...], where: str) -> La
         column: Of whole numbers, also stored as floats, of words, or of booleans; or a dictionary of such values.
         names: Names of the classes by number, for numbers.
         where: Name of the column in messages.
-
-    Raises:
-        DataError: It is of another kind, or a number is not whole.
-        ValueError: Words are damaged.
     """
     kind = _values_of(column.type)
     if holds_words(column.type):
@@ -56,11 +52,7 @@ def whole_numbers(column: pa.ChunkedArray, what: str) -> Tensor:
     """Return a column of numbers, (n,) int64; -1 where it is empty.
 
     Args:
-        column: The column.
         what: The setting and the column in the message.
-
-    Raises:
-        DataError: A number is not whole, or is not one of 64 bits with a sign.
     """
     try:
         values: Tensor = torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().copy())
@@ -72,11 +64,7 @@ def whole_numbers(column: pa.ChunkedArray, what: str) -> Tensor:
 
 
 def class_names_in(schema: pa.Schema, column: str) -> tuple[str, ...]:
-    """Return the class names that Hugging Face's ``datasets`` wrote into a schema; empty where there are none.
-
-    Raises:
-        ValueError: What it wrote is damaged.
-    """
+    """Return the class names that Hugging Face's ``datasets`` wrote into a schema; empty where there are none."""
     told = (schema.metadata or {}).get(b"huggingface")
     value = foreign_json_value(told) if told else None
     for key in ("info", "features"):

@@ -70,9 +70,6 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
         split: "train" or "test". The statistics are the training split's in both cases.
         reading: How the images of a folder or Parquet set are read.
-
-    Raises:
-        DataError: No such dataset; files are missing, damaged or do not fit together.
     """
     if location_of(name) is not None:
         source = _opened(name, split, reading)
@@ -101,12 +98,7 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
 
     Args:
         name: A location such as ``folder:PATH``.
-        split: Which part.
         reading: How images are read.
-
-    Raises:
-        DataError: ``name`` gives no location, the files there are no such dataset, or a test image is of a class that
-            no training image has.
     """
     source = _opened(name, split, reading)
     if split == "test" and not _is_published(name):
@@ -140,11 +132,7 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
-    """Return which splits the dataset ``name`` has.
-
-    Raises:
-        DataError: ``name`` gives a location without images.
-    """
+    """Return which splits the dataset ``name`` has."""
     location = location_of(name)
     if location is None:
         return ("train", "test")
@@ -154,11 +142,7 @@ def splits_of(name: str) -> tuple[Split, ...]:
 
 
 def dataset_named(name: str) -> Dataset:
-    """Return the catalogue's entry for ``name``.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Return the catalogue's entry for ``name``."""
     if name in DATASETS:
         return DATASETS[name]
     if name.startswith(OWN):
@@ -170,11 +154,7 @@ def dataset_named(name: str) -> Dataset:
 
 
 def data_root(root: str | None) -> Path:
-    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab.
-
-    Raises:
-        DataError: It is no folder on a disk.
-    """
+    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab."""
     folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
     if problem := folder_problem(folder):
         raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")

@@ -42,9 +42,6 @@ def location_of(name: str) -> DatasetLocation | None:
 
     Args:
         name: What the setting ``data.name`` says.
-
-    Raises:
-        DataError: A kind without a path.
     """
     kind, colon, path = name.partition(":")
     if f"{kind}:" not in LOCATIONS:
@@ -77,13 +74,8 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
 
     Args:
         files: Paths relative to the dataset's location.
-        split: Which part.
         name: Dataset name, for the message.
         word_of: Returns the word of a file that may name its split, such as ``folder_word``.
-
-    Raises:
-        DataError: There is no test split, two files have the same path within the split, or a name may be that of a
-            split and of something else.
     """
     words = list(map(word_of, files))
     called = _splits_called(files, words, is_tree=word_of is folder_word)
@@ -118,12 +110,7 @@ def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict
     """Return the word for each split that there is; empty if all files are the training split.
 
     Args:
-        files: Their paths.
-        words: The word of each.
         is_tree: Whether folders that name no split may be classes.
-
-    Raises:
-        DataError: Files for tests would be training images, or a folder may be a split or a class.
     """
     present = set(words)
     called = {split: word for split in _WORDS if (word := word_for(split, present))}
@@ -165,11 +152,7 @@ def folder_word(file: str) -> str:
 
 
 def any_word(file: str) -> str:
-    """Return the first folder of a path that names a split, or else the word of its names that does.
-
-    Raises:
-        DataError: Words for both splits are in its names.
-    """
+    """Return the first folder of a path that names a split, or else the word of its names that does."""
     if folder := next((word for word in map(_word, file.split("/")[:-1]) if word in _KNOWN), ""):
         return folder
     words = [word for word in map(_word, re.split(r"[-_./ ]+", file)) if word in _KNOWN]

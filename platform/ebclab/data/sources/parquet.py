@@ -86,13 +86,8 @@ class ParquetSource:
     unsigned bytes (C, H, W). An integer column ``index`` is the sample key, else the key is the hash of file and row.
 
     Args:
-        name: Dataset name.
         path: A file or a folder, local or in an object store; may hold parts train and test.
-        split: Which part.
         reading: How images are read; names the columns.
-
-    Raises:
-        DataError: There is no such set, a file is damaged or missing, a column is missing or of the wrong kind.
     """
 
     suffixes = (".parquet",)
@@ -125,11 +120,7 @@ class ParquetSource:
         self.example = self._first_example()
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return rows ``places`` of row group ``group``.
-
-        Raises:
-            DataError: They cannot be read or decoded.
-        """
+        """Return rows ``places`` of row group ``group``."""
         file, number = self._groups[group]
         column = self._read_columns(file, number, [self.reading.image_column]).column(0).take(pa.array(places.numpy()))
         if isinstance(column.type, pa.FixedShapeTensorType):
@@ -148,9 +139,6 @@ class ParquetSource:
         """Return width and height of about as many images as ``rows``, from few row groups, without decoding them.
 
         Leaves out images whose header cannot be read, and all tensors, since these have one shape.
-
-        Raises:
-            DataError: A file cannot be read.
         """
         found: list[tuple[int, int]] = []
         for group in list(dict.fromkeys(self.index.groups[rows].tolist()))[:_GROUPS_MEASURED]:
@@ -274,11 +262,7 @@ class ParquetSource:
         return described.class_names, Statistics(mean, std)
 
     def _typed(self, name: str, kind: type[T]) -> T:
-        """Return the content of a JSON file of the set as ``kind``.
-
-        Raises:
-            DataError: It cannot be read, is too large, or holds something else.
-        """
+        """Return the content of a JSON file of the set as ``kind``."""
         try:
             if (self._place.size(name) or 0) > LARGEST:
                 raise ValueError(f"more than {LARGEST:,} bytes")
@@ -324,14 +308,8 @@ def _read_groups(
 
     Args:
         where: Name of the file in messages.
-        opened: The file.
         chunks: What it reads from.
         numbers: The row groups, at least one.
-        columns: Names of the columns.
-
-    Raises:
-        DataError: One is too large.
-        ValueError: Pages are damaged, or hold other numbers of values than the file states.
     """
     room, rows = _room(chunks.num_bytes), sum(opened.metadata.row_group(number).num_rows for number in numbers)
     held = chunks.groups()
@@ -353,12 +331,7 @@ def _read_groups(
 
 
 def _stated(where: str, group: pq.RowGroupMetaData, own: Sequence[Chunk], chunks: Chunks, room: int) -> tuple[int, int]:
-    """Return what the pages of a row group's chunks state: bytes in memory, and those of values that may occur often.
-
-    Raises:
-        DataError: It is too large.
-        ValueError: Pages are damaged.
-    """
+    """Return what the pages of a row group's chunks state: bytes in memory, and bytes of repeated values."""
     _require_room(where, group, sum(chunk.num_bytes for chunk in own), room, chunks.num_bytes)
     pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
     whole = sum(each.num_bytes + _BYTES_OF_A_VALUE * each.num_values for each in pages)
@@ -372,9 +345,6 @@ def _read_in_parts(
     """Return columns of a row group, in batches that have room even if each row has the largest value of its column.
 
     Where values are stored once and may occur often, only reading tells how large the columns become.
-
-    Raises:
-        DataError: It is too large.
     """
     group, (whole, repeated) = opened.metadata.row_group(number), stated
     if whole + group.num_rows * repeated <= room:

@@ -45,11 +45,7 @@ class Chunk(NamedTuple):
 
 
 class Chunks(io.RawIOBase):
-    """A Parquet file whose column chunks can be looked at before they are decoded, and are still read once.
-
-    Args:
-        handle: The open file.
-    """
+    """A Parquet file whose column chunks can be looked at before they are decoded, and are still read once."""
 
     def __init__(self, handle: pa.NativeFile) -> None:
         super().__init__()
@@ -57,11 +53,7 @@ class Chunks(io.RawIOBase):
         self._held: dict[int, bytes] = {}
 
     def groups(self) -> tuple[tuple[Chunk, ...], ...]:
-        """Return the column chunks of each row group, by the footer.
-
-        Raises:
-            ValueError: The footer is damaged or too long.
-        """
+        """Return the column chunks of each row group, by the footer."""
         end = self._handle.read_at(8, max(self.num_bytes - 8, 0))
         size = int.from_bytes(end[:4], "little")
         if end[4:] != _MAGIC or not size <= min(self.num_bytes - 8, _LONGEST_FOOTER):
@@ -69,11 +61,7 @@ class Chunks(io.RawIOBase):
         return _groups_of(self._handle.read_at(size, self.num_bytes - 8 - size))
 
     def hold(self, chunk: Chunk) -> bytes:
-        """Return the bytes of a column chunk, and keep them until they are read.
-
-        Raises:
-            ValueError: They are not within the file.
-        """
+        """Return the bytes of a column chunk, and keep them until they are read."""
         start, size = chunk.start, chunk.stored_bytes
         if not 0 <= start <= start + size <= self.num_bytes:
             raise ValueError(f"a column of {size:,} bytes at {start:,} in a file of {self.num_bytes:,}")
@@ -122,9 +110,6 @@ def pages_of(content: bytes, chunk: Chunk) -> Pages:
     Args:
         content: The chunk's bytes.
         chunk: What the footer says of it.
-
-    Raises:
-        ValueError: A header is damaged, or pages are missing.
     """
     at = num_bytes = num_values = repeated = dictionary = 0
     while at < len(content):
@@ -177,12 +162,7 @@ def _chunk(fields: _Fields) -> Chunk:
 
 
 def _field(fields: _Value, number: int, kind: type[T]) -> T:
-    """Return a field of a struct.
-
-    Raises:
-        TypeError: It is of another kind.
-        KeyError: It is missing.
-    """
+    """Return a field of a struct."""
     value = fields[number] if isinstance(fields, dict) else fields
     if not isinstance(fields, dict) or not isinstance(value, kind):
         raise TypeError(value)
@@ -190,11 +170,7 @@ def _field(fields: _Value, number: int, kind: type[T]) -> T:
 
 
 def _struct(content: bytes, at: int, depth: int = 0) -> tuple[_Fields, int]:
-    """Return the fields of a struct by number, and where it ends.
-
-    Raises:
-        IndexError: It is cut off or no such struct.
-    """
+    """Return the fields of a struct by number, and where it ends."""
     fields, number = _Fields(), 0
     while head := content[at]:
         at += 1

@@ -21,9 +21,6 @@ def blur(planes: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
         planes: (C, n, h, w) pixels.
         sigma: (n,) standard deviations, pixels; 0 leaves the image alone, and its bits.
         kernel_size: Width of the kernel, pixels, odd.
-
-    Raises:
-        ConfigError: The kernel reaches over a whole image.
     """
     height, width = planes.shape[2:]
     require_fitting_kernel(kernel_size, height, width)

@@ -64,9 +64,6 @@ def make_large_views(
         config: Final view settings; says which operations take part, the blur's kernel size and the noise.
         preprocessing: Size of the views and their normalisation.
         result: (V * B, C, P) float32, of any layout.
-
-    Raises:
-        ConfigError: The blur kernel reaches over a whole view.
     """
     size = preprocessing.image_size
     if any(config.blur_rates):

@@ -20,7 +20,6 @@ def standard_normal(words: Tensor, count: int) -> Tensor:
 
     Args:
         words: (n,) int64; one word an image.
-        count: Numbers an image.
     """
     pairs = torch.arange((count + 1) // 2, device=words.device)
     images = max(1, _PAIRS_CPU // len(pairs) if words.is_cpu else len(words))

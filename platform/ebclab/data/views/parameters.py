@@ -89,7 +89,6 @@ def draw_parameters(
         config: Final view settings.
         height: Rows of the source images, pixels.
         width: Columns of the source images, pixels.
-        seed: Seed of the run.
         epoch: Epoch, counted from 0.
         views: Numbers of the V views.
         shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.

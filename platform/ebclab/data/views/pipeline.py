@@ -72,15 +72,11 @@ def make_views(
         keys: (B,) int64 sample keys, on the same device.
         config: Final view settings.
         preprocessing: Size of the views and their normalisation.
-        seed: Seed of the run.
         epoch: Epoch, counted from 0.
         num_views: Views of each image.
         first_view: Number of the first of these views.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
         shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
-
-    Raises:
-        ConfigError: The blur kernel reaches over a whole view.
     """
     height, width = images.shape[-2:]
     views = range(first_view, first_view + num_views)
@@ -106,9 +102,6 @@ def apply_parameters(
         preprocessing: Size of the views and their normalisation.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
         chunk_size: Views made at a time; 0 means as many as suit the device. Large images know no chunks.
-
-    Raises:
-        ConfigError: The blur kernel reaches over a whole view.
     """
     num_views, num_images = parameters.flip.shape
     channels, height, width = images.shape[1:]

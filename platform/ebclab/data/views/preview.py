@@ -40,9 +40,6 @@ def draw_views(
         count: Rows, at most the size of the set.
         views: Views of each image.
         seed: Chooses the images and the views.
-
-    Raises:
-        UserError: The file is no PNG, cannot be written, or lies in a store.
     """
     if is_address(str(path)):
         raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")

@@ -50,7 +50,6 @@ def few_labels_head(
         protocol: Tolerance and largest number of iterations.
         x: (m, D) features of the labelled images, in the order of the list.
         y: (m,) int64 labels.
-        labels: The list.
         usual_l2: The penalty if a class has a single image.
         on_progress: Called with folds done, folds in all.
     """

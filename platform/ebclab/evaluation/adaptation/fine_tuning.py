@@ -127,14 +127,10 @@ def fine_tuned(
     Args:
         encoder: Its weights initialise the copy.
         labelled: The training images, each with a label in [0, K).
-        task: Settings of fine-tuning.
         rate: Learning rate of the first step.
         seed: Seed of the linear layer, the order of the images, their views, and dropout.
         on_progress: Called after each epoch with epochs done, epochs in all and ``what``.
         what: Description of the task, for ``on_progress``.
-
-    Raises:
-        DataError: The encoder has no trainable parameter, there are no images, or they have a wrong number of channels.
     """
     check_images(labelled.images, task.preprocessing)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
@@ -163,12 +159,7 @@ def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Ten
 
 
 def predicted_logits(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
-    """Return the logits (m, K) of each image, without augmentation.
-
-    Raises:
-        DataError: There are no images, or they have a wrong number of channels.
-        DivergedError: The network returns NaN or infinity.
-    """
+    """Return the logits (m, K) of each image, without augmentation."""
     pixels, seen = images.images, task.preprocessing
     if task.protocol.test_crop < 1:
         pixels = _central(pixels, task.protocol.test_crop)
@@ -198,7 +189,6 @@ def choose_rate(
         encoder: Its weights initialise each copy.
         fitted: Labelled images to train on.
         held_out: Labelled images that are not trained on; if there are none, the first rate is returned.
-        task: Settings of fine-tuning.
         seed: See ``fine_tuned``.
         on_progress: See ``fine_tuned``.
         what: Description of the task, for ``on_progress``.

@@ -42,12 +42,8 @@ def fit_each_class(protocol: SolvedProtocol, train: MarkedImages, l2: float, cla
 
     Args:
         protocol: Tolerance and largest number of iterations.
-        train: Training images.
         l2: Penalty of each classifier.
         class_names: For error messages.
-
-    Raises:
-        DataError: No training image has some class, or all that count for it have it.
     """
     mean, std = moments(train.features)
     x = (train.features.double() - mean) / std
@@ -84,9 +80,6 @@ def choose_penalty_by_ap(
         held_out: Training images that they are not fitted on.
         class_names: For error messages.
         on_progress: Called with penalties done, penalties in all.
-
-    Raises:
-        DataError: No held-out image has any class, no training image has some class, or all that count for it have it.
     """
     has = (held_out.marks == 1).any(dim=0)
     if not has.any():
@@ -114,9 +107,6 @@ def average_precisions(
         marks: (m, K) int8.
         interpolation: 11-point, or area.
         class_names: For error messages.
-
-    Raises:
-        DataError: No image has some class.
     """
     found = []
     for label, name in enumerate(class_names):

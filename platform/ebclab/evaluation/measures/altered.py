@@ -18,7 +18,6 @@ def altered_half(images: ImageSet, alteration: Alteration, is_altered: Tensor) -
 
     Args:
         images: (n, C, H, W) uint8.
-        alteration: The transformation.
         is_altered: (n,) bool: which images are altered.
     """
     half = images.rows(is_altered)

@@ -29,8 +29,6 @@ def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
     """Return the gradient (n, C, H, W) of ``sum_i -log softmax(z(x_i))_{y_i}`` with respect to the pixels.
 
     Args:
-        classify: The classifier, differentiable.
-        x: Pixels.
         labels: (n,) int64, the true classes.
     """
     with torch.enable_grad():
@@ -44,8 +42,6 @@ def fgsm(classify: Classify, x: Tensor, labels: Tensor, eps: float) -> Tensor:
     """Return ``clip(x + eps sign(gradient))``: the fast gradient sign method (Goodfellow et al., 2015, section 4).
 
     Args:
-        classify: The classifier.
-        x: Pixels.
         labels: (n,) int64, the true classes.
         eps: Largest change of a pixel, in [0, 1].
     """
@@ -56,12 +52,9 @@ def pgd(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, step: floa
     """Return the last iterate of ``x' <- clip(x + clip_eps(x' + step sign(gradient) - x))`` (Madry et al., 2018, 2.1).
 
     Args:
-        classify: The classifier.
-        x: Pixels.
         labels: (n,) int64, the true classes.
         eps: Largest change of a pixel, in [0, 1].
         step: Change of a pixel in one step.
-        steps: Number of steps.
         start: Initial pixels, e.g. those of ``random_start``, or ``x`` itself.
     """
     moved = start
@@ -75,7 +68,6 @@ def random_start(x: Tensor, keys: Tensor, *, eps: float, seed: int) -> Tensor:
     """Return ``clip(x + u)`` with u uniform in [-eps, eps] for each pixel.
 
     Args:
-        x: Pixels.
         keys: (n,) int64 keys of the images.
         eps: Largest change of a pixel, in [0, 1].
         seed: Seed of the random numbers.
@@ -98,7 +90,6 @@ def square_search(
 
     Args:
         classify: The classifier; need not be differentiable.
-        x: Pixels.
         labels: (n,) int64, the true classes.
         keys: (n,) int64 keys of the images.
         eps: Largest change of a pixel, in [0, 1].

@@ -28,9 +28,6 @@ def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpola
         scores: (n,) classifier score of each image for the class.
         relevant: (n,) bool: whether the image has the class.
         interpolation: 11-point, or area.
-
-    Raises:
-        ValueError: No image has the class, or a score is NaN.
     """
     if scores.isnan().any():
         count = int(scores.isnan().sum())
@@ -59,9 +56,6 @@ def mean_average_precision(scores: Tensor, relevant: Tensor, interpolation: Inte
         scores: (n, K) score of each image for each class.
         relevant: (n, K) bool: whether the image has the class; an image may have any number of classes.
         interpolation: 11-point, or area.
-
-    Raises:
-        ValueError: No image has some class, a score is NaN, or the shapes are wrong.
     """
     if scores.shape != relevant.shape or scores.ndim != 2:
         raise ValueError(

@@ -119,7 +119,6 @@ def classwise_contributions(probabilities: Tensor, labels: Tensor, num_bins: int
     Args:
         probabilities: (n, K).
         labels: (n,) int64 in [0, K).
-        num_bins: B.
     """
     edges, total = equal_width(num_bins), torch.zeros(len(labels), dtype=torch.float64)
     for k in range(probabilities.shape[1]):
@@ -186,7 +185,6 @@ def calibrated_errors(scores: Tensor, edges: Tensor, draws: int, generator: torc
     Args:
         scores: (n,) confidences.
         edges: (B + 1,).
-        draws: Number of samples.
         generator: Generator on the CPU.
     """
     size, count = len(edges) - 1, len(scores)

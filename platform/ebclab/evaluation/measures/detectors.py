@@ -62,9 +62,6 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
         features: (n, D) float32.
         labels: (n,) int64; every class has an image.
         head: A linear classifier that was fitted on them.
-
-    Raises:
-        DataError: There are fewer images than ``NEIGHBOURS``, or no feature varies within a class.
     """
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
     virtual = _vim(features, head)
@@ -203,9 +200,6 @@ class Whitening:
     Args:
         features: (n, D) of training images.
         labels: (n,) int64; every class has an image.
-
-    Raises:
-        DataError: No feature varies within a class.
     """
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:

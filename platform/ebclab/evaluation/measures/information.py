@@ -52,7 +52,6 @@ def pool_information(first: Tensor, second: Tensor, temperatures: tuple[float, .
     Args:
         first: (K, D) vectors of one view of each image; of unit length if s shall be a cosine.
         second: (K, D) vectors of another view.
-        temperatures: Values of tau.
     """
     log_odds = torch.zeros(len(temperatures), dtype=torch.float64)
     for rows in torch.split(torch.arange(len(first)), _BLOCK):

@@ -53,9 +53,6 @@ def auroc(inside: Tensor, outside: Tensor) -> Auroc:
         inside: (m,) scores.
         outside: (n,) scores.
 
-    Raises:
-        ValueError: A sample is empty, or has NaN.
-
     Source: DeLong, DeLong & Clarke-Pearson (1988), eq. 2, 4 and 5.
     """
     x, y = _checked(inside, outside)
@@ -110,9 +107,6 @@ def false_positive_rate(inside: Tensor, outside: Tensor, *, recall: float = RECA
         outside: (n,) scores.
         recall: Fraction of outside images to flag, in (0, 1].
 
-    Raises:
-        ValueError: A sample is empty, or has NaN.
-
     Source: OpenOOD v1.5 (arXiv:2306.09301), whose code has outside as the positive class. ODIN (arXiv:1706.02690) and
     Hendrycks & Gimpel (arXiv:1610.02136) have inside as the positive class: their metric is the fraction of outside
     images accepted when 95 % of the inside images are, which is ``false_positive_rate(-outside, -inside)``.
@@ -132,9 +126,6 @@ def precision_recall_area(positive: Tensor, negative: Tensor) -> float:
     Args:
         positive: Scores of the positive class, larger if it is more likely.
         negative: Scores of the negative class.
-
-    Raises:
-        ValueError: A sample is empty, or has NaN.
 
     Source: the code of OpenOOD v1.5 (arXiv:2306.09301). Average precision, which does not interpolate
     (``sum_k (R_k - R_{k-1}) P_k``), is a different metric, usually slightly smaller.

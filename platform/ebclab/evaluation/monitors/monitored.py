@@ -84,12 +84,7 @@ class Monitored:
         return fit_head(LBFGS, self.known.cpu(), self.bank.labels, self.num_classes, self.config.linear_l2)
 
     def embed(self, images: ImageSet) -> Tensor:
-        """Return embeddings (n, D) of images, on ``device``.
-
-        Raises:
-            DataError: There are no images, or the number of channels is wrong.
-            DivergedError: The encoder returns NaN or infinity.
-        """
+        """Return embeddings (n, D) of images, on ``device``."""
         return compute_features(
             self.encoder, images.images, self.preprocessing, batch_size=self.config.batch_size, device=self.device
         ).to(self.device)

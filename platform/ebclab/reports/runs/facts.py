@@ -24,11 +24,7 @@ _DIGEST = 12  # digits of a hash that are displayed
 
 
 def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
-    """Return the runs at these places with unique names: the shortest suffixes of their addresses that differ.
-
-    Raises:
-        UserError: A place is not a run, or one of its files is damaged.
-    """
+    """Return the runs at these places with unique names: the shortest suffixes of their addresses that differ."""
     records = [open_run(place) for place in places]
     parts = [record.folder.address.partition("?")[0].split("/") for record in records]
     for length in range(1, max(map(len, parts)) + 1):

@@ -26,9 +26,6 @@ def write_run_report(places: Sequence[str | Path], to: str | Path | None = None)
         places: Runs, finished or not: folders, or addresses in an object store.
         to: File or address of the page; the CSV and JSON files have the same name with other endings. None means
             report.html in the run's folder, or runs.html in the current folder for several runs.
-
-    Raises:
-        UserError: A folder is not a run, one of its files is damaged, or the page cannot be written.
     """
     records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")

@@ -19,7 +19,6 @@ def side_by_side(records: Sequence[RunRecord], width: int) -> Iterator[Block]:
     """Yield tables with a column for each run, of facts and of the settings that differ, then the events.
 
     Args:
-        records: The runs.
         width: Width of a line in cells.
     """
     told = [facts(record) for record in records]

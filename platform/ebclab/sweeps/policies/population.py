@@ -24,7 +24,6 @@ def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -
 
     Args:
         trial: The trial that has just reported an epoch.
-        population: The trials of the sweep.
         interval_epochs: Epochs from one exchange to the next.
     """
     return at_exchange(trial, interval_epochs) and any(
@@ -78,9 +77,7 @@ def explore(
     Args:
         point: The donor's point.
         space: The search space; the new point stays inside it.
-        seed: Seed of the draws.
         trial_id: The trial that copies the donor.
-        epoch: Epochs done.
         resample_rate: Probability that a coordinate is drawn from its range.
         factors: A coordinate is multiplied by one of these, each with probability 1/2.
     """

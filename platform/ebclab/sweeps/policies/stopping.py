@@ -86,7 +86,6 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     Args:
         trial: The trial that has just reported an epoch.
         others: The trials of the sweep; ``trial`` itself may be among them.
-        rules: The stopping rules.
     """
     if trial.epochs_done >= trial.epochs:
         return None
@@ -133,9 +132,6 @@ def asha(
         grace_epochs: The lowest rung, at least 1.
         reduction_factor: One trial in ``reduction_factor`` continues; at least 2.
         max_epochs: Budget; no trial stops in its last epoch.
-
-    Raises:
-        ValueError: The rungs would not rise.
     """
     if grace_epochs < 1 or reduction_factor < 2:
         raise ValueError(f"asha: rungs do not rise, got grace_epochs {grace_epochs}, factor {reduction_factor}")

@@ -38,17 +38,12 @@ def suggest(
     """Return the point of trial ``number``.
 
     Args:
-        space: The search space.
         search: tpe: a few random points, then where good trials are denser than others; random: anywhere; grid: the
             points of the grid in turn.
-        seed: Seed of the sweep.
         number: The trial's place in the order of proposals, from 0.
         trials: The other trials, in any order; confirming ones do not count.
         default: Point of trial 0, unless the search is a grid; None treats trial 0 like any other.
         earlier: Points of the space and their objectives, from an earlier sweep.
-
-    Raises:
-        IndexError: The grid has fewer points.
     """
     if search == "grid":
         return space.grid_point(number)

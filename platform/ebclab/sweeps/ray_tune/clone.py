@@ -35,9 +35,6 @@ def clone_run(
 
     Returns:
         The trial's new point and settings.
-
-    Raises:
-        RunError: The donor has no checkpoint.
     """
     epoch = trial.epochs_done
     rate = plan.population.resample_rate

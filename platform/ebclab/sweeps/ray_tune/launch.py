@@ -34,15 +34,6 @@ def launch_sweep(launch: Launch) -> SweepResult:
     """Train all trials, confirm the best, test the winner, and return the result.
 
     If this process has already joined a Ray instance, that one is used and left running.
-
-    Args:
-        launch: The sweep.
-
-    Raises:
-        UserError: The cluster cannot be reached, lacks what the sweep needs or runs other versions, or another process
-            works on the sweep.
-        TrainingError: No trial measured anything.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     folder, plan, display = launch.folder, launch.plan, launch.display
     with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
@@ -98,11 +89,7 @@ def _write_start(log: SweepLog, launch: Launch, resources: TrialResources) -> No
 
 
 def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
-    """Return what each trial reserves on the cluster that this process has joined.
-
-    Raises:
-        UserError: The cluster can never hold a trial.
-    """
+    """Return what each trial reserves on the cluster that this process has joined."""
     resources = plan.config.resources
     cpus, gpus = cluster_size()
     wants_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)

@@ -175,10 +175,6 @@ class Phases:
             setup: Shared by all trials.
             resources: Resources of each trial.
             storage: Folder that Ray Tune may write to.
-
-        Raises:
-            InterruptedRunError: Somebody asked to stop.
-            VersionError: A machine that joined has other versions; everything is saved.
         """
         self._phase.begin()
         try:

@@ -150,7 +150,6 @@ def as_recorded(
 
     Args:
         config: Settings of the trial, as the sweep knows them.
-        run: Its run.
         methods: Methods by name; None means the catalogue.
     """
     if not run.config_path.exists():
@@ -161,11 +160,7 @@ def as_recorded(
 
 
 def _initial_weights(weights: Path, folder: SweepFolder, init: InitConfig) -> InitialWeights:
-    """Return the initial weights; of a sweep in a store, they are downloaded once per machine, and if the copy is bad.
-
-    Raises:
-        UserError: They are missing or damaged, or have another digest.
-    """
+    """Return the initial weights; those in a store are downloaded once per machine, and if the copy is bad."""
     if folder.remote is None:
         return kept_weights(weights, init)
     copy, store = folder.remote.of("worker").cache / weights.name, Store(folder.remote)
@@ -193,12 +188,7 @@ def _no_warnings() -> Iterator[None]:
 
 
 def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:
-    """Claim the run folder until ``stack`` is closed, waiting for a moment while a dying process still holds it.
-
-    Raises:
-        RunError: Another process holds it for longer, or it cannot be written.
-        StoreError: The store refuses, or has not answered for long.
-    """
+    """Claim the run folder until ``stack`` is closed, waiting for a moment while a dying process still holds it."""
     give_up = time.monotonic() + (_LOCK_SECONDS if run.remote is None else LIFETIME + _LOCK_SECONDS)
     while True:
         try:

@@ -46,13 +46,9 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
     """Check that a space fits a run.
 
     Args:
-        space: The search space.
         config: Settings of the run; the values of searched settings must lie within their ranges.
         searched_live_only: The sweep changes settings during a run, so only numbers that change no shape may be
             searched.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     known = {"method": settings_of(type(config.method)), **{name: settings_of(SECTIONS[name]) for name in SECTIONS}}
     wrong: list[tuple[str, str]] = []  # name of a parameter, and a line about it
@@ -82,11 +78,7 @@ def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> Exp
     Another ``views.recipe`` replaces all view settings except those in ``settings``; the same recipe changes nothing.
 
     Args:
-        config: Settings of a run.
         settings: Values by dotted key, ``section.name``.
-
-    Raises:
-        ConfigError: With every problem in the result.
     """
     layer = _by_section(settings)
     if layer.get("views", {}).get("recipe") == config.views.recipe:
@@ -232,7 +224,6 @@ def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, st
 
     Args:
         space: A space that passed ``check_space``.
-        config: Settings of the run.
     """
     own = own_settings(space, config)
     return [(name, parameter.in_words(), as_written(own[name])) for name, parameter in space.by_name.items()]

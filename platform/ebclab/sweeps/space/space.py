@@ -90,9 +90,6 @@ class Space:
 
         Args:
             number: From 0 to ``grid_size - 1``.
-
-        Raises:
-            IndexError: The grid has fewer points.
         """
         if not 0 <= number < self.grid_size:
             raise IndexError(f"the grid of {self.where} has {self.grid_size} points, got number {number}")
@@ -139,9 +136,6 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
     Args:
         mapping: Plain values in the form of the YAML files: ``parameters`` by dotted key.
         where: Name of the space in messages, such as a path.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     problems = [
         f"{where}: no such entry, got {key}; write parameters: and the settings indented below it"
@@ -169,10 +163,6 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
 
     Args:
         name_or_path: Path of a YAML file, or the method of a shipped space; None means ``method``.
-        method: The method that is swept.
-
-    Raises:
-        ConfigError: There is no such space; otherwise every problem found in it.
     """
     shipped = list_spaces()
     name = method if name_or_path is None else str(name_or_path)

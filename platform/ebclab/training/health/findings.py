@@ -116,7 +116,6 @@ def collapses(
 
     Args:
         metrics_by_epoch: Metrics by epochs done.
-        min_effective_rank: Dimensions.
         min_spread: Smallest healthy ``embedding_spread``.
         after: Epochs at the start that are not among the metrics.
     """

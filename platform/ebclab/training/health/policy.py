@@ -133,7 +133,6 @@ def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Dec
 
     Args:
         series: Means of the logged metrics, by epoch.
-        rules: Thresholds.
         state: State left by earlier decisions.
     """
     signs = list(_signs(series, rules))

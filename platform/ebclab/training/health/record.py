@@ -103,7 +103,6 @@ class HealthRecord:
         """Add an event and return it.
 
         Args:
-            decision: The decision.
             step: The optimizer step at which it was made.
             consequences: ``acted``, and if something was done ``to_step`` and ``step_scale``.
         """

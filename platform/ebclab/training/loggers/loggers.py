@@ -35,9 +35,6 @@ def require_installed(names: Sequence[str]) -> None:
 
     Args:
         names: The value of ``training.loggers``.
-
-    Raises:
-        UserError: Some cannot; one line for each.
     """
     problems = []
     for name in names:
@@ -56,10 +53,6 @@ class Loggers:
     """The loggers of one launch of a run, open within a ``with`` block; may be none.
 
     A logger that raises an error is dropped for the rest of the launch, with a warning in the run's log.
-
-    Args:
-        run: The run.
-        config: Its settings.
     """
 
     def __init__(self, run: RunFolder, config: ExperimentConfig) -> None:

@@ -19,7 +19,6 @@ class MlflowLogger:
     """A run in MLflow. Uses only its client, which does not record the command line or touch a run of the user's.
 
     Args:
-        run: The run.
         identity: Id of the MLflow run of an earlier launch; empty makes a new one.
     """
 

@@ -16,7 +16,6 @@ class TrackioLogger:
     """A run in Trackio, which identifies runs by name: a few digits distinguish runs of the same name.
 
     Args:
-        run: The run.
         identity: Name of the run of an earlier launch; empty makes a new one.
     """
 

@@ -16,7 +16,6 @@ class WandbLogger:
     """A run in Weights & Biases. Only settings and numbers are sent; not console, code, git state or command line.
 
     Args:
-        run: The run.
         identity: Id of the run of an earlier launch; empty makes a new one.
     """
 

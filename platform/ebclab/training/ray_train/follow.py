@@ -23,11 +23,7 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
 
     Args:
         work: Trains the run in other processes and waits for them.
-        follower: Shows the run.
         stop: Set by the first Ctrl-C or SIGTERM; a second one aborts.
-
-    Raises:
-        Exception: Whatever ``work`` raised.
     """
     stop.clear()
     ended: list[Any] = []
@@ -69,8 +65,6 @@ class RunFollower:
 
     Args:
         log: The run's log; it need not exist yet.
-        epochs: Epochs of the run.
-        display: Shows progress.
 
     Attributes:
         launches: How often workers have started since this object was made.

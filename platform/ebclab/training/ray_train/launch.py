@@ -56,12 +56,6 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
 
     Args:
         spec: The run; its folder exists and is held by this process.
-        display: Shows progress.
-
-    Raises:
-        UserError: The cluster cannot be reached or cannot hold the run, or the run itself was refused.
-        TrainingError: Numbers stopped being finite, workers died too often, or the head of the cluster was lost.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
     """
     _require_sendable(spec.callbacks)
     resources = spec.config.resources
@@ -97,11 +91,7 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
 
 
 def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
-    """Check that callbacks can be sent to workers.
-
-    Raises:
-        UserError: One cannot be pickled.
-    """
+    """Check that callbacks can be sent to workers."""
     for each in callbacks:
         try:
             ray.cloudpickle.dumps(each.callback)  # type: ignore[no-untyped-call]
@@ -122,10 +112,6 @@ class Missing:
     """Says once, each time that it begins, that the nodes that are there do not hold the workers of a run.
 
     Ray waits for them without a word: for machines that a cluster has yet to start, or for one that is gone for good.
-
-    Args:
-        placement: The workers.
-        display: Where it is said.
     """
 
     def __init__(self, placement: Placement, display: Display) -> None:
@@ -154,11 +140,7 @@ def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
 
 
 def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placement:
-    """Return the numbers of workers, and what each reserves, on the cluster that this process has joined.
-
-    Raises:
-        UserError: The cluster can never hold the run.
-    """
+    """Return the numbers of workers, and what each reserves, on the cluster that this process has joined."""
     resources = spec.config.resources
     cpus, gpus = cluster_size()
     with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)

@@ -41,12 +41,8 @@ def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.de
     """Return how the images of a run reach its workers, and why; a run that has started keeps its delivery.
 
     Args:
-        config: Resolved settings.
         images: The user's own images, which are always resident.
         device: Device that would hold resident images.
-
-    Raises:
-        UserError: The images cannot be found, or cannot be delivered as asked.
     """
     if images is not None:
         return Choice("resident", "delivery resident: the images are in memory already")
@@ -67,12 +63,7 @@ def require_labels(config: ExperimentConfig, method_class: type[Method], images:
     ``data.skip_corrupt``, only workers know which images are trained on, and check them.
 
     Args:
-        config: Resolved settings.
-        method_class: The method to train.
         images: The user's own images; None if ``config`` names a dataset.
-
-    Raises:
-        UserError: Labels are missing or all the same, or the images cannot be found.
     """
     if not requirements_of(config, method_class).labels:
         return
@@ -106,17 +97,12 @@ def prepare_streamed(
     """Build everything that a worker needs to train on images from a stream.
 
     Args:
-        config: Resolved settings.
         device: Where the network and the batches live.
-        method_class: The method to train.
         ranks: This worker's rank.
         stream: The plan, and the images that selection needs in memory.
         shard: This worker's part of the stream, a ``ray.data.DataIterator``.
         step: Optimizer steps done before this launch.
         weights: What the encoder starts from; None means random weights.
-
-    Raises:
-        UserError: Settings, data and machine do not fit together.
     """
     from ebclab.data.delivery.ray_data import StreamedData
 

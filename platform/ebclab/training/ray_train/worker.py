@@ -69,7 +69,6 @@ def train_on_worker(
     """Train the rank that torch's process group gives to this process.
 
     Args:
-        spec: The run.
         placement: The resources that this worker has reserved.
         origin: The machine that launched the run; this one must have the same versions.
         part: This worker's part of the stream; None if images are resident.
@@ -77,10 +76,6 @@ def train_on_worker(
     Returns:
         How it ended. Errors of ebclab are returned, not raised, because
         Ray would restart the workers and they would fail again.
-
-    Raises:
-        RuntimeError: This worker's part of the stream cannot be read, while other workers wait for it. Ray restarts
-            all workers, which read the reason in the run folder and return it.
     """
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))

@@ -62,12 +62,8 @@ def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int 
     images to find damaged ones.
 
     Args:
-        config: Resolved settings.
         num_views: Views of each image that the method needs.
         num_proposals: Views of images outside the batch that it needs with each global batch.
-
-    Raises:
-        DataError: The dataset cannot be read or streamed, or is smaller than a batch.
     """
     source = open_source(config.data.name, "train", Reading.of(config.data))
     source_ref = ray.put(source)

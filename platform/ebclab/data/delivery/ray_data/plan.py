@@ -120,7 +120,6 @@ def usual_rows_per_block(num_rows: int, image_bytes: int) -> int:
     """Return about how many rows a block should have.
 
     Args:
-        num_rows: Rows of an epoch.
         image_bytes: Bytes of one image.
     """
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // image_bytes, math.ceil(num_rows / _FEWEST_BLOCKS)))

@@ -50,17 +50,12 @@ class StreamedData:
         num_images: Training images of the plan.
         batch_size: Global batch size, images; an incomplete last batch is dropped.
         first_epoch: The same as for ``build_dataset``.
-        device: Device of the batches.
         channels_last: Make views in NHWC memory order.
         rank: Number of this rank.
         world_size: Number of ranks that share the stream.
 
     Attributes:
         num_batches: Batches in an epoch.
-
-    Raises:
-        DataError: The set is smaller than a batch.
-        UserError: ``world_size`` does not divide the batch.
     """
 
     def __init__(
@@ -98,10 +93,6 @@ class StreamedData:
         Args:
             epoch: Epoch, counted from 0; the first one asked for must be ``first_epoch``.
             position: Number of the batch within the epoch, in [0, num_batches); the first one asked for may be any.
-
-        Raises:
-            IndexError: It is not the next batch.
-            DataError: An image or a file of the stream cannot be read.
         """
         expected = self._next or (self._first_epoch, position)
         if (epoch, position) != expected or not 0 <= position < self.num_batches:

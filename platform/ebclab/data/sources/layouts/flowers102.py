@@ -40,11 +40,7 @@ def _list_flowers(place: Location, split: Split) -> Listing:
 
 
 def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the numbers that a MATLAB file holds under each of ``names``.
-
-    Raises:
-        DataError: There is no such file, or it holds something else.
-    """
+    """Return the numbers that a MATLAB file holds under each of ``names``."""
     from scipy.io import loadmat
 
     size = place.size(file)

@@ -72,14 +72,9 @@ class ListedImages(ImageFiles):
     """One split of a published set of image files; satisfies ``ImageSource``, with one image a group.
 
     Args:
-        name: Dataset name.
         path: The set's folder, local or in an object store.
-        split: Which part.
         reading: How images are read.
         listed: Returns the images of a split.
-
-    Raises:
-        DataError: The files do not fit together, or the first image does not decode.
     """
 
     statistics: Statistics | None = None
@@ -106,14 +101,8 @@ def open_layout(layout: Layout, name: str, path: str, split: Split, reading: Rea
     """Return one split of a published dataset; warns if it does not have the published number of images.
 
     Args:
-        layout: Which dataset.
-        name: Dataset name.
         path: Its folder, local or in an object store.
-        split: Which part.
         reading: How images are read.
-
-    Raises:
-        DataError: There is no such dataset, or its files do not fit together.
     """
     place = Location(path)
     if not place.has(""):
@@ -141,20 +130,12 @@ def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
 
 
 def splits_of_layout(layout: Layout, path: str) -> tuple[Split, ...]:
-    """Return which splits a published dataset at ``path`` has.
-
-    Raises:
-        DataError: The place cannot be read.
-    """
+    """Return which splits a published dataset at ``path`` has."""
     return ("train", "test") if any(map(Location(path).has, layout.test_needs)) else ("train",)
 
 
 def lines_of(place: Location, file: str) -> list[str]:
-    """Return the lines of a file that lists images or classes, without blank ones.
-
-    Raises:
-        DataError: There is none, it cannot be read, is empty, or is larger than any such list.
-    """
+    """Return the lines of a file that lists images or classes, without blank ones."""
     size = place.size(file)
     if size is None or size > LARGEST_LIST:
         got = "none" if size is None else f"{size:,} bytes"
@@ -170,11 +151,7 @@ def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) 
 
     Args:
         place: The set's folder.
-        wanted: Their paths.
         sizes: Sizes of the files that are there, by path.
-
-    Raises:
-        DataError: Some are not there, or one is named twice.
     """
     if len(set(wanted)) < len(wanted):
         twice = Counter(wanted).most_common(1)[0][0]
@@ -193,9 +170,6 @@ def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> li
         class_names: Names of the classes, by label.
         classes: The class of each image.
         where: What names the classes, for the message.
-
-    Raises:
-        DataError: An image is of no such class.
     """
     numbers = {name: number for number, name in enumerate(class_names)}
     if unknown := sorted(set(classes) - set(numbers)):

@@ -34,14 +34,9 @@ class Stl10Source:
     """One split of STL-10; satisfies ``ImageSource``, with one image a group.
 
     Args:
-        name: Dataset name.
         path: The folder that holds the binary files, local or in an object store.
-        split: Which part.
         reading: How images are read; they keep their size and colours.
         unlabelled: Train on the unlabelled images and the training images, without labels.
-
-    Raises:
-        DataError: Files are missing or cut, or another size of images was asked for.
     """
 
     statistics: Statistics | None = None
@@ -70,11 +65,7 @@ class Stl10Source:
         self.example = Example(f"{self._place.path}/{files[0]}", _SHAPE)
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return image number ``group``, once for each of ``places``.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Return image number ``group``, once for each of ``places``."""
         file, row = self._places[group]
         try:
             with self._place.filesystem.open_input_file(self._place.inner_path(file)) as opened:

@@ -41,13 +41,9 @@ class VocSource(ImageFiles):
     """One split of a set of PASCAL VOC; satisfies ``ImageSource``, with one image a group.
 
     Args:
-        name: Dataset name.
         path: The folder that holds JPEGImages and ImageSets, local or in an object store.
         split: "train" is trainval. The classes are those of trainval.
         reading: How images are read.
-
-    Raises:
-        DataError: There is no such set, its lists do not fit together, or the first image does not decode.
     """
 
     statistics: Statistics | None = None
@@ -143,9 +139,6 @@ def read_annotation(content: bytes) -> dict[str, int]:
 
     Args:
         content: XML: an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``.
-
-    Raises:
-        ValueError: It is no XML, has a document type, or an object without a name.
     """
     path: list[str] = []
     text: list[str] = []

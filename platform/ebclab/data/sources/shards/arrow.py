@@ -80,13 +80,9 @@ class ArrowSource:
     The key of an image is its row.
 
     Args:
-        name: Dataset name.
         path: The folder that was written to, on a disk.
         split: Which part; "test" is the first of test, val, valid and validation.
         reading: How images are read; names the columns.
-
-    Raises:
-        DataError: There is no such set, a file is damaged or missing, a column is missing or of the wrong kind.
     """
 
     statistics: Statistics | None = None
@@ -117,20 +113,13 @@ class ArrowSource:
         self.example = first_example(chain.from_iterable(every), reading, self._place.path)
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return rows ``places`` of record batch ``group``.
-
-        Raises:
-            DataError: They cannot be read or decoded.
-        """
+        """Return rows ``places`` of record batch ``group``."""
         return decode_images(self._encoded(group, places.tolist()), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
         """Return width and height of about as many images as ``rows``, from few record batches, without decoding them.
 
         Images whose header cannot be read are left out.
-
-        Raises:
-            DataError: A file cannot be read.
         """
         groups = list(dict.fromkeys(self.index.groups[rows].tolist()))[:_BATCHES_MEASURED]
         counts = {group: int((self.index.groups == group).sum()) for group in groups}
@@ -193,11 +182,7 @@ class ArrowSource:
 
 
 def arrow_splits(path: str) -> tuple[Split, ...]:
-    """Return which splits ``save_to_disk`` wrote at ``path``.
-
-    Raises:
-        DataError: There is no such set.
-    """
+    """Return which splits ``save_to_disk`` wrote at ``path``."""
     place = _place(path)
     if not place.has(_SPLITS):
         return ("train",)
@@ -274,11 +259,7 @@ def _class_names(place: Location, folder: str, label_column: str) -> tuple[str, 
 
 
 def _typed(place: Location, file: str, kind: type[T]) -> T:
-    """Return the content of a JSON file of the set as ``kind``.
-
-    Raises:
-        DataError: It cannot be read, is too large, or holds something else.
-    """
+    """Return the content of a JSON file of the set as ``kind``."""
     try:
         if (place.size(file) or 0) > LARGEST:
             raise ValueError(f"more than {LARGEST:,} bytes")
@@ -296,13 +277,8 @@ def _require_uncompressed(path: str, size: int, changed: int) -> None:
     Each record batch is found by reading its file from the beginning, so a file is looked through once.
 
     Args:
-        path: The file.
         size: Its bytes.
         changed: When it was written, ns.
-
-    Raises:
-        ValueError: One is compressed.
-        ArrowException: It is no stream.
     """
     with pa.memory_map(path) as mapped:
         for number, message in enumerate(pa.ipc.MessageReader.open_stream(mapped)):
@@ -317,11 +293,7 @@ _HEADER_TYPE, _HEADER, _DICTIONARY, _DATA, _COMPRESSION = 1, 2, 2, 1, 3
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Return whether the metadata of a record batch or dictionary, a FlatBuffer, state a compression of its body.
-
-    Raises:
-        ValueError: It is damaged.
-    """
+    """Return whether the metadata of a record batch or dictionary, a FlatBuffer, state a compression of its body."""
 
     def number(kind: str, at: int) -> int:
         value: int = struct.unpack_from(kind, metadata, at)[0]

@@ -45,7 +45,6 @@ class Tar:
     """An open tar; iterating over it gives its members.
 
     Args:
-        file: The file.
         can_seek: Skip contents; otherwise the tar is read from beginning to end, and ``read`` only goes forwards.
     """
 
@@ -53,11 +52,7 @@ class Tar:
         self._file, self._can_seek, self._place = file, can_seek, 0
 
     def __iter__(self) -> Iterator[Member]:
-        """Yield all members.
-
-        Raises:
-            ValueError: A header is damaged or too large, a name is not text, or the tar is cut off.
-        """
+        """Yield all members."""
         place, of_all = 0, dict[bytes, bytes]()
         while any(header := self.read(place, _BLOCK)):  # zeros are the end
             own, extensions = dict[bytes, bytes](), 0
@@ -87,11 +82,7 @@ class Tar:
             place = start + (0 if kind in _WITHOUT_CONTENT else _padded(size))
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset``.
-
-        Raises:
-            ValueError: The tar is cut off before.
-        """
+        """Return ``size`` bytes from ``offset``."""
         if self._can_seek and offset != self._place:
             self._file.seek(offset)
             self._place = offset

@@ -61,14 +61,9 @@ def read_samples(
     ending, and thumbnails of file managers. Hidden files are left out without being named.
 
     Args:
-        file: The open tar.
         image_ending: Ending of the file with the image; empty: any that Pillow decodes.
         label_field: Key of the label in a sample's .json, where it has no .cls.
         can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
-
-    Raises:
-        ValueError: It is not a tar or is truncated; a sample has no image, several images, a file twice or an invalid
-            label; or a name is not text.
     """
     left_out: list[str] = []
     members = _members(file, left_out, can_seek=can_seek)

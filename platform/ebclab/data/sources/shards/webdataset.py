@@ -49,13 +49,8 @@ class WebdatasetSource:
     images, ``data.image_column`` chooses one by its ending.
 
     Args:
-        name: Dataset name.
         path: A tar, a folder of tars or a pattern such as /data/train-{000..099}.tar, local or in an object store.
-        split: Which part.
         reading: How images are read.
-
-    Raises:
-        DataError: There are no such tars, one is damaged or missing, or a sample has no image.
     """
 
     statistics: Statistics | None = None
@@ -92,19 +87,11 @@ class WebdatasetSource:
         self.example = first_example(every, reading, self._place.path)
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return the image of sample number ``group``, once for each of ``places``.
-
-        Raises:
-            DataError: It cannot be read or decoded.
-        """
+        """Return the image of sample number ``group``, once for each of ``places``."""
         return decode_images([self._content(group)] * len(places), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of the images of some rows, pixels, leaving out those with unreadable headers.
-
-        Raises:
-            DataError: A tar cannot be read.
-        """
+        """Return width and height of the images of some rows, pixels, leaving out those with unreadable headers."""
         return sizes_in_headers(self._content(number)[1] for number in rows.tolist())
 
     def _content(self, number: int) -> tuple[str, bytes]:
@@ -156,9 +143,6 @@ def shards_at(path: str) -> tuple[Location, dict[str, int]]:
     Args:
         path: A tar, a folder, or a pattern: * and ? stand for any text and any character, {a,b} for either, {00..99}
             for all numbers with that many digits. Everything that braces name must exist.
-
-    Raises:
-        DataError: There are no such tars, or one that the pattern names is missing.
     """
     address, mark, options = path.partition("?") if is_address(path) else (path, "", "")
     parts = address.split("/")
