@@ -128,6 +128,11 @@ def test_an_evaluation_without_the_own_images_is_refused(own: Path) -> None:
 def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> None:
     assert ebclab.evaluate(own, images=(images(), images(2)), only=["knn"]).dataset == "own:mine"
     assert ebclab.evaluate(own, images=(images(3, "yours"), images(2)), only=["knn"]).dataset == "own:yours"
+    exchanged = replace(images(), labels=1 - images().labels, class_names=("b", "a"))
+    first, second = (ebclab.evaluate(own, images=(images(), each), only=["knn"]) for each in (images(), exchanged))
+    assert first.rows["simclr"]["knn"].value == second.rows["simclr"]["knn"].value
+    with pytest.raises(DataError, match="test classes without training images, got c; known are a, b"):
+        ebclab.evaluate(own, images=(images(), replace(images(), class_names=("a", "c"))), only=["knn"])
     assert ebclab.evaluate(own, dataset="digits", only=["knn"]).dataset == "digits"
     assert {path.name for path in own.glob("evaluation*")} == {
         "evaluation.json",
