@@ -102,11 +102,11 @@ def words(shown: list[str]) -> pa.Array:
 TWO = [what for what in TRAIN if what != "cat"], [what for what in TEST if what != "cat"]
 YES = [[what == "bee" for what in part] for part in TWO]
 LABELS: dict[str, tuple[str, list[str], Any, Any, Any, list[str]]] = {
-    # https://github.com/weecology/DeepForest/issues/1147, https://github.com/ultralytics/ultralytics/issues/26192
+    # DeepForest#1147, ultralytics#26192
     "names in another order": ("parquet", ABC, by(ABC, TRAIN), by(CAB, TEST), CAB, ABC),
     "the same, saved": ("arrow", ABC, by(ABC, TRAIN), by(CAB, TEST), CAB, ABC),
     "names of one class more": ("arrow", ABC, by(ABC, TRAIN), by(["yak", *CAB], TEST), ["yak", *CAB], ABC),
-    # https://github.com/huggingface/datasets/issues/4987: labels as words, whole floats and booleans
+    # datasets#4987: labels as words, whole floats and booleans
     "folders": ("folder", [], TRAIN, TEST, [], ABC),
     "words": ("parquet", [], TRAIN, TEST, [], ABC),
     "words of a dictionary": ("parquet", [], words(TRAIN), words(TEST), [], ABC),
@@ -152,7 +152,7 @@ def test_empty_labels_are_unknown(tmp_path: Path, labels: Any) -> None:
 
 
 REFUSED: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
-    # https://github.com/ultralytics/ultralytics/issues/26192
+    # ultralytics#26192
     "folder": ("folder", TRAIN, None, ["yak", *TEST[1:]], None, "got yak; known are ant, bee, cat; leave"),
     "number": ("parquet", by(ABC, TRAIN), None, [3, 0, 0, 1, 7], None, "images, got 3, 7; known are 0, 1, 2; leave"),
     "saved": ("arrow", by(ABC, TRAIN), None, [3, 0, 0, 1, 1], None, "images, got 3; known are 0, 1, 2; leave"),
@@ -239,7 +239,7 @@ def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Pa
 
 
 TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
-    # https://github.com/ultralytics/ultralytics/issues/23358: files of suffixes that are not read, without a word
+    # ultralytics#23358: files of suffixes that are not read, without a word
     "no images": (
         "folder",
         ["a/0.png", "a/1.heic", "a/2.JXL", "a/3.jxl", "labels.csv", "LICENSE"],
@@ -248,7 +248,7 @@ TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
         0,
         "not read as images were left out: 2 .jxl, 1 without a suffix, 1 .heic, 1 .csv",
     ),
-    # https://github.com/pytorch/vision/issues/2831: folders that storage systems put everywhere
+    # vision#2831: folders that storage systems put everywhere
     "thumbnails": (
         "folder",
         ["train/a/0.png", "train/a/@eaDir/0.png/T.jpg", "train/@eaDir/1.png", "@eaDir/2.png", "test/a/3.png"],
@@ -293,7 +293,7 @@ TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
         0,
         "files outside of train were left out, 1 of 2: more/1.png",
     ),
-    # https://github.com/marin-community/marin/issues/2381: test files of the Hub's layout were training files
+    # marin#2381: test files of the Hub's layout were training files
     "the Hub's": (
         "parquet",
         ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-00000-of-00001.parquet"],
@@ -395,7 +395,7 @@ SAVED = {
 
 @pytest.mark.parametrize("kind", ["folder", "webdataset"])
 def test_whatever_the_installed_pillow_reads_is_read(tmp_path: Path, kind: str) -> None:
-    """https://github.com/Comfy-Org/ComfyUI/issues/13791: AVIF, JPEG 2000 and other suffixes of JPEG."""
+    """ComfyUI#13791: AVIF, JPEG 2000 and other suffixes of JPEG."""
     for end, form in SAVED.items():
         mode = {"XBM": "1", "MSP": "1", "BLP": "P"}.get(form, "RGB")
         buffer = io.BytesIO()
@@ -446,7 +446,7 @@ def test_the_only_column_of_images_is_found_and_other_labels_are_told(
 def test_paths_without_bytes_are_read_beside_the_table(
     tmp_path: Path, kind: str, absolute: bool, bytes_type: pa.DataType
 ) -> None:
-    """https://github.com/huggingface/datasets/issues/4987: tables whose images were not embedded."""
+    """datasets#4987: tables whose images were not embedded."""
     folder = tmp_path / "set"
     rows = [{"bytes": None, "path": f"{folder}/" * absolute + f"x/{number}.png"} for number in range(3)]
     struct = pa.struct({"bytes": bytes_type, "path": pa.string()})
