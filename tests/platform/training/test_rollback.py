@@ -128,7 +128,7 @@ def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) 
     torch.testing.assert_close(weights(parts), weights(straight), rtol=0, atol=0)
 
 
-def test_a_method_that_samples_nothing_is_not_looked_after(tmp_path: Path) -> None:
+def test_a_method_that_samples_nothing_has_nothing_to_go_back_to(tmp_path: Path) -> None:
     result = run(tmp_path, "plain", method="simclr")
     assert result.result["health"] == []
     assert not (result.path / "checkpoints" / "last-0000000000").exists()
