@@ -216,6 +216,14 @@ class KilledError(Exception):
     """The process ends."""
 
 
+class Noting(SilentDisplay):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 class Killing(SilentDisplay):
     def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step > 2:
@@ -228,7 +236,7 @@ def test_a_killed_run_goes_on_with_its_scale_and_ends_in_the_same_bits(tmp_path:
     whole = pretrain(config, runs=tmp_path, name="whole", display=SilentDisplay())
     with pytest.raises(KilledError):
         pretrain(config, runs=tmp_path, name="killed", display=Killing())
-    again = pretrain(config, runs=tmp_path, name="killed", display=SilentDisplay())
+    again = pretrain(config, runs=tmp_path, name="killed", display=(display := Noting()))
     ends = [checkpoint.load(run.path / "checkpoints") for run in (whole, again)]
     states = [end.state for end in ends if end is not None and end.state is not None]
     assert states[0]["loss_scale"] == states[1]["loss_scale"]
@@ -238,6 +246,7 @@ def test_a_killed_run_goes_on_with_its_scale_and_ends_in_the_same_bits(tmp_path:
     assert ends[0] is not None
     assert ends[1] is not None
     torch.testing.assert_close(ends[1].model, ends[0].model, rtol=0, atol=0)
+    assert f"{states[0]['loss_scale']['skipped_steps']} of 4 steps" in display.notes[-1]
     assert again.summary.metrics is not None
     assert again.summary.metrics["skipped_steps"] == states[0]["loss_scale"]["skipped_steps"]
 
