@@ -6,13 +6,13 @@ Shapes: N chains or images, M references, K steps of a chain, C channels, H x W 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.method import Batch, Method
+from energy_contrast.method import Method
 from energy_contrast.samplers import Sampler, SamplerInfo, SamplerState, compiled
 
 
@@ -115,22 +115,3 @@ class SamplingMethod(Method):
     def scale_step(self, factor: float) -> None:
         """Multiply the step of the sampler by ``factor``."""
         self.step_scale.mul_(factor)
-
-    def trace_chains(
-        self,
-        batch: Batch,
-        start: ChainStart,
-        generator: torch.Generator,
-        steps: Sequence[int],
-        on_step: Callable[[int], None] = lambda step: None,
-    ) -> ChainTrace | None:
-        """Run chains of the method's own sampler without restarts; None if it does not move images.
-
-        Args:
-            batch: Views whose projections are the references of the energy, on the method's device.
-            start: Where the chains begin, there too.
-            generator: Source of the noise.
-            steps: The numbers of steps after which snapshots are taken, ascending.
-            on_step: Called with the number of steps made.
-        """
-        return None

@@ -13,9 +13,9 @@ from torch import nn
 
 from energy_contrast.chains.chains import Chains, store_chains
 from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.trace import TracedMethod
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
 from energy_contrast.method import Progress, Requirements
-from energy_contrast.sampling_method import SamplingMethod
 
 
 class BufferConfig(Protocol):
@@ -31,7 +31,7 @@ class BufferConfig(Protocol):
     def buffer_device(self) -> Literal["same", "cpu"]: ...
 
 
-class BufferedMethod(SamplingMethod):
+class BufferedMethod(TracedMethod):
     """A method with a replay buffer: on which device it lives, how much memory it needs, what is stored after a step.
 
     Args:

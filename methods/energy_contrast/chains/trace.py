@@ -1,10 +1,11 @@
-"""Snapshots of long chains and their energies, for pictures and measures of samples.
+"""Snapshots of long chains and their energies, for pictures and measures of samples; methods that give them.
 
 Shapes: N chains, M references, S snapshots, C channels, H x W pixels, P projection size.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ from torch import Tensor
 
 from energy_contrast.chains.chains import Chains, move_chains
 from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.method import Batch
 from energy_contrast.samplers import Sampler
-from energy_contrast.sampling_method import ChainStart, ChainTrace
+from energy_contrast.sampling_method import ChainStart, ChainTrace, SamplingMethod
 
 
 @torch.no_grad()
@@ -60,3 +62,36 @@ def trace_chains(
     positions = torch.stack(kept)
     energies = torch.stack([energy.whole(position, references) for position in positions])
     return ChainTrace(tuple(steps), positions, energies)
+
+
+class TracedMethod(SamplingMethod):
+    """A method whose samples are images: its chains can be run by themselves.
+
+    Source: ours.
+    """
+
+    @abstractmethod
+    def chain_energy(self, batch: Batch) -> tuple[ChainEnergy, Any]:
+        """Return the energy whose gradient moves chains, and its references (M, P) from ``batch`` or None."""
+
+    @torch.no_grad()
+    def trace_chains(
+        self,
+        batch: Batch,
+        start: ChainStart,
+        generator: torch.Generator,
+        steps: Sequence[int],
+        on_step: Callable[[int], None] = lambda step: None,
+    ) -> ChainTrace:
+        """Run chains of the method's own sampler without restarts.
+
+        Args:
+            batch: Views that the references of the energy are of, on the method's device.
+            start: Where the chains begin, there too.
+            generator: Source of the noise.
+            steps: The numbers of steps after which snapshots are taken, ascending.
+            on_step: Called with the number of steps made.
+        """
+        energy, references = self.chain_energy(batch)
+        sampler, num_steps = self.new_sampler(), self.config.num_steps
+        return trace_chains(sampler, energy, start, references, generator, steps, num_steps=num_steps, on_step=on_step)

@@ -5,7 +5,6 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -16,14 +15,13 @@ from energy_contrast.chains.buffered import BufferedMethod
 from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, start_chains
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
-from energy_contrast.chains.trace import trace_chains
 from energy_contrast.energies import marginal_energy, pair_energy
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
-from energy_contrast.sampling_method import ChainStart, ChainTrace, PairEnergy
+from energy_contrast.sampling_method import PairEnergy
 from energy_contrast.settings import setting
 
 
@@ -197,21 +195,9 @@ class Ebclr(BufferedMethod, PairEnergy):
             output.metrics.update(measure_chains(self.buffer, chains, infos, self.pixel_range))
         return output
 
-    @torch.no_grad()
-    def trace_chains(
-        self,
-        batch: Batch,
-        start: ChainStart,
-        generator: torch.Generator,
-        steps: Sequence[int],
-        on_step: Callable[[int], None] = lambda step: None,
-    ) -> ChainTrace:
-        """Run chains, with the references that the views of ``batch`` are."""
-        references = self._references(torch.stack([self._project(views) for views in batch.views]))
-        sampler, num_steps = self.new_sampler(), self.config.num_steps
-        return trace_chains(
-            sampler, self._energy, start, references, generator, steps, num_steps=num_steps, on_step=on_step
-        )
+    def chain_energy(self, batch: Batch) -> tuple[ChainEnergy, Tensor]:
+        """Return the energy that moves chains, and the references that the views of ``batch`` are."""
+        return self._energy, self._references(torch.stack([self._project(views) for views in batch.views]))
 
     def encode_references(self, images: Tensor) -> Tensor:
         """Return the projections (M, P) of reference images (M, C, H, W)."""

@@ -7,7 +7,7 @@ S buffer size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -27,14 +27,13 @@ from energy_contrast.chains.chains import (
 from energy_contrast.chains.class_gaussians import class_gaussian_samples
 from energy_contrast.chains.energy import ChainEnergy
 from energy_contrast.chains.restarts import Restarts
-from energy_contrast.chains.trace import trace_chains
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
 from energy_contrast.energies import classifier_energy
 from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainStart, ChainTrace, ImageEnergy
+from energy_contrast.sampling_method import ImageEnergy
 from energy_contrast.settings import setting
 
 
@@ -236,18 +235,9 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             metrics |= measure_chains(self.buffer, chains, infos, self.pixel_range)
         return StepOutput(loss, metrics)
 
-    @torch.no_grad()
-    def trace_chains(
-        self,
-        batch: Batch,
-        start: ChainStart,
-        generator: torch.Generator,
-        steps: Sequence[int],
-        on_step: Callable[[int], None] = lambda step: None,
-    ) -> ChainTrace:
-        """Run chains; the energy needs no references."""
-        sampler, num_steps = self.new_sampler(), self.config.num_steps
-        return trace_chains(sampler, self._energy, start, None, generator, steps, num_steps=num_steps, on_step=on_step)
+    def chain_energy(self, batch: Batch) -> tuple[ChainEnergy, None]:
+        """Return the energy that moves chains, which needs no references."""
+        return self._energy, None
 
     def _starts(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return new starts (b, C, H, W) for this rank's chains; the empty proposals if starts are uniform pixels."""

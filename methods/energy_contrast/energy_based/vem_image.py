@@ -5,7 +5,6 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,14 +14,13 @@ from torch import Tensor, nn
 from energy_contrast.chains.chains import Chains, gather_chains, measure_chains, move_chains, start_chains, store_chains
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
-from energy_contrast.chains.trace import trace_chains
+from energy_contrast.chains.trace import TracedMethod
 from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
 from energy_contrast.method import Batch, Draw, Passes, Progress, Requirements
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.sampling_method import ChainStart, ChainTrace
 from energy_contrast.settings import setting
 
 
@@ -48,7 +46,7 @@ class VemImageConfig(VemConfig):
     )
 
 
-class VemImage(Vem):
+class VemImage(Vem, TracedMethod):
     """VEM with a bank of M images, B of which move and are encoded in a step.
 
     The energy of an image is that of its normalised key, ``E(x) = -log sum_i exp(<u(x), q_i> / tau_bank)`` with
@@ -141,21 +139,9 @@ class VemImage(Vem):
             store_chains(self.bank, self._moved)
             self._moved = None
 
-    @torch.no_grad()
-    def trace_chains(
-        self,
-        batch: Batch,
-        start: ChainStart,
-        generator: torch.Generator,
-        steps: Sequence[int],
-        on_step: Callable[[int], None] = lambda step: None,
-    ) -> ChainTrace:
-        """Run chains towards the queries of the first views of ``batch``."""
-        query = unit(self.head(self.encoder(batch.views[0])))
-        sampler, num_steps = self.new_sampler(), self.config.num_steps
-        return trace_chains(
-            sampler, self._chain_energy(), start, query, generator, steps, num_steps=num_steps, on_step=on_step
-        )
+    def chain_energy(self, batch: Batch) -> tuple[ChainEnergy, Tensor]:
+        """Return the energy that moves chains, and the queries of the first views of ``batch``."""
+        return self._chain_energy(), unit(self.head(self.encoder(batch.views[0])))
 
     def _chain_energy(self) -> ChainEnergy:
         # On unit vectors |u - q|^2 / (2 tau) = (1 - <u, q>) / tau.

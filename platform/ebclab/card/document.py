@@ -161,7 +161,7 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
             name=column.label,
             marker={"size": 8, "color": COLOURS[place % len(COLOURS)]},
         )
-    figure.update_xaxes(title="per cent", range=range_of(drawn, 100.0))
+    figure.update_xaxes(title="per cent", range=range_of(drawn, least_margin=1.0))
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     height = 120 + len(kept) * (18 + 14 * len(columns))

@@ -18,7 +18,7 @@ from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import DATASETS, load_split
+from ebclab.data.sources.load import DATASETS, load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import several_labels
@@ -171,7 +171,7 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
             side = subject.preprocessing.image_size
         colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
         reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
-        found, train, test = name, *(load_split(name, data_root, split, reading) for split in ("train", "test"))
+        found, train, test = name, *load_both(name, data_root, reading)
     return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
 
 

@@ -16,7 +16,7 @@ from ebclab.compare.wording import METRICS, margin_words, task_words
 from ebclab.document.document import Plot
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot, range_of
 from ebclab.runs.references import PIXELS, UNTRAINED, Name
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
@@ -210,10 +210,8 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
         figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
     values = [value for each in found for value in (each.default, each.tuned) if value]
     values += [Interval(value.mean) for _, _, value in findings.references_at]
-    ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
-    room = 0.04 * (max(ends) - min(ends)) or 0.01
-    shown_range = [max(0.0, min(ends) - room), min(1.0, max(ends) + room)]  # by default, it begins at 0 if grouped
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=shown_range)
+    spanned = range_of(values, least_margin=0.01, most=1.0)
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."

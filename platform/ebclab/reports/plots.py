@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -72,11 +73,11 @@ def error_bars(values: Sequence[Interval], thickness: float) -> dict[str, Any]:
     }
 
 
-def range_of(values: Sequence[Interval], most: float) -> list[float]:
+def range_of(values: Sequence[Interval], *, least_margin: float, most: float = math.inf) -> list[float]:
     """Return the range of an axis of shares that spans all intervals: by itself, a grouped one would begin at 0."""
     ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
-    margin = 0.04 * (max(ends) - min(ends)) or 0.01 * most
-    return [max(0.0, min(ends) - margin), min(most, max(ends)) + margin]
+    margin = 0.04 * (max(ends) - min(ends)) or least_margin
+    return [max(0.0, min(ends) - margin), min(most, max(ends) + margin)]
 
 
 def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split, open_source
+from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
@@ -187,7 +187,7 @@ def images_of_run(
         reading = replace(reading, resize=trained.preprocessing.image_size)
     if seen is not None and seen != trained.preprocessing and name != data.name and reading.resize:
         reading = replace(reading, resize=seen.read_size, resampling=seen.resampling)
-    train, test = _load(name, root or data.root, reading)
+    train, test = load_both(name, root or data.root, reading)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
@@ -211,10 +211,6 @@ def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSe
             raise _other_images(name, "give them another name to measure on them as another set")
         name = data.name if recognised else name
     return name, train, test
-
-
-def _load(name: str, root: str | None, reading: Reading) -> tuple[ImageSet, ImageSet]:
-    return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
 
 
 def _other_images(name: str, way_out: str) -> DataError:

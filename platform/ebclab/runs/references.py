@@ -13,7 +13,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split
+from ebclab.data.sources.load import load_both
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
@@ -143,7 +143,7 @@ def measure_references(
     if not missing:
         return known
     reading = Reading.of(config.data)
-    train, test = (load_split(config.data.name, config.data.root, part, reading) for part in ("train", "test"))
+    train, test = load_both(config.data.name, config.data.root, reading)
     train, seen = limit(train, protocol.train_limit), preprocessing_for(config.views, train)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))

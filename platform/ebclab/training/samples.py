@@ -31,9 +31,10 @@ from ebclab.storage import atomic
 from ebclab.training.fitting import load_memories, load_model
 from ebclab.training.setup import Prepared, prepare
 from energy_contrast.chains.restarts import Restarts
+from energy_contrast.chains.trace import TracedMethod
 from energy_contrast.memory.replay_buffer import ReplayBuffer
 from energy_contrast.method import Batch, Method, PixelRange
-from energy_contrast.sampling_method import ChainStart, ChainTrace, SamplingMethod
+from energy_contrast.sampling_method import ChainStart, ChainTrace
 
 Source = Literal["noise", "data", "buffer"]
 
@@ -192,8 +193,8 @@ def _settings(
     """Return the settings of a run with those of the request over them, and its method, which moves images."""
     config = run.read_config({**catalogue(), **(methods or {})})
     known = methods_of(config, (methods or {}).get(config.method_name))
-    if not _moves_images(known[config.method_name]):
-        able = ", ".join(name for name, each in known.items() if _moves_images(each))
+    if not issubclass(known[config.method_name], TracedMethod):
+        able = ", ".join(name for name, each in known.items() if issubclass(each, TracedMethod))
         raise UserError(f"{run.address}: chains of images are those of {able}, got a run of {config.method_name}")
     if request.overrides:
         config = parse_experiment(apply_overrides(to_mapping(config), request.overrides), known)
@@ -201,10 +202,6 @@ def _settings(
         config = replace(config, data=replace(config.data, root=str(data_root)))
     config = replace(config, training=replace(config.training, compile=False))
     return config, known[config.method_name]
-
-
-def _moves_images(method_class: type[Method]) -> bool:
-    return issubclass(method_class, SamplingMethod) and method_class.trace_chains is not SamplingMethod.trace_chains
 
 
 def _checkpoint(run: RunFolder, kind: checkpoint.Kind, request: SampleRequest) -> checkpoint.Checkpoint:
@@ -257,10 +254,8 @@ def _trace(
         def report(step: int, moved: int = len(position), before: int = before) -> None:
             on_progress(before + moved * step, total, f"steps of {len(start.position):,} chains")
 
-        assert isinstance(method, SamplingMethod)
-        part = method.trace_chains(batch, ChainStart(position, counts), generator, steps, report)
-        assert part is not None  # it moves images
-        parts.append(part)
+        assert isinstance(method, TracedMethod)
+        parts.append(method.trace_chains(batch, ChainStart(position, counts), generator, steps, report))
         before += len(position) * steps[-1]
     positions, energies = [part.positions for part in parts], [part.energies for part in parts]
     return ChainTrace(tuple(steps), torch.cat(positions, dim=1), torch.cat(energies, dim=1))

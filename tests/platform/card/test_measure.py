@@ -56,7 +56,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that makes these groups the catalogue."""
 
     def put(**measures: Any) -> None:
-        for name in list(GROUPS):
+        for name in reversed(list(GROUPS)):  # monkeypatch puts them back from the last on
             monkeypatch.delitem(GROUPS, name)
         for name, each in measures.items():
             needs = each.needs if hasattr(each, "needs") else ()

@@ -90,13 +90,15 @@ def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
 
     wide = MeasuredSet("wide", digits.train, digits.test)
 
-    def load(name: str, root: str | None, split: str, reading: object) -> object:
-        found = getattr(wide, split)
-        return type(found)(
-            "wide", found.images.expand(-1, 3, -1, -1), found.labels, found.keys, (), (0.5,) * 3, (0.2,) * 3
+    def load(name: str, root: str | None, reading: object) -> object:
+        return tuple(
+            type(found)(
+                "wide", found.images.expand(-1, 3, -1, -1), found.labels, found.keys, (), (0.5,) * 3, (0.2,) * 3
+            )
+            for found in (wide.train, wide.test)
         )
 
-    monkeypatch.setattr(images, "load_split", load)
+    monkeypatch.setattr(images, "load_both", load)
     with pytest.raises(
         DataError, match=r"wide: made up takes images of 1 channel\(s\), got 3; choose a dataset with as many"
     ):

@@ -15,7 +15,7 @@ import yaml
 import ebclab
 from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
 from ebclab.data.image_set import ImageSet
-from ebclab.data.sources.load import load_split
+from ebclab.data.sources.load import load_both, load_split
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
@@ -152,7 +152,7 @@ def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypat
         return _other_label(load_split(name, root, split, *reading))
 
     monkeypatch.setattr("ebclab.training.setup.load_split", changed)
-    monkeypatch.setattr("ebclab.runs.evaluate.load_split", changed)
+    monkeypatch.setattr("ebclab.runs.evaluate.load_both", lambda *given: tuple(map(_other_label, load_both(*given))))
     with pytest.raises(DataError, match="digits: not the images that the run was trained on, by their digest; restore"):
         ebclab.evaluate(run, only=["knn"])
     (run / "result.json").unlink()

@@ -97,7 +97,7 @@ def no_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the test set was read")
 
     monkeypatch.setattr(conclusion, "evaluate_run", refuse)
-    monkeypatch.setattr("ebclab.runs.evaluate.load_split", refuse)
+    monkeypatch.setattr("ebclab.runs.evaluate.load_both", refuse)
 
 
 def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_test_set(

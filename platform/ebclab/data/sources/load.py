@@ -35,6 +35,7 @@ __all__ = [
     "Split",
     "data_root",
     "dataset_named",
+    "load_both",
     "load_split",
     "missing_files",
     "open_source",
@@ -72,10 +73,7 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         reading: How the images of a folder or Parquet set are read.
     """
     if location_of(name) is not None:
-        source = _opened(name, split, reading)
-        training = source if split == "train" else _opened(name, "train", reading)
-        if split == "test" and not _is_published(name):
-            _number_as(training, source)
+        source, training = _with_training(name, split, reading)
         return load_images(source, source.index, training_statistics(training))
     dataset = dataset_named(name)
     paths = _require_files(dataset, root, split)
@@ -91,6 +89,15 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
     return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
 
 
+def load_both(name: str, root: str | None, reading: Reading = _AS_STORED) -> tuple[ImageSet, ImageSet]:
+    """Return training and test images as ``load_split`` does, with each part of a location opened once."""
+    if location_of(name) is None:
+        return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
+    test, training = _with_training(name, "test", reading)
+    statistics = training_statistics(training)
+    return load_images(training, training.index, statistics), load_images(test, test.index, statistics)
+
+
 def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
     """Return one split of a dataset that is named by its location; the index is read, images are not.
 
@@ -100,16 +107,22 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
         name: A location such as ``folder:PATH``.
         reading: How images are read.
     """
+    return _opened(name, split, reading) if _numbers_alone(name, split) else _with_training(name, split, reading)[0]
+
+
+def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSource, ImageSource]:
+    """Return a part, its classes numbered as in the training part, and that part."""
     source = _opened(name, split, reading)
-    if split == "test" and not _is_published(name):
-        _number_as(_opened(name, "train", reading), source)
-    return source
+    training = source if split == "train" else _opened(name, "train", reading)
+    if not _numbers_alone(name, split):
+        _number_as(training, source)
+    return source, training
 
 
-def _is_published(name: str) -> bool:
-    """Return whether the classes of both parts are numbered by one published list."""
+def _numbers_alone(name: str, split: Split) -> bool:
+    """Return whether a part's classes need no other part: those of training, and of sets with one published list."""
     location = location_of(name)
-    return location is not None and location.kind in LAYOUTS
+    return split == "train" or (location is not None and location.kind in LAYOUTS)
 
 
 def _number_as(training: ImageSource, test: ImageSource) -> None:
