@@ -42,10 +42,7 @@ _FRAME = 2  # white columns between the views of a pair
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return the distributions of energies, and the pictures of images and pairs at their ends.
-
-    Raises:
-        UserError: The encoder has no energies."""
+    """Return the distributions of energies, and the pictures of images and pairs at their ends."""
     own = measuring.energies
     if own is None:
         raise UserError(measuring.subject.energy_problem)
@@ -180,8 +177,8 @@ def _of_pairs(energy: Tensor, cosine: Tensor, same: Tensor, keys: Tensor) -> lis
         ranks = torch.stack([each.flatten().argsort().argsort().double() for each in (energy, -cosine)])
         value = float(torch.corrcoef(ranks)[0, 1])
         protocol = f"Spearman's, of the ranks of all pairs by pair energy and by the cosine of embeddings; {words}"
-        numbers.append(Number("pair-rank-correlation", "rank correlation with cosine", value, protocol, n, "neither"))
-        numbers[-1] = replace(numbers[-1], unit="plain")
+        title = "rank correlation with cosine"
+        numbers.append(Number("pair-rank-correlation", title, value, protocol, n, "neither", "plain"))
     for name, by, wanted in (("energy", "pair energy", energy), ("cosine", "cosine of embeddings", -cosine)):
         right = (wanted.argmin(dim=1) == own)[None]
         protocol = f"share of first views whose nearest second view, by {by}, is of the same image; {words}"

@@ -124,10 +124,7 @@ def choice_in_words(task: FineTuningTask, where: str) -> str:
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return accuracies after fine-tuning and from scratch, on the card's dataset and on all further datasets.
-
-    Raises:
-        DataError: The encoder has no trainable weights."""
+    """Return accuracies after fine-tuning and from scratch, on the card's dataset and on all further datasets."""
     both = beginnings(measuring.subject)
     numbers: list[Number] = []
     rows: list[tuple[str | float, ...]] = []

@@ -25,10 +25,7 @@ _VIEWS = "two fixed views: crops of 20 to 100 % of the area; brightness and cont
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return label-free metrics of the embeddings of test images, and of two views of them.
-
-    Raises:
-        DataError: There are fewer than two test images."""
+    """Return label-free metrics of the embeddings of test images, and of two views of them."""
     test, subject = measuring.measured.test, measuring.subject
     pool = limit(test, MOST_IN_POOL)
     is_few = torch.isin(pool.keys, limit(test, MOST_IMAGES).keys)

@@ -35,10 +35,7 @@ _RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return two maps and a grid of nearest neighbours; no metrics.
-
-    Raises:
-        DataError: There are fewer than three test images, or their features are all equal."""
+    """Return two maps and a grid of nearest neighbours; no metrics."""
     data = measuring.measured
     rows = limited(data.test.keys, _MOST_POINTS)
     few = data.test.rows(rows)
