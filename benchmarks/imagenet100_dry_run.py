@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress
 
@@ -86,7 +86,7 @@ def train_twice(encoder: str, data: Path, runs: Path) -> Outcome:
     config = ebclab.compose("moco", "imagenet100-resnet18", overrides=[*own, *SMALL])
     short, weights, steps = encoder.split("/")[-1], [], 0
     for name, method in ((f"{short}-undisturbed", Moco), (f"{short}-killed", mortal(runs / f"{short}.killed"))):
-        done = ebclab.pretrain(config, runs=runs, name=name, method=method, display=SilentDisplay())
+        done = ebclab.pretrain(config, runs=runs, name=name, method=method, display=Listener())
         weights.append(load_file(sorted((done.path / "checkpoints").glob("last-*"))[-1] / "model.safetensors"))
         steps = done.result["steps"]
     log = (runs / f"{short}-killed" / "metrics.jsonl").read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ class Run(NamedTuple):
 def one(task: tuple[str, int, argparse.Namespace]) -> Run:
     """Train one run and read the test set; a run that an earlier call has kept is read."""
     import ebclab
-    from ebclab.training.display import SilentDisplay
+    from ebclab.training.listener import Listener
 
     method, seed, asked = task
     kept = asked.keep / f"{method}-{seed}.pickle" if asked.keep else None
@@ -62,7 +62,7 @@ def one(task: tuple[str, int, argparse.Namespace]) -> Run:
     config = ebclab.compose(method, recipe=asked.recipe, overrides=settings)
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
-        run = ebclab.pretrain(config, runs=folder, name="run", display=SilentDisplay())
+        run = ebclab.pretrain(config, runs=folder, name="run", display=Listener())
         seconds = time.process_time() - started
         rows = ebclab.evaluate(run.path, only=PROBES, references=method in (asked.methods[0], "ebclr")).rows
         scores = {

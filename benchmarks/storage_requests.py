@@ -107,11 +107,11 @@ def requests_of(work: Callable[[str], None], who: str) -> dict[str, Any]:
 def run_requests(epochs: int) -> dict[str, Any]:
     """Count the requests of one run, with a checkpoint after every epoch."""
     import ebclab
-    from ebclab.training.display import SilentDisplay
+    from ebclab.training.listener import Listener
 
     settings = [*TINY, f"training.epochs={epochs}", "training.checkpoint_every=1"]
     config = ebclab.compose("simclr", overrides=settings)
-    return requests_of(lambda root: ebclab.pretrain(config, runs=root, name="r", display=SilentDisplay()), "run")
+    return requests_of(lambda root: ebclab.pretrain(config, runs=root, name="r", display=Listener()), "run")
 
 
 def sweep_requests(trials: int) -> dict[str, Any]:

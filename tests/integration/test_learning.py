@@ -8,7 +8,7 @@ import pytest
 
 import ebclab
 from ebclab.training import rank
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from energy_contrast.catalog import METHODS
 
 MARGIN = 0.02
@@ -51,7 +51,7 @@ def test_training_lifts_the_test_knn_above_that_of_the_untrained_encoder(
     monkeypatch.setattr(rank, "FIRST_STEP", 100)
     settings = [f"training.epochs={EPOCHS[method]}", f"seed={SEED}", "resources.threads=1", "evaluation.knn_every=0"]
     config = ebclab.compose(method, recipe="digits-demo", overrides=[*settings, *FASTER.get(method, [])])
-    run = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+    run = ebclab.pretrain(config, runs=tmp_path, name="run", display=Listener())
     assert run.result["health"] == []
     rows = ebclab.evaluate(run.path, only=["knn"], references=True).rows
     trained, untrained = (rows[name]["knn"].value for name in (method, "untrained encoder"))

@@ -19,7 +19,7 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 TINY = ["data.train_limit=96", "data.holdout_rate=0.2", "training.batch_size=32", "training.epochs=2"]
 
@@ -102,7 +102,7 @@ def test_a_worker_streams_from_a_bucket_and_no_file_of_the_run_knows_the_keys(
 ) -> None:
     stream = [f"data.name=parquet:{digits}", "data.delivery=stream", "views.recipe=digits", "resources.workers=1"]
     config = ebclab.compose("simclr", overrides=[*stream, *TINY])
-    run = ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay())
+    run = ebclab.pretrain(config, runs=tmp_path, name="run", display=Listener())
     assert run.result["steps"] == 2 * (run.result["train_images"] // 32) > 0
     assert run.result["scores"]["holdout_knn"] > 0.3  # ten classes: chance is 0.1
     files = [path for path in run.path.rglob("*") if path.is_file()]

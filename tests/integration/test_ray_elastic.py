@@ -16,7 +16,7 @@ import ebclab
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import InterruptedRunError
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,7 +71,7 @@ def _training(run: Path, *settings: str) -> Iterator[None]:
 
     def train() -> None:
         try:
-            ebclab.pretrain(config, runs=run.parent, name=run.name, display=SilentDisplay())
+            ebclab.pretrain(config, runs=run.parent, name=run.name, display=Listener())
         except InterruptedRunError as error:
             ended.append(error)
 

@@ -30,7 +30,7 @@ from ebclab.sweeps.display.live_table import SilentSweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Progress
 
@@ -115,7 +115,7 @@ def _config(workers: int = 2) -> Any:
 
 
 def _pretrain(config: Any, runs: Path) -> Any:
-    return ebclab.pretrain(config, runs=runs, name="run", display=SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name="run", display=Listener())
 
 
 def _records(run: Path) -> list[dict[str, Any]]:
@@ -319,7 +319,7 @@ def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_tha
 def _seed(runs: Path, seed: int) -> Path:
     """Return the run of a seed that one process trained, undisturbed."""
     config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1", f"seed={seed}"])
-    return ebclab.pretrain(config, runs=runs, name=f"seed-{seed}", display=SilentDisplay()).path
+    return ebclab.pretrain(config, runs=runs, name=f"seed-{seed}", display=Listener()).path
 
 
 def _curve(run: Path, metric: str) -> list[float]:
@@ -347,7 +347,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
         thread = threading.Thread(target=fill)
         thread.start()
         with pytest.raises(UserError, match=r"the disk is full; the checkpoint before it, last-00000000\d\d, is kept"):
-            ebclab.pretrain(_config(), runs=small, name="run", display=SilentDisplay())
+            ebclab.pretrain(_config(), runs=small, name="run", display=Listener())
         thread.join()
         (small / "ballast").unlink()
         fault = Fault(run, 18, lambda: None)

@@ -20,7 +20,7 @@ import torch
 from ray_starts import one_start_at_a_time, users_of
 
 import ebclab
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 from .test_ray_faults import (
     TINY,
@@ -145,5 +145,5 @@ def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
     _assert_whole(run, fault)
     if verb == "sweep":  # its first trial is the run that it begins from
         config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
-        undisturbed = _weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=SilentDisplay()).path)
+        undisturbed = _weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
     assert _same_bits(run, undisturbed)

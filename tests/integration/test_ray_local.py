@@ -34,13 +34,13 @@ import json, os, sys
 from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cluster.join import cluster_session
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from functools import partial
 import ray
 from ray._private import parameter
 # another instance on this machine may have the usual port, 52365, and this one would then listen on none
 parameter.RayParams = partial(parameter.RayParams, dashboard_agent_listen_port=0)
-with cluster_session("local", SilentDisplay()):
+with cluster_session("local", Listener()):
     worker, gloo = ray.get(ray.remote(lambda: (os.getpid(), os.environ.get("GLOO_SOCKET_IFNAME"))).remote())
     told = {"gloo": gloo, "worker": worker}
     print(json.dumps(ray._private.worker._global_node.address_info | told), flush=True)
@@ -184,13 +184,13 @@ from pathlib import Path
 from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cluster.join import cluster_session
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 import ray
 around = Path(os.environ["RAY_TMPDIR"]) / f"ebclab-{os.geteuid()}"
 (around / "of_another").mkdir(parents=True)
 for fails in (False, True):
     try:
-        with cluster_session("local", SilentDisplay()):
+        with cluster_session("local", Listener()):
             assert ray.get(ray.remote(lambda: 1).remote()) == 1
             assert len(list(around.glob("i-*/session_2*"))) == 1
             if fails:

@@ -26,12 +26,12 @@ from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cli import main
 from ebclab.cluster.join import cluster_session
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 tiny = ["--epochs", "1"]
 for setting in ("data.train_limit=96", "training.batch_size=32", "training.epochs=1", "encoder.width=4"):
     tiny += ["--set", setting]
 sweep = "--space space.yaml --trials 2 --concurrent 1 --top 0 --name two"
-with cluster_session("local", SilentDisplay()):
+with cluster_session("local", Listener()):
     codes = [
         main(["pretrain", "own_folder:Mine", "--workers", "1", "--name", "one", *tiny]),
         main(["sweep", "own_folder:Mine", *sweep.split(), *tiny]),

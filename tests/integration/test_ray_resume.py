@@ -22,7 +22,7 @@ from ebclab.errors import InterruptedRunError
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_at
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.setup import build_method
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress
@@ -63,7 +63,7 @@ def disturbed(run: Path) -> type[Method]:
 
 def _pretrain(run: Path, workers: int, method: type[Method] | None = None) -> dict[str, Any]:
     config = ebclab.compose("moco", overrides=[*SETTINGS, f"resources.workers={workers}"])
-    done = ebclab.pretrain(config, runs=run.parent, name=run.name, method=method, display=SilentDisplay())
+    done = ebclab.pretrain(config, runs=run.parent, name=run.name, method=method, display=Listener())
     return done.result
 
 
@@ -158,7 +158,7 @@ def test_two_workers_go_on_at_the_very_step_of_a_stop_and_at_the_last_epoch_s_en
 
 def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(undisturbed: Undisturbed) -> None:
     config = ebclab.compose("moco", overrides=[*SETTINGS, "resources.workers=2"])
-    stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    stored = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=Listener())
     local = undisturbed.result
     for key in ("scores", "steps", "best", "checkpoint"):
         assert stored.result[key] == local[key], key
@@ -172,5 +172,5 @@ def test_two_workers_write_into_a_store_what_they_write_onto_a_disk(undisturbed:
     assert read(weights) == (undisturbed.path / weights).read_bytes()
     assert load(read(weights))
     assert (stored.path / "metrics.jsonl").read_bytes() == read("metrics.jsonl")
-    again = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=SilentDisplay())
+    again = ebclab.pretrain(config, runs="s3://sets/workers", name="run", display=Listener())
     assert again.was_finished

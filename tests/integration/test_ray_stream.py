@@ -18,7 +18,7 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, UserError
 from ebclab.runs.folder import RunFolder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Method, Progress
@@ -45,7 +45,7 @@ def _pretrain(
         *settings,
     ]
     config = ebclab.compose(key, overrides=overrides)
-    return ebclab.pretrain(config, runs=runs, name="run", method=method, extend=extend, display=SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name="run", method=method, extend=extend, display=Listener())
 
 
 def _records(run: Path, **having: Any) -> list[dict[str, Any]]:

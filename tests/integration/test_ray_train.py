@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.errors import TrainingError, UserError
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1", 
 def _pretrain(runs: Path, name: str, workers: int, epochs: int, *settings: str) -> RunResult:
     overrides = [*TINY, f"training.epochs={epochs}", f"resources.workers={workers}", *settings]
     config = ebclab.compose("simclr", overrides=overrides)
-    return ebclab.pretrain(config, runs=runs, name=name, display=SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name=name, display=Listener())
 
 
 def _weights(run: Path) -> dict[str, torch.Tensor]:
@@ -103,7 +103,7 @@ def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sen
 
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", "resources.workers=2"])
     with pytest.raises(UserError, match=r"callback Mine failed at step 4: ZeroDivisionError"):
-        ebclab.pretrain(config, runs=tmp_path, name="run", display=SilentDisplay(), callbacks=[Mine()])
+        ebclab.pretrain(config, runs=tmp_path, name="run", display=Listener(), callbacks=[Mine()])
     assert [record["Mine/inverse"] for record in _records(tmp_path / "run", kind="callback")] == [0.5]
     assert len(_records(tmp_path / "run", event="failed")) == 1
     assert _records(tmp_path / "run", event="resumed") == []

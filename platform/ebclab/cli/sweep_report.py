@@ -28,7 +28,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.sweeps.forecast import forecast
     from ebclab.sweeps.preflight import require_judgeable, require_trainable
     from ebclab.sweeps.space.check import describe_space
-    from ebclab.training.display import SilentDisplay
+    from ebclab.training.listener import Listener
     from ebclab.training.setup import load_images
 
     methods = methods_of(plan.config)
@@ -42,7 +42,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     address = plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
     where = "starting Ray on this machine" if address == "local" else f"asking the cluster at {address}"
     say(f"{where}, to see how many trials fit at once", err=True)
-    with cluster_session(address, SilentDisplay()):
+    with cluster_session(address, Listener()):
         resources = resources_of(plan, limits)
     space = tuple(describe_space(plan.space, plan.config))
     print_blocks([Table(f"searched ({plan.space.where})", ("setting", "range", "now"), space)])

@@ -10,7 +10,7 @@ from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.measure import Found, Wanted, measure_run
 from ebclab.reproduce.plan import StudyPlan
-from ebclab.training.display import Display, SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import pretrain
 
 
@@ -53,7 +53,7 @@ def run_plan(
     *,
     data_root: str | None = None,
     note: Callable[[str], None] = lambda text: None,
-    display: Display | None = None,
+    display: Listener | None = None,
 ) -> dict[str, RunOutcome]:
     """Train and measure the runs of a plan; return their outcomes by name.
 
@@ -72,7 +72,7 @@ def run_plan(
     for place, name in enumerate(plan.runs, start=1):
         note(f"run {place} of {len(plan.runs)}: {name}")
         try:
-            outcomes[name] = _one(plan, folder, name, data_root, display or SilentDisplay())
+            outcomes[name] = _one(plan, folder, name, data_root, display or Listener())
         except (TrainingError, UnmeasuredError) as error:
             outcomes[name] = RunOutcome(problem=str(error))
             note(f"{name}: failed, {error}")
@@ -84,7 +84,7 @@ def _one(
     folder: ReproductionFolder,
     name: str,
     data_root: str | None,
-    display: Display,
+    display: Listener,
 ) -> RunOutcome:
     """Train one run, unless it has finished, and measure the values that are not saved yet."""
     run = pretrain(plan.runs[name].config, runs=folder.runs, name=name, display=display)

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from ebclab.formatting import clock, count, fitted, is_terminal
 from ebclab.terminal import console, say, write
+from ebclab.training.listener import Listener
 
 _LINE_SECONDS = 10.0
 _SCORE_LINE_SECONDS = 3.0
 _MUCH = 0.1  # share of the images
 
 
-class Display(Protocol):
-    """Shows one run."""
-
-    def start(self, step: int, num_steps: int, epochs: int) -> None: ...
-
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-def choose_display(stream: TextIO | None = None) -> Display:
+def choose_display(stream: TextIO | None = None) -> Listener:
     """Return a progress bar when ``stream`` (default: standard error) is a terminal, else plain lines."""
     stream = stream or sys.stderr
     return BarDisplay() if is_terminal(stream) else LineDisplay(stream)
 
 
-class SilentDisplay:
-    """Shows nothing."""
-
-    def start(self, step: int, num_steps: int, epochs: int) -> None:
-        """Nothing."""
-
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
-
-
-class LineDisplay:
+class LineDisplay(Listener):
     """One plain line every ten seconds, or every three when there are scores, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -63,7 +36,7 @@ class LineDisplay:
         self._first_step, self._num_steps, self._epochs = step, num_steps, epochs
         self._started = time.monotonic()
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Print a line if enough time has passed since the last one, or if the run is complete."""
         now = time.monotonic()
         self._knn = metrics.get("holdout_knn", self._knn)
@@ -81,11 +54,8 @@ class LineDisplay:
         """Print one line."""
         write(f"{text}\n", self._stream)
 
-    def stop(self) -> None:
-        """Nothing: every line is printed already."""
 
-
-class BarDisplay:
+class BarDisplay(Listener):
     """A progress bar on standard error with rate, time left, InfoNCE and the held-out kNN."""
 
     def __init__(self) -> None:
@@ -110,7 +80,7 @@ class BarDisplay:
         self._task = self._progress.add_task(f"epoch 0/{epochs}", total=num_steps, completed=step, facts="")
         self._progress.start()
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Move the bar."""
         self._knn = metrics.get("holdout_knn", self._knn)
         self._progress.update(

@@ -29,7 +29,8 @@ from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_in
 from ebclab.training.callbacks import Callback, scheduled
-from ebclab.training.display import Display, choose_display
+from ebclab.training.display import choose_display
+from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import require_installed
 from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
@@ -73,7 +74,7 @@ def pretrain(
     extend: int | None = None,
     images: Images | None = None,
     method: type[Method] | None = None,
-    display: Display | None = None,
+    display: Listener | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> RunResult:
     """Pretrain an encoder, continue an unfinished run, or return the result of a finished one.
@@ -129,15 +130,15 @@ def pretrain(
     return RunResult(run.path, train(spec, seen, display or choose_display()), was_finished=False, address=run.address)
 
 
-def _train_here(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
+def _train_here(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
     """Train in this process."""
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     assignment = DeviceAssignment(device, set_threads(resources.threads))
-    display.note(delivery_of(spec.config, spec.images, device).reason)
+    listener.note(delivery_of(spec.config, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
     with claim(spec.run, spec.config, seen) as syncer, LogEvents(spec.run.metrics):
-        return lead_rank(spec, prepared, assignment, display, StopFlag(), syncer)
+        return lead_rank(spec, prepared, assignment, listener, StopFlag(), syncer)
 
 
 def _has_files(run: RunFolder) -> bool:
@@ -147,7 +148,7 @@ def _has_files(run: RunFolder) -> bool:
     return bool(Store(run.remote).names().keys() - {LEASE})
 
 
-def _train_on_workers(spec: RunSpec, seen: bytes, display: Display) -> RunSummary:
+def _train_on_workers(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(
@@ -160,7 +161,7 @@ def _train_on_workers(spec: RunSpec, seen: bytes, display: Display) -> RunSummar
     existed = _has_files(spec.run)
     with claim(spec.run, spec.config, seen) as syncer:
         try:
-            return launch(replace(spec, token=syncer.token), display)
+            return launch(replace(spec, token=syncer.token), listener)
         except UserError:
             if not existed and not spec.run.has_begun():
                 spec.run.remove(syncer.token)

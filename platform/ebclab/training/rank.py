@@ -32,10 +32,11 @@ from ebclab.storage import atomic
 from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import Scheduled
-from ebclab.training.display import Display, images_in_words
+from ebclab.training.display import images_in_words
 from ebclab.training.health.findings import FindingRules
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, FIRST_STEP
+from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder, norm_of
@@ -85,14 +86,14 @@ class DeviceAssignment:
 
 
 def train_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, listener: Listener, stop: Stop, syncer: Syncer
 ) -> RunSummary | None:
     """Start or continue a run on this rank and train to its end.
 
     Args:
         prepared: What ``prepare`` built for this rank.
         assignment: This rank's device and threads.
-        display: Shows progress; only rank 0 uses it.
+        listener: Receives the progress; only rank 0 uses it.
         stop: Set when somebody asks the run to stop; only rank 0 reads it.
         syncer: Brings what rank 0 writes to the run's store.
 
@@ -100,7 +101,7 @@ def train_rank(
         The content of result.json; None on ranks other than 0.
     """
     if prepared.training.ranks.rank == 0:
-        return lead_rank(spec, prepared, assignment, display, stop, syncer)
+        return lead_rank(spec, prepared, assignment, listener, stop, syncer)
     record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
     prepared.training.ranks.together(lambda: None)  # rank 0 opens the folder; what it refuses there, all refuse
     _train(spec, prepared, None, _rollback(spec, prepared, record, None))
@@ -108,7 +109,7 @@ def train_rank(
 
 
 def lead_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, display: Display, stop: Stop, syncer: Syncer
+    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, listener: Listener, stop: Stop, syncer: Syncer
 ) -> RunSummary:
     """Do what ``train_rank`` does, as rank 0, which writes the run folder."""
     training, began = prepared.training, time.monotonic()
@@ -118,8 +119,8 @@ def lead_rank(
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.own("tensorboard"))) as writer,
     ):
-        display.note(_images_in_words(prepared, spec.config.training.batch_size))
-        _show_memory(prepared, display)
+        listener.note(_images_in_words(prepared, spec.config.training.batch_size))
+        _show_memory(prepared, listener)
         resumed = continue_or_start(spec.run, prepared)
 
         def begin() -> Recorder:
@@ -129,7 +130,7 @@ def lead_rank(
                 training=training,
                 facts=prepared.facts,
                 score=_monitor(spec.config, prepared, assignment.device),
-                display=display,
+                listener=listener,
                 stop=stop,
                 writer=writer,
                 loggers=Loggers(run, spec.config),
@@ -148,14 +149,14 @@ def lead_rank(
 
         recorder = training.ranks.together(begin)
         rollback = _rollback(spec, prepared, recorder.health, recorder)
-        display.start(training.step, training.num_steps, spec.config.training.epochs)
+        listener.start(training.step, training.num_steps, spec.config.training.epochs)
         try:
             with stop_on_signals(stop), recorder.loggers:
                 _train(spec, prepared, recorder, rollback)
         finally:
-            display.stop()
+            listener.stop()
         if skipped := training.loss_scale.in_words(training.step):
-            display.note(skipped)
+            listener.note(skipped)
         require_in_place()
         summary = _summary(recorder, prepared)
         summary.write(spec.run.result_path)
@@ -174,18 +175,18 @@ def _write_start(
         record_images(spec.run, spec.config, prepared.digest)
     ranks, threads = prepared.training.ranks.world_size, assignment.threads
     environment = describe_environment(assignment.device, threads, ranks, spec.command)
-    environment |= _how_steps_are_made(prepared, recorder.display) | _how_views_are_made(spec, assignment, prepared)
+    environment |= _how_steps_are_made(prepared, recorder.listener) | _how_views_are_made(spec, assignment, prepared)
     write_start(recorder, resumed, environment)
 
 
-def _how_steps_are_made(prepared: Prepared, display: Display) -> dict[str, str]:
+def _how_steps_are_made(prepared: Prepared, listener: Listener) -> dict[str, str]:
     """Return what the run records of ``training.compile`` graph, and show where it is not possible; else nothing."""
     training = prepared.training
     if training.config.compile != "graph":
         return {}
     if training.captured is not None:
         return {"steps": "one graph"}
-    display.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
+    listener.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
     return {"steps": f"as they are: {training.not_captured}"}
 
 
@@ -204,11 +205,11 @@ def _images_in_words(prepared: Prepared, batch_size: int) -> str:
     return images_in_words(*counts, num_classes, batch_size, prepared.preprocessing.image_size)
 
 
-def _show_memory(prepared: Prepared, display: Display) -> None:
+def _show_memory(prepared: Prepared, listener: Listener) -> None:
     """Show how much memory the method will take beside its network."""
     needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
     if needed:
-        display.note(f"the method keeps {size(needed)} of images on each worker")
+        listener.note(f"the method keeps {size(needed)} of images on each worker")
 
 
 def _monitor(

@@ -1,4 +1,4 @@
-"""Writes the run folder between steps, on rank 0: logs, held-out scores and checkpoints; also updates the display."""
+"""Writes the run folder between steps, on rank 0: logs, held-out scores and checkpoints; also tells the listener."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import FileRequest, Stop
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import RunView, Scheduled
-from ebclab.training.display import Display
 from ebclab.training.health.findings import GROWTH, KNN, FindingRules
 from ebclab.training.health.record import HealthRecord, in_words, open_findings
+from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
 from energy_contrast.method import Method
@@ -44,7 +44,7 @@ class Recorder:
         facts: Facts about the model that every checkpoint holds: input size, normalisation, data.
         score: Returns the scores of the encoder on held-out images, with those of monitors if its argument is True;
             None if the run has no such scores.
-        display: Shows progress to the user.
+        listener: Receives the progress; may end the run at the end of an epoch.
         stop: Set when somebody asks the run to stop.
         writer: TensorBoard.
         loggers: The loggers of ``training.loggers``.
@@ -69,7 +69,7 @@ class Recorder:
     training: Training
     facts: dict[str, Any]
     score: Callable[[bool], HoldoutScores] | None
-    display: Display
+    listener: Listener
     stop: Stop
     writer: SummaryWriter
     loggers: Loggers
@@ -107,7 +107,7 @@ class Recorder:
         self.run.metrics.append("train", step, epoch=epoch, seconds=round(self.seconds, 3), **metrics)
         self._tell({f"train/{name}": value for name, value in metrics.items()}, step)
         self.syncer.push_soon()
-        self.display.update(step, epoch, metrics)
+        self.listener.on_log(step, epoch, metrics)
 
     @property
     def is_on_notice(self) -> bool:
@@ -148,9 +148,9 @@ class Recorder:
         if due or on_notice or self.stop.is_set or self._must_stop():
             kinds.append("last")
         self.save(epochs_done, *kinds, on_notice=on_notice)
-        if scored:  # last, after everything is on disk: the display of a sweep may end the run here
+        if scored:  # last, after everything is on disk: the listener of a trial may end the run here
             seconds = {"seconds": round(self.seconds, 3)}
-            self.display.update(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
+            self.listener.on_epoch(step, epochs_done, {**(self.last_metrics or {}), **seconds, **self.last_scores})
         self.require_health()
 
     def _examine(self, step: int, scores: Mapping[str, float]) -> None:
@@ -222,7 +222,7 @@ class Recorder:
     def write_health(self, event: dict[str, Any]) -> None:
         """Log and show a decision or a finding about the run's health."""
         self.run.metrics.append("event", event="health", **event)
-        self.display.note(in_words(event))
+        self.listener.note(in_words(event))
 
     def return_to(self, saved: checkpoint.Checkpoint) -> None:
         """Restore the best value and the newest metrics and scores from ``saved``, from which training continues.
@@ -265,7 +265,7 @@ class Recorder:
             return {}
         if self.monitor_seconds == 0.0:
             each = ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items())
-            self.display.note(f"monitors take {sum(seconds.values()):.1f} s each time: {each}")
+            self.listener.note(f"monitors take {sum(seconds.values()):.1f} s each time: {each}")
         self.monitor_seconds += sum(seconds.values())
         return {"monitor_seconds": round(sum(seconds.values()), 3)}
 

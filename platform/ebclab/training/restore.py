@@ -82,13 +82,13 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **lost, **launch)
         if lost:
-            recorder.display.note(f"begins anew: it has no checkpoint, and its log reached step {reached}")
+            recorder.listener.note(f"begins anew: it has no checkpoint, and its log reached step {reached}")
         _log_extensions(recorder)
         config = recorder.config
         for problem in (neighbours_problem(config, training.method), unscored_problem(config, recorder.facts)):
             if problem:
                 run.metrics.append("event", 0, event="warning", text=problem)
-                recorder.display.note(f"warning: {problem}")
+                recorder.listener.note(f"warning: {problem}")
         return
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
@@ -101,7 +101,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         run.metrics.append("event", resumed.step, event="ranks_changed", before=ranks, now=facts["ranks"])
     progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
     run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
-    recorder.display.note(f"resuming at step {resumed.step} of {training.num_steps}")
+    recorder.listener.note(f"resuming at step {resumed.step} of {training.num_steps}")
     _log_extensions(recorder)
     for line in changed:
         _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
@@ -115,7 +115,7 @@ def _log_extensions(recorder: Recorder) -> None:
         for extension in made[known:]:
             facts = asdict(extension)
             log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
-            recorder.display.note(extension.in_words())
+            recorder.listener.note(extension.in_words())
 
 
 def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:

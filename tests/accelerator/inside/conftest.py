@@ -71,7 +71,7 @@ class KillsAt:
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step >= self._step:
             raise Killed
 

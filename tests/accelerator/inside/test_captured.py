@@ -14,7 +14,7 @@ from pretended_device import NAME, PretendedDevice
 from ebclab.config import ExperimentConfig
 from ebclab.errors import UserError
 from ebclab.runs import checkpoint
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.loop import Training, train_step
 from ebclab.training.pretrain import pretrain
 from ebclab.training.setup import prepare
@@ -145,7 +145,7 @@ def test_what_cannot_be_recorded_is_made_as_it_is(
     assert training.not_captured.startswith(reason)
 
 
-class Notes(SilentDisplay):
+class Notes(Listener):
     """A display that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -173,10 +173,10 @@ def test_a_run_of_recorded_steps_that_is_killed_ends_in_the_bits_of_one_that_is_
     method: str, tiny: Callable[..., ExperimentConfig], kills_at: Any, tmp_path: Path
 ) -> None:
     config = tiny(method, NAME, "training.compile=graph", "data.train_limit=54")
-    whole = pretrain(config, runs=tmp_path, name="whole", display=SilentDisplay())
+    whole = pretrain(config, runs=tmp_path, name="whole", display=Listener())
     with pytest.raises(Killed):
         pretrain(config, runs=tmp_path, name="killed", display=kills_at(whole.summary.steps // 2 + 1))
-    killed = pretrain(config, runs=tmp_path, name="killed", display=SilentDisplay())
+    killed = pretrain(config, runs=tmp_path, name="killed", display=Listener())
     one, other = (checkpoint.load(each.path / "checkpoints") for each in (whole, killed))
     assert one is not None
     assert other is not None

@@ -19,7 +19,7 @@ from ebclab.export import load_encoder
 from ebclab.export.run import export_run
 from ebclab.runs import checkpoint
 from ebclab.runs.evaluate import evaluate_run
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult, pretrain
 from energy_contrast.catalog import METHODS
 
@@ -49,12 +49,12 @@ def assert_equal_bits(one: Any, other: Any) -> None:
 def test_a_run_that_was_killed_on_the_device_ends_in_the_bits_of_the_cpu(
     method: str, tiny: Tiny, kills_at: Any, tmp_path: Path
 ) -> None:
-    on_cpu = pretrain(tiny(method, "cpu"), runs=tmp_path, name="cpu", display=SilentDisplay())
+    on_cpu = pretrain(tiny(method, "cpu"), runs=tmp_path, name="cpu", display=Listener())
     config = tiny(method, "pretended")
     num_batches = on_cpu.summary.steps // 2
     with pytest.raises(Killed):
         pretrain(config, runs=tmp_path, name="device", display=kills_at(num_batches + 1))
-    on_device = pretrain(config, runs=tmp_path, name="device", display=SilentDisplay())
+    on_device = pretrain(config, runs=tmp_path, name="device", display=Listener())
     there, here = left_by(on_device), left_by(on_cpu)
     assert there.step == 2 * num_batches
     assert_equal_bits(there.model, here.model)
@@ -79,7 +79,7 @@ def test_what_was_trained_on_the_device_is_evaluated_and_exported_there(
 ) -> None:
     scores = []
     for where in ("cpu", "pretended"):
-        run = pretrain(tiny("simclr", where, "training.epochs=1"), runs=tmp_path, name=where, display=SilentDisplay())
+        run = pretrain(tiny("simclr", where, "training.epochs=1"), runs=tmp_path, name=where, display=Listener())
         scores.append({name: score.value for name, score in evaluate_run(run.path).rows["simclr"].items()})
     assert scores[0] == scores[1]
     assert scores[0].keys() == {"knn", "linear"}
@@ -102,7 +102,7 @@ def test_half_precision_is_autocast_s_on_the_device(precision: str, tiny: Tiny, 
                 tiny("simclr", where, f"training.precision={precision}", "training.epochs=1"),
                 runs=tmp_path,
                 name=where,
-                display=SilentDisplay(),
+                display=Listener(),
             )
         )
         for where in ("cpu", "pretended")
@@ -112,7 +112,7 @@ def test_half_precision_is_autocast_s_on_the_device(precision: str, tiny: Tiny, 
 
 def test_a_buffer_on_the_cpu_serves_a_network_on_the_device(tiny: Tiny, tmp_path: Path) -> None:
     on_cpu, apart = (
-        left_by(pretrain(config, runs=tmp_path, name=config.resources.device, display=SilentDisplay()))
+        left_by(pretrain(config, runs=tmp_path, name=config.resources.device, display=Listener()))
         for config in (
             tiny("ebclr", "cpu", "training.epochs=1"),
             tiny("ebclr", "pretended", "training.epochs=1", "method.buffer_device=cpu"),

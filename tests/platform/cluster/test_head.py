@@ -12,7 +12,7 @@ import ray
 from ebclab.cluster import join as module
 from ebclab.cluster.join import Head
 from ebclab.errors import UserError
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 HERE = "127.0.0.1:6379"
 
@@ -94,7 +94,7 @@ def test_ray_that_is_not_up_in_time_is_a_sentence_and_nothing_else_is(
 
     monkeypatch.setattr(ray, "init", fail)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    with pytest.raises(told, match=sentence), module.cluster_session("local", SilentDisplay()):
+    with pytest.raises(told, match=sentence), module.cluster_session("local", Listener()):
         pass
 
 
@@ -107,7 +107,7 @@ def test_a_folder_whose_path_is_too_long_for_sockets_is_a_sentence(
     around = tmp_path / "long" / ("x" * 100)
     monkeypatch.setattr(ray, "init", lambda **given: validate_socket_filepath(f"{given['_temp_dir']}/s"))
     monkeypatch.setenv("RAY_TMPDIR", str(around))
-    with pytest.raises(UserError) as raised, module.cluster_session("local", SilentDisplay()):
+    with pytest.raises(UserError) as raised, module.cluster_session("local", Listener()):
         pass
     assert str(raised.value).startswith("Ray on this machine: did not start, since the paths of its sockets are too ")
     assert str(raised.value).endswith("; set RAY_TMPDIR to a folder of yours with a short path, such as /tmp")

@@ -26,7 +26,7 @@ from ebclab.export import load_encoder
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 
 def photograph(path: Path, seed: int, *, rotated: bool) -> None:
@@ -75,7 +75,7 @@ def exported(
     settings = [f"data.colour={colour}", f"data.resize={resize}", f"views.image_size={size}", "resources.threads=1"]
     settings.append(f"data.decoding={decoding}")
     config = compose("simclr", overrides=[f"data.name=folder:{photographs}", *VIEWS, *settings])
-    run = ebclab.pretrain(config, runs=folder, name="one", display=SilentDisplay())
+    run = ebclab.pretrain(config, runs=folder, name="one", display=Listener())
     return run.path, export_run(run.path, folder / "encoder")[0]
 
 

@@ -35,7 +35,7 @@ from ebclab.reproduce.table import NOT_REACHED, table_of_plan
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult, pretrain
 
 from .conftest import study_mapping
@@ -122,14 +122,14 @@ def test_a_command_that_was_killed_goes_on_where_it_was(
     assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
 
 
-class StopsAfterAnEpoch(SilentDisplay):
+class StopsAfterAnEpoch(Listener):
     """Kills the process, as it were, when the first epoch of a run is on the disk; remembers what a run says."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.armed = True
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if self.armed and step == 3:
             self.armed = False
             raise Killed

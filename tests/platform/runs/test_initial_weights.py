@@ -30,7 +30,7 @@ from ebclab.runs.initial_weights import (
     start_from,
     with_digest,
 )
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 
@@ -49,7 +49,7 @@ def settings(*more: str, method: str = "simclr") -> ExperimentConfig:
 
 def run(runs: Path, name: str, *more: str, method: str = "simclr", **given: Any) -> Path:
     config = settings(*more, method=method)
-    return ebclab.pretrain(config, runs=runs, name=name, images=images(), display=SilentDisplay(), **given).path
+    return ebclab.pretrain(config, runs=runs, name=name, images=images(), display=Listener(), **given).path
 
 
 def encoder_of(path: Path) -> dict[str, Tensor]:
@@ -131,7 +131,7 @@ def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path,
     start = f"init.weights={exported}"
     run(tmp_path, "second", start)
     shutil.rmtree(exported)
-    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=images(), display=SilentDisplay())
+    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=images(), display=Listener())
     assert again.was_finished
 
 

@@ -19,7 +19,7 @@ from ebclab.data.sources.load import load_both, load_split
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
 
@@ -34,7 +34,7 @@ def settings(*more: str) -> ExperimentConfig:
 
 
 def train(runs: Path, given: Any, config: ExperimentConfig | None = None, **more: Any) -> Path:
-    more = {"name": "one", "display": SilentDisplay(), "images": given} | more
+    more = {"name": "one", "display": Listener(), "images": given} | more
     return ebclab.pretrain(config or settings(), runs=runs, **more).path
 
 

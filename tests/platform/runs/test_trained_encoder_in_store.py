@@ -18,7 +18,7 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights
 from ebclab.storage.remote import COPIES
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.samples import SampleRequest, sample_chains
 
 TINY = [
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = compose("ebclr", overrides=[*TINY, "resources.threads=1"])
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv(COPIES, str(tmp_path_factory.mktemp("copies")))
-        ebclab.pretrain(config, runs=f"file://{store}", name="one", images=images(), display=SilentDisplay())
+        ebclab.pretrain(config, runs=f"file://{store}", name="one", images=images(), display=Listener())
     return store
 
 

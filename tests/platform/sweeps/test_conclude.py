@@ -34,7 +34,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.results import SeedScores, SettingsTest, SweepResult, readings_of_test_set
 from ebclab.sweeps.space.check import own_settings
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
@@ -208,7 +208,7 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
     sweep.confirm("0001", seed1=0.8, seed2=0.9)
     config = trial_config(sweep.plan.config, sweep.log.trials["0001"].settings, seed=1, epochs=1)
     runs = [sweep.folder.trials / f"confirm-0001-seed{seed}" for seed in (1, 2)]
-    ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=SilentDisplay())
+    ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=Listener())
     shutil.copytree(runs[0], runs[1])
     test = sweep.conclude().test
     assert test is not None

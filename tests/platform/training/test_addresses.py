@@ -16,7 +16,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.restore import continue_or_start
@@ -81,6 +81,6 @@ def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run: Ru
     prepared = prepare(config, cpu, None, VemLangevin)
     spec = RunSpec(run, config, VemLangevin, None, ())
     with pytest.raises(DivergedError) as caught, run.claim(NEEDED) as syncer:
-        train_rank(spec, prepared, DeviceAssignment(cpu, 1), SilentDisplay(), StopFlag(), syncer)
+        train_rank(spec, prepared, DeviceAssignment(cpu, 1), Listener(), StopFlag(), syncer)
     assert f"the last good checkpoint is {run.address}/checkpoints/last-0000000002\n" in str(caught.value)
     assert str(run.path) not in str(caught.value)

@@ -16,7 +16,7 @@ from ebclab.config import compose
 from ebclab.errors import CallbackError, UserError
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.training.callbacks import RunView, Scheduled, scheduled
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import RankObserver
 from energy_contrast.contrastive.simclr import Simclr
@@ -80,7 +80,7 @@ class Saying:
 
 def trained(path: Path, *callbacks: Any) -> RunRecord:
     torch.manual_seed(0)
-    how: dict[str, Any] = {"runs": path.parent, "name": path.name, "display": SilentDisplay(), "method": Drawing}
+    how: dict[str, Any] = {"runs": path.parent, "name": path.name, "display": Listener(), "method": Drawing}
     ebclab.pretrain(compose("simclr", overrides=TINY), callbacks=callbacks, **how)
     return open_run(path)
 

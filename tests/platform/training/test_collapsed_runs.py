@@ -18,7 +18,7 @@ from ebclab.export.run import export_run
 from ebclab.reports.runs.facts import facts
 from ebclab.runs import checkpoint
 from ebclab.training import rank
-from ebclab.training.display import Display, SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult
 from energy_contrast.catalog import METHODS
 
@@ -45,14 +45,14 @@ CASES: dict[str, tuple[str, list[str], set[str]]] = {
 }
 
 
-class Notes(SilentDisplay):
+class Notes(Listener):
     """Keeps what it is told, and ends the process, as far as the run can tell, at a step."""
 
     def __init__(self, ends_at: int = 0) -> None:
         self.lines: list[str] = []
         self._ends_at = ends_at
 
-    def update(self, step: int, *_: Any) -> None:
+    def on_log(self, step: int, *_: Any) -> None:
         if step == self._ends_at:
             raise KeyboardInterrupt
 
@@ -68,10 +68,10 @@ def _from_the_first_step() -> Iterator[None]:
         yield
 
 
-def run(runs: Path, case: str, *overrides: str, name: str = "run", display: Display | None = None) -> RunResult:
+def run(runs: Path, case: str, *overrides: str, name: str = "run", display: Listener | None = None) -> RunResult:
     method, settings, _ = CASES[case]
     config = compose(method, recipe="digits-demo", overrides=[*TINY, *settings, *overrides])
-    return ebclab.pretrain(config, runs=runs, name=name, display=display or SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name=name, display=display or Listener())
 
 
 def health_of(path: Path) -> list[dict[str, Any]]:

@@ -43,13 +43,13 @@ def test_lines_come_every_ten_seconds_and_scores_every_three(monkeypatch: pytest
     lines = LineDisplay(stream)
     lines.start(0, 100, 2)
     for step in (1, 2, 3):  # the first update is due at once, the next two fall within ten seconds
-        lines.update(step, 0, {"info_nce": 5.0})
+        lines.on_log(step, 0, {"info_nce": 5.0})
         now += 1
     now += 10
-    lines.update(50, 1, {"info_nce": 4.0})
-    lines.update(50, 1, {"holdout_knn": 0.8})  # too soon
+    lines.on_log(50, 1, {"info_nce": 4.0})
+    lines.on_log(50, 1, {"holdout_knn": 0.8})  # too soon
     now += 3
-    lines.update(55, 1, {"holdout_knn": 0.9})
+    lines.on_log(55, 1, {"holdout_knn": 0.9})
     text = stream.getvalue().splitlines()
     assert len(text) == 3
     assert text[1].startswith("epoch 1/2  step 50/100  info_nce 4.000  ")
@@ -69,7 +69,7 @@ def test_a_pipe_gets_lines_and_a_terminal_a_bar() -> None:
 def test_the_bar_shows_rate_loss_and_score(capsys: pytest.CaptureFixture[str]) -> None:
     bar = BarDisplay()
     bar.start(0, 10, 1)
-    bar.update(10, 1, {"images_per_second": 3000.0, "info_nce": 4.2, "holdout_knn": 0.5})
+    bar.on_log(10, 1, {"images_per_second": 3000.0, "info_nce": 4.2, "holdout_knn": 0.5})
     bar.note("resuming [at] step 3")
     bar.stop()
     shown = capsys.readouterr().err

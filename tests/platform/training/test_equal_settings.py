@@ -20,7 +20,7 @@ from ebclab.optimization.schedules import extensions, learning_rates
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.remote import COPIES
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 FOLDER = "data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"
 SMALL = "method.projection_size=16", "method.projection_hidden_size=32"
@@ -32,7 +32,7 @@ def _config(epochs: int) -> ExperimentConfig:
 
 
 def _pretrain(runs: Path, name: str, config: ExperimentConfig, **given: Any) -> Path:
-    return ebclab.pretrain(config, runs=runs, name=name, display=given.pop("display", SilentDisplay()), **given).path
+    return ebclab.pretrain(config, runs=runs, name=name, display=given.pop("display", Listener()), **given).path
 
 
 def _settings(run: Path) -> ExperimentConfig:
@@ -61,13 +61,13 @@ def _same(one: Path, other: Path) -> None:
     assert _numbers(one) == _numbers(other)
 
 
-class _Killed(SilentDisplay):
+class _Killed(Listener):
     """Ends the process, as far as the run can tell, once a step is reached."""
 
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step >= self._step:
             raise KeyboardInterrupt
 

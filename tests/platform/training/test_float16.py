@@ -14,7 +14,7 @@ from ebclab.config import compose
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.loop import Training, train, train_step
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.pretrain import pretrain
@@ -216,7 +216,7 @@ class KilledError(Exception):
     """The process ends."""
 
 
-class Noting(SilentDisplay):
+class Noting(Listener):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -224,8 +224,8 @@ class Noting(SilentDisplay):
         self.notes.append(text)
 
 
-class Killing(SilentDisplay):
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+class Killing(Listener):
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step > 2:
             raise KilledError
 
@@ -233,7 +233,7 @@ class Killing(SilentDisplay):
 def test_a_killed_run_goes_on_with_its_scale_and_ends_in_the_same_bits(tmp_path: Path) -> None:
     """VICReg's first gradients overflow at 65536, here."""
     config = compose("vicreg", overrides=[*TINY, "method.projection_size=32"])
-    whole = pretrain(config, runs=tmp_path, name="whole", display=SilentDisplay())
+    whole = pretrain(config, runs=tmp_path, name="whole", display=Listener())
     with pytest.raises(KilledError):
         pretrain(config, runs=tmp_path, name="killed", display=Killing())
     again = pretrain(config, runs=tmp_path, name="killed", display=(display := Noting()))

@@ -13,7 +13,7 @@ from ebclab.config import compose
 from ebclab.errors import RunError, TrainingError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import recorder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import pretrain
 
 TINY = ["data.train_limit=64", "training.batch_size=32", "resources.threads=1", "training.log_every=1"]
@@ -36,13 +36,13 @@ def _parent_renamed(run: Path) -> None:
     run.parent.rename(run.parent.with_name("moved"))
 
 
-class Once(SilentDisplay):
+class Once(Listener):
     """Does something after the log record of a step."""
 
     def __init__(self, step: int, work: Callable[[], None]) -> None:
         self._step, self._work, self.done = step, work, False
 
-    def update(self, step: int, *_: Any) -> None:
+    def on_log(self, step: int, *_: Any) -> None:
         if step == self._step and not self.done:
             self.done = True
             self._work()
@@ -123,7 +123,7 @@ def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
     assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)
 
 
-class Notes(SilentDisplay):
+class Notes(Listener):
     """Keeps what a run says."""
 
     def __init__(self) -> None:

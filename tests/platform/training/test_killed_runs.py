@@ -27,7 +27,7 @@ from ebclab.storage.mirror import whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training import rank
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.loop import Training
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import Prepared
@@ -137,7 +137,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, config, Tiny, None, ())
     with claim(run, config, seen) as syncer:
-        train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), SilentDisplay(), StopFlag(), syncer)
+        train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), Listener(), StopFlag(), syncer)
 
 
 def end_of(run: RunFolder) -> dict[str, Any]:

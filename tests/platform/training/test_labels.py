@@ -21,7 +21,7 @@ from ebclab.runs import checkpoint
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.preflight import require_trainable
 from ebclab.sweeps.space.space import load_space
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.ray_train.streamed import require_labels
 from ebclab.training.setup import classes_of, prepare
 from energy_contrast.catalog import METHODS
@@ -54,7 +54,7 @@ def test_images_without_labels_are_refused_in_one_sentence_and_leave_no_folder(
 ) -> None:
     config = config_of(name, "data.holdout_rate=0")
     with pytest.raises(ConfigError) as refused:
-        ebclab.pretrain(config, runs=tmp_path, images=images(labels_with(missing)), display=SilentDisplay())
+        ebclab.pretrain(config, runs=tmp_path, images=images(labels_with(missing)), display=Listener())
     assert refused.value.problems == [
         f"method.name: {name} learns from labels, got {missing} of 80 training images without; label them, or take a "
         "method that needs none (`ebclab show --methods`)"
@@ -81,13 +81,13 @@ def test_the_classes_are_those_with_names_or_those_that_labels_go_up_to(
     assert classes_of(config_of("supervised"), METHODS["supervised"], torch.tensor(labels), class_names) == expected
 
 
-class StopsAt(SilentDisplay):
+class StopsAt(Listener):
     """Asks a run to stop at a step."""
 
     def __init__(self, step: int) -> None:
         self._step = step
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step == self._step:
             raise KeyboardInterrupt
 
@@ -95,10 +95,10 @@ class StopsAt(SilentDisplay):
 def test_a_run_that_was_stopped_goes_on_with_its_classifier_to_the_same_bits(tmp_path: Path) -> None:
     given: dict[str, Any] = {"runs": tmp_path, "images": images(labels_with(0), ("a", "b", "c", "d", "e"))}
     config = config_of("supervised", "training.epochs=2", "training.log_every=1", "training.checkpoint_every=1")
-    whole = ebclab.pretrain(config, name="whole", display=SilentDisplay(), **given)
+    whole = ebclab.pretrain(config, name="whole", display=Listener(), **given)
     with pytest.raises((KeyboardInterrupt, InterruptedRunError)):
         ebclab.pretrain(config, name="parts", display=StopsAt(5), **given)
-    parts = ebclab.pretrain(config, name="parts", resume=True, display=SilentDisplay(), **given)
+    parts = ebclab.pretrain(config, name="parts", resume=True, display=Listener(), **given)
     first, second = (checkpoint.load(run.path / "checkpoints") for run in (whole, parts))
     assert first is not None
     assert second is not None

@@ -22,7 +22,7 @@ from ebclab.errors import ConfigError, InterruptedRunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.runs.resume import flat
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import IDENTITIES, Loggers
 from ebclab.training.pretrain import pretrain
 from ebclab.training.random_state import random_state_kept
@@ -57,7 +57,7 @@ def settings(*loggers: str, more: tuple[str, ...] = ()) -> ExperimentConfig:
 
 
 def trained(path: Path, config: ExperimentConfig, **how: Any) -> RunRecord:
-    pretrain(config, runs=path.parent, name=path.name, display=SilentDisplay(), **how)
+    pretrain(config, runs=path.parent, name=path.name, display=Listener(), **how)
     return open_run(path)
 
 

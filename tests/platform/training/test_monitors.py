@@ -16,14 +16,14 @@ import ebclab
 from ebclab.cli import main
 from ebclab.errors import DataError
 from ebclab.runs.summary import RunSummary
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult
 
 TINY = ["data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"]
 ALL = "evaluation.monitor=[classification,geometry,information,calibration,few-labels,out-of-distribution,robustness]"
 
 
-class Noting(SilentDisplay):
+class Noting(Listener):
     """Keeps the lines that are shown."""
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from ebclab.storage import atomic
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
 from ebclab.storage.sync import NoSync, StoreSyncer
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.worker import train_on_worker
@@ -40,13 +40,13 @@ TINY = [  # two steps an epoch
 OFTEN = "training.log_every=1"
 
 
-class Notice(SilentDisplay):
+class Notice(Listener):
     """Tells of a machine that will be taken away, at one step."""
 
     def __init__(self, run: RunFolder, step: int) -> None:
         self._run, self._step = run, step
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if step == self._step and self._run.save_now.is_set is False:
             self._run.save_now.set()
             self._step = -1

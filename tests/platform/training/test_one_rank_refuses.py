@@ -18,7 +18,7 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import NoSync
 from ebclab.training import rank as training_rank
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import load_images, prepare
@@ -41,13 +41,13 @@ CASES: dict[str, tuple[str, list[str], int, str]] = {
 """Method, settings, the step after which the run folder is renamed (0: never), and what the sentence holds."""
 
 
-class Moving(SilentDisplay):
+class Moving(Listener):
     """Renames the run folder after the log record of a step."""
 
     def __init__(self, folder: Path, at: int) -> None:
         self._folder, self._at = folder, at
 
-    def update(self, step: int, *_: Any) -> None:
+    def on_log(self, step: int, *_: Any) -> None:
         if step == self._at:
             self._folder.rename(self._folder.with_name("moved"))
 

@@ -23,7 +23,7 @@ from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.rank import RunSpec
 from ebclab.training.recorder import Recorder
 from energy_contrast.contrastive.simclr import Simclr
@@ -100,7 +100,7 @@ def _config(epochs: int = 2) -> ExperimentConfig:
 
 
 def _pretrain(runs: Path, config: ExperimentConfig, name: str) -> Path:
-    return ebclab.pretrain(config, runs=runs, name=name, images=_images(), method=Replay, display=SilentDisplay()).path
+    return ebclab.pretrain(config, runs=runs, name=name, images=_images(), method=Replay, display=Listener()).path
 
 
 def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) -> None:
@@ -122,13 +122,13 @@ def test_a_run_in_this_process_builds_its_method_once(tmp_path: Path) -> None:
             built.append(self)
 
     config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "training.epochs=1"])
-    ebclab.pretrain(config, runs=tmp_path, name="run", method=Counted, display=SilentDisplay())
+    ebclab.pretrain(config, runs=tmp_path, name="run", method=Counted, display=Listener())
     assert len(built) == 1
 
 
 def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_path: Path) -> None:
     said: list[str] = []
-    display = SilentDisplay()
+    display = Listener()
     display.note = said.append  # type: ignore[method-assign]
     ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=display)
     assert "the method keeps 12 MB of images on each worker" in said
@@ -136,7 +136,7 @@ def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_pat
 
 def test_a_run_whose_energies_depend_on_neighbours_says_so_once_on_the_screen_and_in_its_log(tmp_path: Path) -> None:
     said: list[str] = []
-    display = SilentDisplay()
+    display = Listener()
     display.note = said.append  # type: ignore[method-assign]
     settings = ["data.train_limit=48", "training.batch_size=16", "encoder.width=2", "method.bank_size=16"]
 
@@ -240,10 +240,10 @@ def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
     config = compose("simclr", overrides=["data.name=digits", "resources.workers=2"])
     runs = f"file://{tmp_path}/runs" if in_a_store else tmp_path / "runs"
     with pytest.raises(UserError, match="got 7 workers"):
-        ebclab.pretrain(config, runs=runs, name="mine", display=SilentDisplay())
+        ebclab.pretrain(config, runs=runs, name="mine", display=Listener())
     assert mine.read_text() == "mine"
     with pytest.raises(UserError, match="got 7 workers"):
-        ebclab.pretrain(config, runs=runs, name="new", display=SilentDisplay())
+        ebclab.pretrain(config, runs=runs, name="new", display=Listener())
     assert not [path for path in (tmp_path / "runs" / "new").rglob("*") if path.is_file()]
 
 
@@ -299,7 +299,7 @@ def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finishe
     config = compose("simclr", overrides=[*tiny, "training.epochs=1"])
     for was_finished in (False, True):
         pulls.clear()
-        found = ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())
+        found = ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=Listener())
         assert found.was_finished == was_finished
         assert pulls == ([False] if was_finished else [False, True])  # whether this process held the lease
 
@@ -320,7 +320,7 @@ def test_workers_get_the_token_under_which_the_launch_holds_the_run(
     monkeypatch.setitem(sys.modules, "ebclab.training.ray_train.launch", SimpleNamespace(launch=launch))
     config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "resources.workers=2"])
     with pytest.raises(StoppedError):
-        ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=SilentDisplay())
+        ebclab.pretrain(config, runs=f"file://{tmp_path}/store", name="run", display=Listener())
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_workers_get_the_token_under_which_the_launch_holds_the_run(
     ],
 )
 def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, given: list[str], warns: bool) -> None:
-    class Notes(SilentDisplay):
+    class Notes(Listener):
         def note(self, text: str) -> None:
             told.append(text)
 

@@ -18,7 +18,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import NoSync
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import prepare
@@ -31,7 +31,11 @@ WRITER: Any = SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None)
 
 
 def recorder(
-    path: Path, *scores: float, began: float | None = None, resumed: checkpoint.Checkpoint | None = None
+    path: Path,
+    *scores: float,
+    began: float | None = None,
+    resumed: checkpoint.Checkpoint | None = None,
+    listener: Listener | None = None,
 ) -> Recorder:
     """A recorder of a tiny run whose epochs get ``scores``."""
     config = compose("simclr", overrides=[*TINY, "evaluation.objective=holdout_knn"])
@@ -44,7 +48,7 @@ def recorder(
         training=prepared.training,
         facts=prepared.facts,
         score=lambda monitored: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
-        display=SilentDisplay(),
+        listener=listener or Listener(),
         stop=StopFlag(),
         writer=WRITER,
         loggers=Loggers(run, config),
@@ -115,6 +119,19 @@ def test_a_stop_saves_its_step_where_a_damaged_checkpoint_of_it_lies(tmp_path: P
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     stopped.on_stop(3)  # saved already
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == names
+
+
+def test_a_listener_may_end_a_run_once_all_of_an_epoch_is_on_disk(tmp_path: Path) -> None:
+    class Ending(Listener):
+        def on_epoch(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+            raise SystemExit(f"{step} {epoch} {metrics['holdout_knn']}")
+
+    one = recorder(tmp_path, 0.5, listener=Ending())
+    one.training.step = 2
+    with pytest.raises(SystemExit, match=r"^2 1 0\.5$"):
+        one.on_epoch(2, 1)
+    assert {path.name.partition("-")[0] for path in one.run.checkpoints.iterdir()} == {"best", "last"}
+    assert [record["holdout_knn"] for record in one.run.metrics.records()] == [0.5]
 
 
 def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training import rollback
-from ebclab.training.display import Display, SilentDisplay
 from ebclab.training.health.record import HealthRecord
+from ebclab.training.listener import Listener
 from ebclab.training.loop import Observer, Training
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
@@ -36,7 +36,7 @@ TOO_FAR = 2000.0  # pixel range: chains leave it with the first step
 MUCH_NOISE = ["method.sigma_min=20", "method.sigma_max=20"]  # which no smaller step cures
 
 
-class Notes(SilentDisplay):
+class Notes(Listener):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -46,20 +46,20 @@ class Notes(SilentDisplay):
         self.lines.append(text)
 
 
-class Interrupted(SilentDisplay):
+class Interrupted(Listener):
     """Ends the process, as far as the run can tell, in its second epoch."""
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         if epoch == 1:
             raise KeyboardInterrupt
 
 
 def run(
-    runs: Path, name: str, *overrides: str, method: str = "ebclr", epochs: int = 2, display: Display | None = None
+    runs: Path, name: str, *overrides: str, method: str = "ebclr", epochs: int = 2, display: Listener | None = None
 ) -> RunResult:
     settings = [*TINY, *(EBCLR if method == "ebclr" else []), f"training.epochs={epochs}", *overrides]
     config = compose(method, overrides=settings)
-    return ebclab.pretrain(config, runs=runs, name=name, display=display or SilentDisplay())
+    return ebclab.pretrain(config, runs=runs, name=name, display=display or Listener())
 
 
 def weights(result: RunResult) -> dict[str, Tensor]:

@@ -24,7 +24,7 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.sync import NoSync
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.recorder import Recorder
@@ -59,7 +59,7 @@ def run(
     refused = ""
     try:
         with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
-            train_rank(spec, prepared, DeviceAssignment(CPU, 1), SilentDisplay(), StopFlag(), syncer)
+            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Listener(), StopFlag(), syncer)
     except DivergedError as error:
         refused = str(error)
     training = prepared.training

@@ -14,7 +14,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.trained_method import load_trained_method
 from energy_contrast.classifier import Classifier
 
@@ -29,7 +29,7 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mine = ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
     config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32", "resources.threads=1"])
     runs = tmp_path_factory.mktemp("runs")
-    ebclab.pretrain(config, runs=runs, name="one", images=mine, display=SilentDisplay())
+    ebclab.pretrain(config, runs=runs, name="one", images=mine, display=Listener())
     return runs / "one"
 
 
@@ -54,7 +54,7 @@ def test_a_classifier_has_as_many_classes_as_it_was_trained_with(name: str, tmp_
     mine = ImageSet("mine", pixels, torch.arange(40) % 3, torch.arange(40), (), (0.5,), (0.3,))
     own = ["encoder.batch_norm=none", "method.buffer_size=32", "method.num_steps=1"] if name == "jem" else []
     config = compose(name, overrides=[*TINY, *own, "resources.threads=1"])
-    run = RunFolder.at(ebclab.pretrain(config, runs=tmp_path, name="one", images=mine, display=SilentDisplay()).path)
+    run = RunFolder.at(ebclab.pretrain(config, runs=tmp_path, name="one", images=mine, display=Listener()).path)
     method = load_trained_method(run, load_trained_encoder(run), CPU)
     assert isinstance(method, Classifier)
     saved = run.load()

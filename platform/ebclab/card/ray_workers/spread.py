@@ -32,7 +32,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.runs.environment import describe_environment
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 
 _POLL_SECONDS = 1.0
 
@@ -47,7 +47,7 @@ def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnP
     evaluation = _Evaluation(tasks, workers, on_progress)
     if evaluation.is_complete:
         return evaluation.cards()
-    with cluster_session(os.environ.get("RAY_ADDRESS") or "local", SilentDisplay()) as head:
+    with cluster_session(os.environ.get("RAY_ADDRESS") or "local", Listener()) as head:
         try:
             require_same_versions()
             evaluation.measure()

@@ -1,4 +1,4 @@
-"""Train one turn of a trial in a process of Ray Tune: an ordinary run whose display reports to the sweep."""
+"""Train one turn of a trial in a process of Ray Tune: an ordinary run whose listener reports to the sweep."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.scheduler import Turn
+from ebclab.training.listener import Listener
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -199,8 +200,8 @@ def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:
             time.sleep(0.2 if run.remote is None else 3.0)
 
 
-class TurnReport:
-    """The display of a trial: it shows nothing and reports the scores of every epoch to the sweep.
+class TurnReport(Listener):
+    """The listener of a trial: it reports the scores of every epoch to the sweep.
 
     A turn may end inside a report, where Tune raises SystemExit. Everything of the epoch is on disk by then.
 
@@ -217,17 +218,11 @@ class TurnReport:
         """Report what earlier turns measured: the sweep may have died before it received it."""
         self.replay()
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Report the end of an epoch; measurements within an epoch stay in the run folder."""
+    def on_epoch(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        """Report the end of an epoch, once."""
         if self._objective in metrics and epoch > self._reported:
             self._reported = epoch
             tune.report({"epoch": epoch, "objective": metrics[self._objective], "metrics": metrics})
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def stop(self) -> None:
-        """Nothing."""
 
     def replay(self) -> None:
         """Report every epoch in the run's log."""
@@ -237,7 +232,7 @@ class TurnReport:
             if record["kind"] == "train":
                 metrics = measured
             elif record["kind"] == "epoch":
-                self.update(record["step"], record.get("epoch", 0), metrics | measured)
+                self.on_epoch(record["step"], record.get("epoch", 0), metrics | measured)
 
 
 def _is_measured(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Shows a run that other processes train: follows its log and updates the same display as a run in one process."""
+"""Follows the log of a run that other processes train, and tells a listener what a run in one process tells it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 from ebclab.background import logged
 from ebclab.runs.metrics_log import MetricsLog, measured, record_of
 from ebclab.runs.stop_request import FileRequest, StopFlag, stop_on_signals
-from ebclab.training.display import Display
 from ebclab.training.health.record import in_words
+from ebclab.training.listener import Listener
 
 _LAUNCHES = ("started", "resumed")
 _POLL_SECONDS = 0.3
@@ -57,7 +57,7 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
 
 
 class RunFollower:
-    """Shows on a display every record that is added to a run's log from now on.
+    """Tells a listener of every record that is added to a run's log from now on.
 
     Restarted workers rewrite the log without the measurements after their checkpoint (``MetricsLog.forget_after``).
     Events are never dropped, so counting them tells which are new; a measurement is new if its step is later than that
@@ -70,8 +70,8 @@ class RunFollower:
         launches: How often workers have started since this object was made.
     """
 
-    def __init__(self, log: MetricsLog, epochs: int, display: Display) -> None:
-        self._tail, self._epochs, self._display = _Tail(log.path), epochs, display
+    def __init__(self, log: MetricsLog, epochs: int, listener: Listener) -> None:
+        self._tail, self._epochs, self._listener = _Tail(log.path), epochs, listener
         self.launches = 0
         self._stopping = False
         self._last_shown: dict[str, int] = {}
@@ -87,7 +87,7 @@ class RunFollower:
     def poll(self, *, stopping: bool = False) -> None:
         """Show the records added since the last call; if the run is ``stopping``, say so once."""
         if stopping and not self._stopping:
-            self._display.note("asked to stop: the workers save at their next log step; once more aborts")
+            self._listener.note("asked to stop: the workers save at their next log step; once more aborts")
         self._stopping = stopping
         lines, replaced = self._tail.read()
         if replaced:
@@ -101,8 +101,8 @@ class RunFollower:
                 self._show(record)
 
     def close(self) -> None:
-        """Stop the display; what it shows stays."""
-        self._display.stop()
+        """Tell the listener that nothing more follows."""
+        self._listener.stop()
 
     def _is_new(self, record: dict[str, Any]) -> bool:
         kind, step = record["kind"], record["step"]
@@ -126,27 +126,29 @@ class RunFollower:
         if record["kind"] == "callback":
             return
         values = {key: value for key, value in record.items() if isinstance(value, float)}
-        self._metrics = {**self._metrics, **values} if record["kind"] == "epoch" else values
-        self._display.update(record["step"], record["epoch"], self._metrics)
+        is_epoch = record["kind"] == "epoch"
+        self._metrics = {**self._metrics, **values} if is_epoch else values
+        tell = self._listener.on_epoch if is_epoch else self._listener.on_log
+        tell(record["step"], record["epoch"], self._metrics)
 
     def _show_event(self, record: dict[str, Any]) -> None:
         event, step = record["event"], record["step"]
         if event in _LAUNCHES:
             ranks = f"{record['ranks']} worker{'s' if record['ranks'] != 1 else ''}"
             if event == "resumed":
-                self._display.note(f"resuming at step {step} of {record['num_steps']} on {ranks}")
+                self._listener.note(f"resuming at step {step} of {record['num_steps']} on {ranks}")
             elif self.launches:
-                self._display.note(f"starting again on {ranks}")
+                self._listener.note(f"starting again on {ranks}")
             if self.launches:
-                self._display.stop()
-            self._display.start(step, record["num_steps"], self._epochs)
+                self._listener.stop()
+            self._listener.start(step, record["num_steps"], self._epochs)
             self.launches += 1
         elif event == "health":
-            self._display.note(in_words(record))
+            self._listener.note(in_words(record))
         elif event == "extended":
-            self._display.note(record["text"])
+            self._listener.note(record["text"])
         elif event == "warning":
-            self._display.note(f"warning: {record['text']}")
+            self._listener.note(f"warning: {record['text']}")
 
 
 class _Tail:

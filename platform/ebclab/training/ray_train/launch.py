@@ -35,7 +35,7 @@ from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.hardware import resolve_device
 from ebclab.runs.summary import RunSummary
 from ebclab.training.callbacks import Scheduled
-from ebclab.training.display import Display
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train.elastic import ElasticPolicy
@@ -49,7 +49,7 @@ _RESIZE_SECONDS = 60.0  # how often an elastic run looks for CPUs or GPUs that c
 _LOOK_SECONDS = 15.0  # how often a run looks whether the nodes of the cluster hold its workers
 
 
-def launch(spec: RunSpec, display: Display) -> RunSummary:
+def launch(spec: RunSpec, listener: Listener) -> RunSummary:
     """Train ``spec`` on as many workers as its settings say and return the content of result.json.
 
     An instance of Ray that this process has already joined is used and left running.
@@ -64,23 +64,23 @@ def launch(spec: RunSpec, display: Display) -> RunSummary:
     here = resolve_device("cpu" if resources.device == "cpu" else "auto")  # this node need not have a GPU
     require_labels(spec.config, spec.method_class, spec.images)
     choice = delivery_of(spec.config, spec.images, here)
-    display.note(choice.reason)
+    listener.note(choice.reason)
     spec.run.signal(REFUSAL).clear()
     spec.run.save_now.clear()
-    follower = RunFollower(spec.run.metrics, spec.config.training.epochs, display)
-    with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", display) as head:
+    follower = RunFollower(spec.run.metrics, spec.config.training.epochs, listener)
+    with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", listener) as head:
         require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(spec, sizes, streamed=streamed)
         needs = {"num_views": requirements.num_views, "num_proposals": requirements.num_proposals}
         stream = plan_stream(spec.config, **needs) if streamed else None
-        display.note(f"starting {placement.in_words()}")
+        listener.note(f"starting {placement.in_words()}")
         trainer = _Trainer(spec, placement, stream)
         try:
             with (
                 spec.run.downloading(spec.run.metrics.path.name),
-                on_drain(partial(_save_now, spec, display)),
-                repeating(Missing(placement, display).look, _LOOK_SECONDS, "the question how many nodes there are"),
+                on_drain(partial(_save_now, spec, listener)),
+                repeating(Missing(placement, listener).look, _LOOK_SECONDS, "the question how many nodes there are"),
             ):
                 outcome: WorkerOutcome = watch(trainer.fit, follower, spec.run.stop).return_value
         except (TrainingFailedError, RayError) as error:
@@ -102,9 +102,9 @@ def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
             ) from error
 
 
-def _save_now(spec: RunSpec, display: Display, machines: list[str]) -> None:
+def _save_now(spec: RunSpec, listener: Listener, machines: list[str]) -> None:
     """Ask the workers to save, because machines will be taken away."""
-    display.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
+    listener.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
     spec.run.save_now.set()
 
 
@@ -114,8 +114,8 @@ class Missing:
     Ray waits for them without a word: for machines that a cluster has yet to start, or for one that is gone for good.
     """
 
-    def __init__(self, placement: Placement, display: Display) -> None:
-        self._placement, self._display, self._is_short = placement, display, False
+    def __init__(self, placement: Placement, listener: Listener) -> None:
+        self._placement, self._listener, self._is_short = placement, listener, False
 
     def look(self) -> None:
         """Ask the cluster which nodes it has now."""
@@ -123,7 +123,9 @@ class Missing:
         held = places(nodes(), self._placement.cpus, self._placement.gpus)
         self._is_short = held < fewest
         if self._is_short and not before:
-            self._display.note(f"the cluster's nodes hold {held:g} of {fewest} workers now: the run waits for machines")
+            self._listener.note(
+                f"the cluster's nodes hold {held:g} of {fewest} workers now: the run waits for machines"
+            )
 
 
 def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from ebclab.storage.reading import json_value
 from ebclab.storage.signal_file import SignalFile
 from ebclab.storage.sync import NoSync
 from ebclab.storage.typed_json import typed
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
@@ -97,7 +97,7 @@ def train_on_worker(
             LogEvents(spec.run.metrics, active=is_first),
             spec.run.sync(spec.token) if is_first else nullcontext(NoSync()) as syncer,
         ):
-            summary = train_rank(spec, prepared, assignment, SilentDisplay(), spec.run.stop, syncer)
+            summary = train_rank(spec, prepared, assignment, Listener(), spec.run.stop, syncer)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)

@@ -89,10 +89,10 @@ def test_an_epochs_scores_are_told_once_and_training_metrics_never(
     tmp_path: Path, reports: list[dict[str, Any]]
 ) -> None:
     report = TurnReport(RunFolder(tmp_path), "holdout_knn")
-    report.update(5, 0, {"loss": 1.0})
+    report.on_log(5, 0, {"loss": 1.0})
     for _ in range(2):
-        report.update(10, 1, {"loss": 1.0, "holdout_knn": 0.5})
-    report.update(20, 2, {"holdout_knn": 0.6})
+        report.on_epoch(10, 1, {"loss": 1.0, "holdout_knn": 0.5})
+    report.on_epoch(20, 2, {"holdout_knn": 0.6})
     assert reports == [
         {"epoch": 1, "objective": 0.5, "metrics": {"loss": 1.0, "holdout_knn": 0.5}},
         {"epoch": 2, "objective": 0.6, "metrics": {"holdout_knn": 0.6}},
@@ -109,8 +109,8 @@ def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
         run.metrics.append("epoch", 10 * epoch, epoch=epoch, seconds=2.0 * epoch, holdout_knn=epoch / 10, spread=1.0)
     report = TurnReport(run, "holdout_knn")
     report.start(20, 30, 3)
-    report.update(20, 2, {"holdout_knn": 0.2})
-    report.update(30, 3, {"holdout_knn": 0.3})
+    report.on_epoch(20, 2, {"holdout_knn": 0.2})
+    report.on_epoch(30, 3, {"holdout_knn": 0.3})
     assert [(told["epoch"], told["objective"]) for told in reports] == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert reports[1]["metrics"] == {"seconds": 4.0, "holdout_knn": 0.2, "spread": 1.0}
 

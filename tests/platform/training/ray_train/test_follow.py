@@ -14,11 +14,12 @@ import pytest
 from ebclab.runs.metrics_log import LogEvents, MetricsLog, record_of
 from ebclab.runs.stop_request import FileRequest
 from ebclab.storage.signal_file import LocalSignal
+from ebclab.training.listener import Listener
 from ebclab.training.ray_train import follow
 from ebclab.training.ray_train.follow import RunFollower, watch
 
 
-class Screen:
+class Screen(Listener):
     """Writes down what it is told."""
 
     def __init__(self) -> None:
@@ -27,8 +28,11 @@ class Screen:
     def start(self, step: int, num_steps: int, epochs: int) -> None:
         self.told.append(("start", step, num_steps, epochs))
 
-    def update(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         self.told.append((step, epoch, metrics))
+
+    def on_epoch(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        self.told.append(("epoch", step, epoch, metrics))
 
     def note(self, text: str) -> None:
         self.told.append(text)
@@ -68,7 +72,7 @@ def test_a_run_is_shown_as_it_is_written(log: MetricsLog) -> None:
     log.append("epoch", 2, epoch=1, seconds=0.75, holdout_knn=0.5)
     follower.poll()
     shown = {"seconds": 0.75, "info_nce": 2.0, "holdout_knn": 0.5}
-    assert screen.take() == [(2, 0, {"info_nce": 2.0}), (2, 1, shown)]
+    assert screen.take() == [(2, 0, {"info_nce": 2.0}), ("epoch", 2, 1, shown)]
 
 
 def test_workers_that_start_anew_are_followed_without_telling_anything_twice(log: MetricsLog) -> None:

@@ -16,7 +16,7 @@ from ebclab.cluster.placement import Placement
 from ebclab.errors import UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import pretrain as pretrain_module
-from ebclab.training.display import SilentDisplay
+from ebclab.training.listener import Listener
 from ebclab.training.rank import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
 
@@ -197,7 +197,7 @@ def test_who_waits_for_machines_is_told_so_each_time_they_are_missing(cluster: C
     ]
 
 
-class Notes(SilentDisplay):
+class Notes(Listener):
     """Keeps what is said."""
 
     def __init__(self) -> None:
