@@ -93,7 +93,7 @@ def empty_turn(nodes: int) -> Callable[..., None]:
 def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int, epochs: int = 1) -> None:
     """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
     import ebclab
-    from ebclab.sweeps.display.live_table import SilentSweepDisplay
+    from ebclab.sweeps.display.live_table import SweepDisplay
     from ebclab.sweeps.ray_tune import tuner
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
@@ -102,7 +102,7 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
     space = parse_space(SPACE, "benchmark")
     plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
-    ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=SilentSweepDisplay())
+    ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=SweepDisplay())
 
 
 def schedule(nodes: int, trials: int) -> dict[str, float]:

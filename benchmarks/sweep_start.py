@@ -38,7 +38,7 @@ def config_of(root: str) -> Any:
 def ours(root: str) -> list[float]:
     """Return the seconds from one trial's end to the next one's, its own training apart, all but the first."""
     import ebclab
-    from ebclab.sweeps.display.live_table import SilentSweepDisplay
+    from ebclab.sweeps.display.live_table import SweepDisplay
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
 
@@ -46,7 +46,7 @@ def ours(root: str) -> list[float]:
         config_of(root), space=parse_space(SPACE, "benchmark"), scheduler="none", trials=TRIALS, top=0
     )
     with tempfile.TemporaryDirectory() as folder:
-        ebclab.sweep(plan, sweeps=folder, name="s", limits=Limits(concurrent=1), display=SilentSweepDisplay())
+        ebclab.sweep(plan, sweeps=folder, name="s", limits=Limits(concurrent=1), display=SweepDisplay())
         sweep = Path(folder) / "s"
         records = [json.loads(line) for line in (sweep / "trials.jsonl").read_text().splitlines()]
         ends = [timestamp(record["time"]) for record in records if record["event"] == "ended"]

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 import ebclab
 from ebclab.errors import UserError
 from ebclab.runs.checkpoint import newest_step
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
@@ -239,7 +239,7 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
                 time.sleep(0.01)
 
     def sweep(name: str) -> dict[str, Any]:
-        alone: dict[str, Any] = {"limits": Limits(concurrent=1), "display": SilentSweepDisplay()}
+        alone: dict[str, Any] = {"limits": Limits(concurrent=1), "display": SweepDisplay()}
         ebclab.sweep(plan, sweeps=tmp_path, name=name, method=Waiting, **alone)
         trials = SweepLog(tmp_path / name / "trials.jsonl").trials
         return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}

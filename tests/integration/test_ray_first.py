@@ -17,7 +17,7 @@ import ebclab
 from ebclab.card.evaluate import Cards, measure_cards
 from ebclab.card.request import CardRequest
 from ebclab.errors import UserError
-from ebclab.sweeps.display.live_table import SilentSweepDisplay, choose_sweep_display
+from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.resources import Limits
 
 from .test_ray_sweep import _plan
@@ -74,9 +74,9 @@ def test_a_sweep_in_a_terminal_shows_a_table(cluster: str, tmp_path: Path) -> No
 
 def test_what_the_cluster_lacks_is_refused_with_the_sum_and_leaves_no_folder(cluster: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"3 x 1 CPUs = 3 .* the cluster has 2 CPUs"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(concurrent=3), display=SilentSweepDisplay())
+        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(concurrent=3), display=SweepDisplay())
     with pytest.raises(UserError, match=r"--gpus-per-trial: a trial needs 0.5, the cluster has 0"):
-        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=SilentSweepDisplay())
+        ebclab.sweep(_plan(), sweeps=tmp_path, limits=Limits(gpus_per_trial=0.5), display=SweepDisplay())
     assert list(tmp_path.iterdir()) == []
 
 

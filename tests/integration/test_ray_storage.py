@@ -19,7 +19,7 @@ import ebclab
 from ebclab.cli import main
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, remote_at
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Limits
@@ -63,11 +63,9 @@ def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_
 ) -> None:
     asked = {"trials": 3, "top": 1, "seeds": 1}
     alone = Limits(concurrent=1)
-    local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=SilentSweepDisplay())
+    local = ebclab.sweep(_plan(**asked), sweeps=tmp_path, name="sweep", limits=alone, display=SweepDisplay())
     address = "s3://sets/sweeps/sweep"
-    stored = ebclab.sweep(
-        _plan(**asked), sweeps="s3://sets/sweeps", name="sweep", limits=alone, display=SilentSweepDisplay()
-    )
+    stored = ebclab.sweep(_plan(**asked), sweeps="s3://sets/sweeps", name="sweep", limits=alone, display=SweepDisplay())
     assert stored["path"] == address
     assert stored["winner"] == local["winner"]
     assert stored["test"] == local["test"]
@@ -88,7 +86,7 @@ def test_a_sweep_in_a_store_is_the_sweep_on_a_disk_and_reports_and_exports_from_
 
 def test_a_population_in_a_store_takes_over_checkpoints_through_it(store: Any, copies: Path, cluster: str) -> None:
     plan = _plan(trials=4, top=1, seeds=1, scheduler="pbt", interval_epochs=1)
-    result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=SilentSweepDisplay())
+    result = ebclab.sweep(plan, sweeps="s3://sets/sweeps", name="pbt", display=SweepDisplay())
     address = "s3://sets/sweeps/pbt"
     told = [json.loads(line) for line in _read(address, "trials.jsonl").splitlines()]
     cloned = [record for record in told if record["event"] == "cloned"]

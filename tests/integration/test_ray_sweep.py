@@ -25,7 +25,7 @@ from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError
 from ebclab.evaluation.answers import table_of
 from ebclab.storage.checksum import with_checksum
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Limits
@@ -71,7 +71,7 @@ def _until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
 def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_the_test_set_for_one(
     cluster: str, tmp_path: Path
 ) -> None:
-    result = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SilentSweepDisplay())
+    result = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SweepDisplay())
     folder = tmp_path / "asha"
     trials = _trials(folder)
     searched = [trial for trial in trials.values() if trial.kind == "search"]
@@ -105,7 +105,7 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     assert taken.optimizer.learning_rate == best["settings"]["optimizer.learning_rate"]
     assert sorted(path.name for path in (folder / "tensorboard").iterdir()) == [trial.id for trial in searched]
     lines = len(_log(folder))
-    again = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SilentSweepDisplay())
+    again = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SweepDisplay())
     assert with_checksum(again.to_mapping()) == json.loads((folder / "result.json").read_text())
     assert len(_log(folder)) == lines  # a finished sweep only tells
 
@@ -189,7 +189,7 @@ def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp
     space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e28, 1e30]}}}, "test")
     plan = ebclab.make_plan(config, space=space, search="random", trials=2, top=1)
     with pytest.raises(TrainingError, match=r"no trial measured anything: step \d.*\(2 times\)"):
-        ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", limits=ONE, display=SilentSweepDisplay())
+        ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", limits=ONE, display=SweepDisplay())
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
     taken = ray.util.placement_group([{"CPU": 1}])  # until six trials are over, there is room for one process
     ray.get(taken.ready())
 
-    class Releasing(SilentSweepDisplay):
+    class Releasing(SweepDisplay):
         def show(self, trials: Any) -> None:
             if sum(trial.is_over for trial in trials) >= 6:
                 ray.util.remove_placement_group(taken)
@@ -238,7 +238,7 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
 
 def test_a_population_goes_on_from_its_best_and_every_member_reaches_the_end(cluster: str, tmp_path: Path) -> None:
     plan = _plan(scheduler="pbt", trials=4, top=1, seeds=1, baseline=False, interval_epochs=1)
-    ebclab.sweep(plan, sweeps=tmp_path, name="pbt", display=SilentSweepDisplay())
+    ebclab.sweep(plan, sweeps=tmp_path, name="pbt", display=SweepDisplay())
     trials = [trial for trial in _trials(tmp_path / "pbt").values() if trial.kind == "search"]
     assert [trial.state for trial in trials] == ["finished"] * 4
     cloned = [record for record in _log(tmp_path / "pbt") if record["event"] == "cloned"]
@@ -336,7 +336,7 @@ def test_a_trial_of_several_workers_is_a_run_on_ray_train(cluster: str, tmp_path
         top=0,
         scheduler="none",
     )
-    result = ebclab.sweep(plan, sweeps=tmp_path, name="wide", display=SilentSweepDisplay())
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="wide", display=SweepDisplay())
     assert result["trials"] == {"finished": 1}
     (trial,) = _trials(tmp_path / "wide").values()
     started = json.loads((tmp_path / "wide" / "trials" / trial.id / "metrics.jsonl").read_text().splitlines()[0])
@@ -350,7 +350,7 @@ def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_fro
     space = {"method.temperature": {"choice": [0.1, 0.2, 0.5]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
     label_free = ("evaluation.objective=effective_rank", "training.epochs=2")
     plan = _plan(*label_free, space=space, search="grid", scheduler="median", top=0)
-    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", limits=ONE, display=SilentSweepDisplay())
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", limits=ONE, display=SweepDisplay())
     trials = list(_trials(tmp_path / "grid").values())
     points = [(trial.settings["method.temperature"], trial.settings["optimizer.beta1"]) for trial in trials]
     assert points == [(0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9), (0.5, 0.8), (0.5, 0.9)]
@@ -358,7 +358,7 @@ def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_fro
     assert all(1 <= point.objective <= 64 for trial in trials for point in trial.curve.values())  # a rank, not a rate
     wider = {**space, "method.temperature": {"choice": [0.1, 0.2, 0.5, 0.7]}}
     more = _plan(*label_free, space=wider, trials=1, top=0)
-    ebclab.sweep(more, sweeps=tmp_path, name="more", warm_start=tmp_path / "grid", display=SilentSweepDisplay())
+    ebclab.sweep(more, sweeps=tmp_path, name="more", warm_start=tmp_path / "grid", display=SweepDisplay())
     (first,) = _trials(tmp_path / "more").values()
     assert first.settings == result["winner"]["settings"]
 
@@ -372,7 +372,7 @@ def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
 
     monkeypatch.setattr("ebclab.sweeps.ray_tune.phase.time", SimpleNamespace(monotonic=clock))
     plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
-    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SilentSweepDisplay())
+    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SweepDisplay())
     trials = _trials(tmp_path / "short").values()
     assert {trial.state for trial in trials} <= {"interrupted", "waiting"}
     assert any(0 < trial.epochs_done < 5000 for trial in trials)
@@ -393,7 +393,7 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
     taken = ray.util.placement_group([{"CPU": 1}])
     ray.get(taken.ready())
     try:
-        ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SilentSweepDisplay())
+        ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SweepDisplay())
     finally:
         ray.util.remove_placement_group(taken)
     first, second = _trials(tmp_path / "short").values()
@@ -411,7 +411,7 @@ def test_every_trial_starts_from_the_weights_that_the_sweep_was_given_and_one_pr
     still = {"optimizer.learning_rate": {"loguniform": [1e-32, 1e-30]}}
     settings = [f"init.weights={donor.path}", "optimizer.learning_rate=1e-31"]
     plan = _plan(*settings, space=still, trials=2, top=1, seeds=1, epochs=1, baseline=False)
-    ebclab.sweep(plan, sweeps=tmp_path, name="begun", limits=ONE, display=SilentSweepDisplay())
+    ebclab.sweep(plan, sweeps=tmp_path, name="begun", limits=ONE, display=SweepDisplay())
     begun = _encoder(donor.path)
     trials = sorted((tmp_path / "begun" / "trials").iterdir())
     assert len(trials) == 3

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from ebclab.config import load_yaml_file, parse_experiment
 from ebclab.storage.checksum import with_checksum
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from energy_contrast.catalog import METHODS
 
@@ -144,7 +144,7 @@ def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> Non
     folder.result.unlink()
     folder.best.unlink()
     plan, log = folder.read_plan(), folder.read_log()
-    conclude(folder, plan, log, METHODS, SilentSweepDisplay())
+    conclude(folder, plan, log, METHODS, SweepDisplay())
     now = _json(folder.result)
     assert now["finished"] > before["finished"]
     assert now == with_checksum({name: value for name, value in now.items() if name != "digest"})

@@ -18,7 +18,7 @@ from ebclab.runs import evaluate as evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
@@ -67,7 +67,7 @@ class FinishedSweep:
 
     def conclude(self) -> None:
         """Write the result as the engine does."""
-        conclude(self.folder, self.plan, self.log, METHODS, SilentSweepDisplay())
+        conclude(self.folder, self.plan, self.log, METHODS, SweepDisplay())
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
@@ -40,7 +40,7 @@ from energy_contrast.catalog import METHODS
 Plans = Callable[..., SweepPlan]
 
 
-class Remembering(SilentSweepDisplay):
+class Remembering(SweepDisplay):
     """A display that remembers what it was told."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from ebclab.config.encoder import InitConfig
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
@@ -88,7 +88,7 @@ def test_a_resumed_sweep_takes_its_own_copy_when_the_source_has_gone(
         with_initial_weights(asked, folder, METHODS)
 
 
-class Notes(SilentSweepDisplay):
+class Notes(SweepDisplay):
     """Keeps what a sweep says."""
 
     def __init__(self) -> None:

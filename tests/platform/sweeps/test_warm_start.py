@@ -12,7 +12,7 @@ import pytest
 
 from ebclab.config import compose
 from ebclab.errors import RunError, UserError
-from ebclab.sweeps.display.live_table import SilentSweepDisplay
+from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
@@ -150,7 +150,7 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
         launch._write_start(given.folder.read_log(), given, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0))
 
     monkeypatch.setattr(launch, "launch_sweep", begin)
-    where = {"sweeps": tmp_path, "name": "new", "display": SilentSweepDisplay()}
+    where = {"sweeps": tmp_path, "name": "new", "display": SweepDisplay()}
     run_sweep(plan, warm_start=old, **where)
     assert (launches[0].folder.read_log().last_event("started") or {})["gpus_per_trial"] == 2.0  # what a report charges
     shutil.rmtree(old)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,20 +31,8 @@ _LINE_SECONDS = 10.0
 _STATES: tuple[State, ...] = ("finished", "stopped", "diverged", "failed", "interrupted", "running", "waiting")
 
 
-class SweepDisplay(Protocol):
-    """Shows the progress of a sweep."""
-
-    def start(self, name: str, objective: str, num_trials: int) -> None: ...
-
-    def show(self, trials: Sequence[Trial]) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-class SilentSweepDisplay:
-    """Shows nothing."""
+class SweepDisplay:
+    """Shows the progress of a sweep; this one shows nothing."""
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
         """Nothing."""
@@ -121,7 +109,7 @@ class SweepProgress:
         return on_one_line(" · ".join(parts))
 
 
-class SweepLineDisplay:
+class SweepLineDisplay(SweepDisplay):
     """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -154,9 +142,6 @@ class SweepLineDisplay:
         """Print one line."""
         write(f"{on_one_line(text)}\n", self._stream)
 
-    def stop(self) -> None:
-        """Nothing: every line is printed already."""
-
     def _print_trial(self, trial: Trial) -> None:
         done = epochs_of(trial)
         if trial.state == "running":
@@ -169,7 +154,7 @@ class SweepLineDisplay:
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
 
-class SweepTableDisplay:
+class SweepTableDisplay(SweepDisplay):
     """A table under two heading lines, drawn up to four times a second."""
 
     def __init__(self, console: Console) -> None:
