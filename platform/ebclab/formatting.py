@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -15,6 +16,22 @@ _UNSEEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 """Categories of characters that are obeyed or not seen: controls, bidi and other formats, halves, line separators."""
 
 _LONGEST_CELL = 300  # characters
+
+REQUIREMENTS = {
+    "attack": "pyautoattack>=0.2",
+    "mlflow": "mlflow-skinny>=3.1 sqlalchemy>=2.0 alembic>=1.13",
+    "onnx": "onnx>=1.19 onnxruntime>=1.23 onnxscript>=0.5.4",
+    "ray": "ray[default,train,tune,data]>=2.60,<2.61",
+    "timm": "timm>=1.0.12",
+    "trackio": "trackio>=0.20",
+    "wandb": "wandb>=0.21",
+}
+"""Packages that a part of ebclab needs, as in pyproject.toml."""
+
+
+def how_to_install(part: str) -> str:
+    """Return the command that installs what ``part`` needs; it names no extra, since ebclab is in no package index."""
+    return f"`pip install {shlex.join(REQUIREMENTS[part].split())}`"
 
 
 def visible(text: str) -> str:

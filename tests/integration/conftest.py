@@ -141,7 +141,7 @@ def door(store: S3) -> Iterator[Door]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, driven by playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install 'ebclab[dev]'")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright; run make install")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import tomllib
+from pathlib import Path
 
 import pytest
 
-from ebclab.formatting import fitted
+from ebclab.formatting import REQUIREMENTS, fitted
 
 
 class Terminal(io.StringIO):
@@ -31,3 +33,10 @@ def test_lines_are_broken_between_words_and_commands_stay_whole(
     monkeypatch.setenv("COLUMNS", "10")
     assert fitted(text, Terminal()).split("\n") == lines
     assert fitted(text, io.StringIO()) == text
+
+
+@pytest.mark.parametrize("part", REQUIREMENTS)
+def test_what_messages_say_to_install_is_what_the_package_asks_for(part: str) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = [line.partition(";")[0] for line in project["dependencies"] if line.startswith(part)]
+    assert REQUIREMENTS[part].split() == project["optional-dependencies"].get(part, required)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ebclab.config.options import DATA_ROOT, option, option_problems
 from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS
+from ebclab.formatting import how_to_install
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -100,7 +101,9 @@ class CardRequest(GroupOptions, _Inputs):
         """Return what is wrong, one line each, apart from the names of groups."""
         problems = option_problems(self)
         if self.autoattack and find_spec("pyautoattack") is None:
-            problems.append("--autoattack: pyautoattack is not installed; pip install 'ebclab[attack]'")
+            problems.append(f"--autoattack: pyautoattack is not installed; run {how_to_install('attack')}")
         if self.workers and find_spec("ray") is None:
-            problems.append(f"--workers: Ray is not installed, got {self.workers}; pip install ray, or leave it out")
+            problems.append(
+                f"--workers: Ray is not installed, got {self.workers}; run {how_to_install('ray')}, or leave it out"
+            )
         return problems

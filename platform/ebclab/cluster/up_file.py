@@ -13,6 +13,7 @@ from ebclab.config.addresses import expanded
 from ebclab.config.names import did_you_mean, nearest
 from ebclab.config.yaml_text import LARGEST_YAML, from_yaml
 from ebclab.errors import ConfigError, UserError
+from ebclab.formatting import how_to_install
 from ebclab.regular_file import read_regular
 
 _OPEN = "CHANGE-ME"
@@ -58,7 +59,7 @@ def _folder_of_autoscaler() -> Path:
     """Return the folder in which the installed Ray keeps the schema of such files and their default values."""
     spec = find_spec("ray")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("Ray is not installed here; install ray[default] to check a file for it")
+        raise UserError(f"Ray is not installed here; run {how_to_install('ray')} to check a file for it")
     return Path(spec.submodule_search_locations[0]) / "autoscaler"
 
 

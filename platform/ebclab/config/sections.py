@@ -242,7 +242,7 @@ class TrainingConfig:
     )
     log_every: int = setting(20, "Write metrics every this many steps.", unit="steps", minimum=1)
     loggers: tuple[Literal["mlflow", "wandb", "trackio"], ...] = setting(
-        (), "Loggers beside TensorBoard; each needs its library, such as pip install 'ebclab[mlflow]'."
+        (), "Loggers beside TensorBoard; each needs its library."
     )
     checkpoint_every: int = setting(1, "Save a checkpoint every this many epochs.", unit="epochs", minimum=1)
     keep_every: int = setting(0, "Also keep the model of every n-th epoch; 0: none.", unit="epochs", minimum=0)

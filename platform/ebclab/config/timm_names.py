@@ -7,10 +7,11 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 
 from ebclab.config.addresses import shortened
+from ebclab.formatting import how_to_install
 
 TIMM = "timm/"
 """Prefix of the name of a network of timm."""
-NO_TIMM = "timm is not installed here; run `pip install 'timm>=1.0.12'`"
+NO_TIMM = f"timm is not installed here; run {how_to_install('timm')}"
 
 _NUM_SUGGESTED = 3
 

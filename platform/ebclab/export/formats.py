@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ebclab.config import did_you_mean
 from ebclab.errors import ExportError, UserError
+from ebclab.formatting import how_to_install
 
 Format = Literal["safetensors", "onnx", "torch-export"]
 MODEL_FILES: dict[Format, str] = {"onnx": "model.onnx", "torch-export": "model.pt2"}
@@ -68,7 +69,7 @@ def formats_named(names: Sequence[str]) -> list[Format]:
     if "onnx" in asked and missing:
         raise UserError(
             f"--format: onnx needs packages that are not installed, got no {', '.join(missing)}; "
-            "run `pip install 'ebclab[onnx]'`"
+            f"run {how_to_install('onnx')}"
         )
     return asked
 

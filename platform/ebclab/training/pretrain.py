@@ -17,6 +17,7 @@ from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
+from ebclab.formatting import how_to_install
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.folder import NEEDED, RunFolder
@@ -153,7 +154,7 @@ def _train_on_workers(spec: RunSpec, seen: bytes, listener: Listener) -> RunSumm
     if find_spec("ray") is None:
         raise UserError(
             f"resources.workers: Ray is not installed here, got {spec.config.resources.workers}; "
-            "install ray[train,data], or use 0 to train in this process"
+            f"run {how_to_install('ray')}, or use 0 to train in this process"
         )
     set_ray_switches()
     from ebclab.training.ray_train.launch import launch

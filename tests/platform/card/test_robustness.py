@@ -195,7 +195,7 @@ def test_autoattack_that_is_not_installed_is_one_sentence(
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     monkeypatch.setattr(robustness, "find_spec", lambda name: None)
     asked = made_up_measuring(MadeUpEncoder(), measuring.measured, replace(FEW, autoattack=True))
-    with pytest.raises(UserError, match=r"pip install 'ebclab\[attack\]'"):
+    with pytest.raises(UserError, match=r"run `pip install 'pyautoattack>=0.2'`"):
         robustness.measure(asked)
 
 

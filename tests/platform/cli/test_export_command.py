@@ -55,7 +55,7 @@ def test_without_the_packages_of_onnx_the_command_to_install_them_is_printed(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
     refused = ebclab("export", "runs/any", "--to", "out", "--format", "onnx")
     assert refused.code == 2
-    assert "run `pip install 'ebclab[onnx]'`" in refused.err
+    assert "run `pip install 'onnx>=1.19'" in refused.err
 
 
 def test_a_folder_that_is_neither_run_nor_sweep_is_one_sentence(ebclab: Ebclab) -> None:

@@ -124,7 +124,7 @@ def test_a_difference_below_it_is_accepted_and_said(tmp_path: Path, monkeypatch:
 
 def test_a_missing_package_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else object())
-    with pytest.raises(UserError, match=r"got no onnxruntime; run `pip install 'ebclab\[onnx\]'`") as error:
+    with pytest.raises(UserError, match=r"got no onnxruntime; run `pip install 'onnx>=1.19' 'onnxruntime") as error:
         formats_named(["onnx"])
     assert error.value.exit_code == 2
     assert formats_named(["torch-export", "safetensors", "torch-export"]) == ["torch-export"]

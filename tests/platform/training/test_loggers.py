@@ -19,6 +19,7 @@ from logger_libraries import LIBRARIES, Told
 
 from ebclab.config import ExperimentConfig, compose, to_mapping
 from ebclab.errors import ConfigError, InterruptedRunError, UserError
+from ebclab.formatting import how_to_install
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.runs.resume import flat
@@ -134,7 +135,7 @@ def test_a_library_that_is_missing_is_a_sentence_before_anything_is_written(
     with pytest.raises(UserError) as error:
         trained(tmp_path / "run", settings("mlflow", "wandb"))
     assert "training.loggers: mlflow cannot be imported here" in str(error.value)
-    assert "pip install 'ebclab[wandb]'" in str(error.value)
+    assert "run `pip install 'wandb>=0.21'`" in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -239,7 +240,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_stand_ins_take_what_the_real_libraries_take(name: str) -> None:
-    real = pytest.importorskip(name, reason=f"pip install 'ebclab[{name}]'")
+    real = pytest.importorskip(name, reason=how_to_install(name))
     stand_in = LIBRARIES[name](Told())[name]
     importlib.import_module(f"{name}.entities" if name == "mlflow" else name)
     for call in CALLS[name]:
@@ -257,7 +258,7 @@ def test_the_stand_ins_take_what_the_real_libraries_take(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_real_library_goes_on_in_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Two launches of a run, the second by --extend: one run in the library, with the steps of both."""
-    pytest.importorskip(name, reason=f"pip install 'ebclab[{name}]'")
+    pytest.importorskip(name, reason=how_to_install(name))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -21,6 +21,7 @@ from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
 from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.formatting import how_to_install
 from ebclab.hardware import draws_put_back
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, plot
 
@@ -322,7 +323,7 @@ def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
 
 def _check_autoattack(classes: int) -> None:
     if find_spec("pyautoattack") is None:
-        raise UserError("AutoAttack: pyautoattack is not installed; pip install 'ebclab[attack]'")
+        raise UserError(f"AutoAttack: pyautoattack is not installed; run {how_to_install('attack')}")
     if classes < 4:
         raise UserError(f"AutoAttack: its standard version needs at least 4 classes, got {classes}; leave it out")
 

@@ -13,6 +13,7 @@ from ebclab.config.addresses import without_credentials
 from ebclab.config.names import is_folder_name
 from ebclab.config.overrides import flat
 from ebclab.errors import InterruptedRunError, RunError, UserError
+from ebclab.formatting import how_to_install
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
@@ -43,7 +44,7 @@ def require_installed(names: Sequence[str]) -> None:
         except ImportError as error:
             problems.append(
                 f"training.loggers: {name} cannot be imported here, got {error}; "
-                f"pip install 'ebclab[{name}]', or leave it out"
+                f"run {how_to_install(name)}, or leave it out"
             )
     if problems:
         raise UserError("\n".join(problems))
