@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -36,6 +37,17 @@ def test_the_wheel_contains_every_module_and_the_data_folders(wheel: Path) -> No
             if path.is_file():
                 assert f"ebclab/{packaged}/{path.relative_to(ROOT / folder).as_posix()}" in inside
         assert any(name.startswith(f"ebclab/{packaged}/") for name in inside), folder
+
+
+@pytest.mark.slow
+def test_the_source_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("studies/README.md", "search_spaces/README.md", "cluster/README.md", "CITATION.cff", "LICENSE"):
+        assert name in inside
 
 
 @pytest.mark.slow
