@@ -39,56 +39,32 @@ _LARGEST = 1 << 30  # bytes of one file
 
 @dataclass(frozen=True)
 class GroupResult:
-    """The outcome of one group.
-
-    Attributes:
-        group: Its name.
-        key: Hash of everything that its findings depend on; with an equal key they need not be measured again.
-        findings: Its findings; empty if it failed or was skipped.
-        seconds: Duration.
-        problem: Why there are no findings; empty if there are.
-        failed: Whether ``problem`` is an unexpected failure rather than a consequence of the request.
-    """
+    """The outcome of one group."""
 
     group: str
-    key: str
-    findings: Findings
+    key: str  # hash of everything that the findings depend on; with an equal key they need not be measured again
+    findings: Findings  # empty if it failed or was skipped
     seconds: float
-    problem: str = ""
-    failed: bool = False
+    problem: str = ""  # why there are no findings; empty if there are
+    failed: bool = False  # whether ``problem`` is an unexpected failure rather than a consequence of the request
 
 
 @dataclass(frozen=True)
 class Card:
-    """Everything that was measured of one encoder on one dataset.
+    """Everything that was measured of one encoder on one dataset."""
 
-    Attributes:
-        label: Name of the encoder in tables.
-        address: Path, address or name of the encoder.
-        origin: One line about where it comes from.
-        encoder: SHA-256 of network, weights and preprocessing.
-        settings: Digest of the run's settings without its seed; empty if the encoder is not of a run.
-        seed: The run's seed; None if the encoder is not of a run.
-        dataset: Name of the dataset.
-        data: SHA-256 of its content, see ``MeasuredSet.digest``.
-        num_train: Number of training images.
-        num_test: Number of test images.
-        environment: Versions, machine and device.
-        results: The outcome of each group, in the order of the catalogue.
-    """
-
-    label: str
-    address: str
-    origin: str
-    encoder: str
-    settings: str
-    seed: int | None
+    label: str  # name of the encoder in tables
+    address: str  # path, address or name of the encoder
+    origin: str  # one line about where it comes from
+    encoder: str  # SHA-256 of network, weights and preprocessing
+    settings: str  # digest of the run's settings without its seed; empty if the encoder is not of a run
+    seed: int | None  # None if the encoder is not of a run
     dataset: str
-    data: str
+    data: str  # SHA-256 of the dataset's content, see ``MeasuredSet.digest``
     num_train: int
     num_test: int
-    environment: Mapping[str, Any]
-    results: tuple[GroupResult, ...] = ()
+    environment: Mapping[str, Any]  # versions, machine and device
+    results: tuple[GroupResult, ...] = ()  # in the order of the catalogue
 
     def numbers(self, group: str) -> tuple[Number, ...]:
         """Return the metrics of a group; empty if it was not measured."""

@@ -98,8 +98,7 @@ def _protocol(row: NumberRow) -> str:
 def numbers_table(compared: SideBySide, group: str, *, is_brief: bool = False, title: str = "") -> Table:
     """Return the numbers of a group: a row for each, a column for each encoder.
 
-    Args:
-        is_brief: Whether a star stands for intervals and verdicts, so that several encoders fit a terminal.
+    Brief tables have a star in place of intervals and verdicts, so that several encoders fit a terminal.
     """
     labels = [
         f"{column.label}, {len(column.cards)} seeds" if len(column.cards) > 1 else column.label

@@ -50,15 +50,10 @@ _FOLDER = "cards"
 
 @dataclass(frozen=True)
 class Cards:
-    """The measured cards of all encoders.
+    """The measured cards of all encoders."""
 
-    Attributes:
-        cards: The cards, in the order requested; references follow their encoder.
-        page: Path or address of the page.
-    """
-
-    cards: tuple[Card, ...]
-    page: str
+    cards: tuple[Card, ...]  # in the order requested; references follow their encoder
+    page: str  # path or address
 
     @cached_property
     def side_by_side(self) -> SideBySide:
@@ -90,11 +85,7 @@ class Cards:
 
 
 def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Cards:
-    """Measure encoders and write their cards and the page.
-
-    Args:
-        on_progress: Called with the work done, the total work, and its description.
-    """
+    """Measure encoders and write their cards and the page."""
     groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
@@ -138,16 +129,10 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
 
 @dataclass(frozen=True)
 class _Images:
-    """The images that an encoder and its references are evaluated on.
-
-    Attributes:
-        measured: The dataset that is evaluated on.
-        others: Transfer datasets.
-        outside: Out-of-distribution images.
-    """
+    """The images that an encoder and its references are evaluated on."""
 
     measured: MeasuredSet
-    others: tuple[MeasuredSet, ...]
+    others: tuple[MeasuredSet, ...]  # for transfer
     outside: tuple[OutsideSet, ...]
 
     @classmethod

@@ -30,10 +30,7 @@ class FeatureStore:
     A file's name is the hash of the encoder's digest (see ``Subject``) and of the images, so a file is never stale. A
     file that cannot be read is computed again.
 
-    Args:
-        folder: Folder of the files; None keeps features only in memory.
-        device: Device on which features are computed.
-        batch_size: Images per forward pass.
+    Without a folder, features are kept in memory only.
     """
 
     def __init__(self, folder: Path | None, device: torch.device, batch_size: int) -> None:

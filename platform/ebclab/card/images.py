@@ -33,16 +33,10 @@ Kind = Literal["near", "far"]
 
 @dataclass(frozen=True)
 class MeasuredSet:
-    """Training and test images of one dataset, with as many channels as the encoder takes.
+    """Training and test images of one dataset, with as many channels as the encoder takes."""
 
-    Attributes:
-        name: The dataset.
-        train: The training set, including the held-out images.
-        test: The test set.
-    """
-
-    name: str
-    train: ImageSet
+    name: str  # of the dataset
+    train: ImageSet  # with the held-out images
     test: ImageSet
 
     @property
@@ -103,19 +97,12 @@ class MeasuredSet:
 
 @dataclass(frozen=True)
 class OutsideSet:
-    """Out-of-distribution images, which an encoder should tell from test images of its own dataset.
+    """Out-of-distribution images, which an encoder should tell from test images of its own dataset."""
 
-    Attributes:
-        name: The dataset, or the alteration of the test images.
-        kind: "near": like the training images, but of other classes or altered; "far": of another kind.
-        outside: The out-of-distribution images.
-        inside: In-distribution test images; none of them is also in ``outside``, altered or not.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # the dataset, or the alteration of the test images
+    kind: Kind  # "near": like the training images, but of other classes or altered; "far": of another kind
     outside: ImageSet
-    inside: ImageSet
+    inside: ImageSet  # test images; none of them is also in ``outside``, altered or not
 
     def __post_init__(self) -> None:
         if min(len(self.inside), len(self.outside)) < 2:
@@ -144,25 +131,14 @@ def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
 
 
 def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return the dataset that a run was trained on, after verifying that its images are unchanged.
-
-    Args:
-        subject: The run's encoder.
-        data_root: Folder that contains datasets; None means the run's own.
-    """
+    """Return the dataset that a run was trained on, after verifying that its images are unchanged."""
     if subject.trained is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
     return MeasuredSet(*images_of_run(subject.trained, None, data_root))
 
 
 def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return a dataset by its name, read with the same settings as the run's own images.
-
-    Args:
-        name: A dataset of the catalogue, ``folder:PATH`` or ``parquet:PATH``.
-        subject: The encoder to evaluate on it.
-        data_root: Folder that contains datasets; None means the run's own, or the default.
-    """
+    """Return a dataset by its name, read with the same settings as the run's own images."""
     if subject.trained is not None:
         found, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
     else:
@@ -176,13 +152,9 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
 
 
 def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
-    """Return the out-of-distribution images for a value of ``--ood``.
+    """Return the out-of-distribution images of ``near=NAME`` or ``far=NAME``: a dataset, ``inverted`` or ``rotated``.
 
-    Args:
-        given: ``near=NAME`` or ``far=NAME``; NAME is a dataset, ``inverted`` or ``rotated``. NAME alone means far,
-            unless it is one of these two.
-        measured: The dataset that the card evaluates on.
-        data_root: Folder that contains datasets; None means the run's own, or the default.
+    NAME alone means far, unless it is one of these two.
     """
     if "=" in given.partition(":")[0]:
         kind, _, name = given.partition("=")

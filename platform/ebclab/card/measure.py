@@ -25,11 +25,7 @@ _NOTHING = Findings(())
 
 
 def chosen_groups(only: Sequence[str]) -> list[str]:
-    """Return the groups to measure, in the order of the catalogue; if none are named, the quick ones.
-
-    Args:
-        only: Names of groups, or "all".
-    """
+    """Return the groups to measure, in the order of the catalogue; if none are named, the quick ones."""
     if wrong := [name for name in only if name not in (*GROUPS, "all", *PROBES)]:
         known = [*GROUPS, "all", *PROBES]
         raise UserError(
@@ -56,28 +52,16 @@ def groups_of(request: CardRequest) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class CardTask:
-    """One card to measure.
-
-    Attributes:
-        measuring: The encoder, the images and the options.
-        groups: Names of groups, in the order of the catalogue.
-        folder: Where each result is saved as soon as it is available; None saves nothing.
-        device: The setting ``resources.device``.
-        threads: The setting ``resources.threads``.
-    """
+    """One card to measure."""
 
     measuring: Measuring
-    groups: tuple[str, ...]
-    folder: CardFolder | None
-    device: str = "auto"
-    threads: int = 0
+    groups: tuple[str, ...]  # in the order of the catalogue
+    folder: CardFolder | None  # where each result is saved as soon as it is available; None saves nothing
+    device: str = "auto"  # the setting ``resources.device``
+    threads: int = 0  # the setting ``resources.threads``
 
     def known(self, group: str, version: str) -> GroupResult | None:
-        """Return a saved result, or why the group is skipped; None if the group must be measured.
-
-        Args:
-            version: Version of ebclab; results of other versions are not reused.
-        """
+        """Return a result that this version of ebclab saved, or why the group is skipped; None: to be measured."""
         key = self.key(group, version)
         kept = self.folder.read(group, key) if self.folder else None
         if kept is not None:
@@ -107,12 +91,7 @@ class CardTask:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def card(self, results: Mapping[str, GroupResult], environment: Mapping[str, Any]) -> Card:
-        """Return the card with these results.
-
-        Args:
-            results: Results by name of the group.
-            environment: Versions, machine and device.
-        """
+        """Return the card with these results."""
         subject, data = self.measuring.subject, self.measuring.measured
         return Card(
             label=subject.label,
@@ -131,11 +110,7 @@ class CardTask:
 
 
 def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
-    """Return the card of one encoder; results saved earlier for the same encoder, images and options are reused.
-
-    Args:
-        environment: Versions, machine and device; results of other versions of ebclab are not reused.
-    """
+    """Return the card of one encoder; results saved earlier for the same encoder, images and options are reused."""
     version, results = str(environment["ebclab"]), {}
     work, total = f"groups of {task.measuring.subject.label}", len(task.groups)
     for done, group in enumerate(task.groups):
@@ -149,11 +124,7 @@ def measure_card(task: CardTask, environment: Mapping[str, Any]) -> Card:
 
 
 def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
-    """Return the result of a group; any ``Exception`` becomes its ``problem``, an interrupt is raised.
-
-    Args:
-        measuring: The encoder and the images.
-    """
+    """Return the result of a group; any ``Exception`` becomes its ``problem``, an interrupt is raised."""
     began, failed, findings, problem = time.monotonic(), False, _NOTHING, ""
     try:
         findings = GROUPS[name].measure(measuring)

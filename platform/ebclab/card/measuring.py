@@ -51,27 +51,16 @@ class CardOptions(GroupOptions):
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """Description of a group, for help, documentation and the card.
+    """Description of a group, for help, documentation and the card."""
 
-    Attributes:
-        name: Key, as in ``--only``.
-        title: Heading.
-        doc: One line of description.
-        source: References of its protocols.
-        needs: Required inputs; without them the group is skipped, with an explanation.
-        looks_at: Images whose features it uses; Ray workers compute these before the group starts.
-        is_quick: Whether it is measured by default, without ``--only``.
-        headline: Name of the metric that represents the group in a summary; if empty, its first one.
-    """
-
-    name: str
+    name: str  # as in ``--only``
     title: str
     doc: str
-    source: str
-    needs: tuple[Need, ...] = ()
-    looks_at: tuple[Part, ...] = ()
-    is_quick: bool = True
-    headline: str = ""
+    source: str  # references of its protocols
+    needs: tuple[Need, ...] = ()  # without them the group is skipped, with an explanation
+    looks_at: tuple[Part, ...] = ()  # images whose features it uses; Ray workers compute these before the group starts
+    is_quick: bool = True  # whether it is measured by default, without ``--only``
+    headline: str = ""  # name of the metric that represents the group in a summary; if empty, its first one
 
     def in_words(self) -> str:
         """Return one line with its description, its requirements, and whether it must be requested explicitly."""
@@ -86,13 +75,7 @@ class GroupInfo:
 
 
 class Measuring:
-    """One encoder on one dataset, with everything that groups share; expensive results are computed once.
-
-    Args:
-        measured: Training and test images.
-        device: Device for all computations.
-        on_progress: Called with the work done, the total work, and its description.
-    """
+    """One encoder on one dataset, with everything that groups share; expensive results are computed once."""
 
     def __init__(
         self,
@@ -243,12 +226,7 @@ OWN_CLASSIFIER = "the classifier that the method trained with the encoder, on it
 
 
 class Group(NamedTuple):
-    """One group of a card.
-
-    Attributes:
-        info: Its description.
-        measure: Computes its findings.
-    """
+    """One group of a card."""
 
     info: GroupInfo
     measure: Callable[[Measuring], Findings]

@@ -25,43 +25,26 @@ _CHANCE = 0.05
 
 @dataclass(frozen=True)
 class Number:
-    """One metric of an encoder.
+    """One metric of an encoder."""
 
-    Attributes:
-        name: Key within its group, e.g. "ece-15": letters, digits and hyphens.
-        title: Title, in standard terms.
-        value: The value; the mean over seeds if there are several.
-        protocol: How it was measured, in enough detail to reproduce it.
-        num_images: Number of images that it was measured on.
-        better: Which direction is better.
-        unit: How it is displayed.
-        low: Lower bound of the 95 % confidence interval over test images, for a fixed encoder and fixed seeds; None if
-            there is none.
-        high: Its upper bound.
-        seeds: Random seeds of the protocol; empty if it is deterministic.
-        per_seed: The value for each of ``seeds``, in their order.
-        std: Sample standard deviation over ``seeds`` (divisor n - 1); None with fewer than two.
-        images: Short hash of the keys of the images, in their order; empty without ``contributions``.
-        contributions: (n,) float64 contribution of each image; their mean is ``value``. Used for paired comparisons of
-            encoders. None if the metric is not a mean over images, even to first order.
-        is_rate: Whether every contribution is a rate of correct answers, in [0, 1].
-    """
-
-    name: str
-    title: str
-    value: float
-    protocol: str
+    name: str  # key within its group, e.g. "ece-15": letters, digits and hyphens
+    title: str  # in standard terms
+    value: float  # the mean over seeds if there are several
+    protocol: str  # how it was measured, in enough detail to reproduce it
     num_images: int
     better: Better
-    unit: Unit = "share"
+    unit: Unit = "share"  # how it is displayed
+    # 95 % confidence interval over test images, for a fixed encoder and fixed seeds; None if there is none
     low: float | None = None
     high: float | None = None
-    seeds: tuple[int, ...] = ()
-    per_seed: tuple[float, ...] = ()
-    std: float | None = None
-    images: str = ""
+    seeds: tuple[int, ...] = ()  # of the protocol; empty if it is deterministic
+    per_seed: tuple[float, ...] = ()  # the value for each of ``seeds``
+    std: float | None = None  # sample standard deviation over ``seeds`` (divisor n - 1); None with fewer than two
+    images: str = ""  # short hash of the keys of the images, in their order; empty without ``contributions``
+    # (n,) float64, one for each image, with mean ``value``, for paired comparisons of encoders; None if the metric is
+    # not a mean over images, even to first order
     contributions: Tensor | None = field(default=None, compare=False, repr=False)
-    is_rate: bool = False
+    is_rate: bool = False  # whether every contribution is a rate of correct answers, in [0, 1]
 
     @property
     def interval(self) -> Interval:
@@ -73,21 +56,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Findings:
-    """Results of one group for one encoder.
+    """Results of one group for one encoder."""
 
-    Attributes:
-        numbers: The metrics, the most important first.
-        tables: Tables, in display order.
-        plots: Plots, in display order.
-        pictures: Pictures, in display order.
-        remarks: Sentences that a reader must not miss, e.g. that gradients are masked.
-    """
-
-    numbers: tuple[Number, ...]
+    numbers: tuple[Number, ...]  # the most important first
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # sentences that a reader must not miss, e.g. that gradients are masked
 
 
 def accuracy(
@@ -99,15 +74,7 @@ def accuracy(
     protocol: str,
     seeds: Sequence[int] = (),
 ) -> Number:
-    """Return an accuracy with its Wilson interval over images.
-
-    Args:
-        name: Key within the group.
-        right: (P, n) bool per-image correctness, one row for each of ``seeds``, or a single row.
-        keys: (n,) keys of the images.
-        protocol: How it was measured.
-        seeds: Random seeds of the protocol.
-    """
+    """Return an accuracy with its Wilson interval; ``right`` (P, n) bool has one row for each of ``seeds``, or one."""
     values: list[float] = right.double().mean(dim=1).tolist()
     value, std = mean_and_std(values)
     low, high = wilson_interval(value, right.shape[1])
@@ -142,14 +109,8 @@ def mean_over_images(
 ) -> Number:
     """Return a metric that is a mean over images, at least to first order, with its t interval over images.
 
-    Args:
-        name: Key within the group.
-        contributions: (P, n) or (n,) float contribution of each image, one row for each of ``seeds``; their mean is the
-            value. For a statistic that is not a mean: its value plus its influence function at the image.
-        keys: (n,) keys of the images.
-        protocol: How it was measured.
-        better: Which direction is better.
-        seeds: Random seeds of the protocol.
+    Contributions are (n,), or (P, n) with one row for each of ``seeds``. For a statistic that is not a mean: its value
+    plus its influence function at the image.
     """
     rows = contributions.double().cpu().reshape(-1, contributions.shape[-1])  # (P, n)
     values: list[float] = rows.mean(dim=1).tolist()
@@ -182,9 +143,7 @@ def two_samples(value: float, first: Tensor, second: Tensor) -> Tensor:
     ``psi_i = value + (N / m) (first_i - value)`` for the first sample, likewise for the second, with N = m + n: their
     mean is ``value``, and the variance of that mean is ``Var(first) / m + Var(second) / n`` (DeLong et al., 1988).
 
-    Args:
-        first: (m,) structural components of the first sample, with mean ``value``.
-        second: (n,) structural components of the second sample, with mean ``value``.
+    Components are (m,) and (n,), with mean ``value`` each.
     """
     total = len(first) + len(second)
     parts = [value + (total / len(each)) * (each.double() - value) for each in (first, second)]

@@ -30,15 +30,10 @@ from ebclab.interval import Interval
 
 @dataclass(frozen=True)
 class EncoderColumn:
-    """One column of the comparison: a single encoder, or runs that differ only in the seed.
+    """One column of the comparison: a single encoder, or runs that differ only in the seed."""
 
-    Attributes:
-        label: Its name on the page.
-        cards: The cards of its encoders, sorted by seed.
-    """
-
-    label: str
-    cards: tuple[Card, ...]
+    label: str  # unique on the page
+    cards: tuple[Card, ...]  # sorted by seed
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -58,48 +53,29 @@ class EncoderColumn:
 
 @dataclass(frozen=True)
 class EncoderCell:
-    """A metric of one column.
+    """A metric of one column."""
 
-    Attributes:
-        value: The value with its interval; the mean over runs, with their standard deviation, if there are several.
-        runs: Number of runs.
-        against_first: Difference to the first column (this minus first); None in the first column, and if the first
-            lacks the metric.
-    """
-
-    value: Interval
-    runs: int
-    against_first: Interval | None
+    value: Interval  # the mean over runs, with their standard deviation, if there are several
+    runs: int  # number of runs
+    against_first: Interval | None  # this minus the first column; None in the first, and if that lacks the metric
 
 
 @dataclass(frozen=True)
 class NumberRow:
-    """A metric of all columns.
-
-    Attributes:
-        group: The group that measured it.
-        number: One of the measurements, for its name, title, unit and protocol.
-        cells: One for each column; None if it was not measured.
-    """
+    """A metric of all columns."""
 
     group: str
-    number: Number
-    cells: tuple[EncoderCell | None, ...]
+    number: Number  # one of the measurements, for its name, title, unit and protocol
+    cells: tuple[EncoderCell | None, ...]  # one for each column; None if it was not measured
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Cards and their comparison, computed once for all outputs.
+    """Cards and their comparison, computed once for all outputs."""
 
-    Attributes:
-        cards: The cards, at least one; the others are compared with the first.
-        columns: The cards as columns; those that differ only in the seed share one.
-        rows: Every metric that at least one column has, group by group.
-    """
-
-    cards: tuple[Card, ...]
-    columns: list[EncoderColumn]
-    rows: list[NumberRow]
+    cards: tuple[Card, ...]  # at least one; the others are compared with the first
+    columns: list[EncoderColumn]  # cards that differ only in the seed share one
+    rows: list[NumberRow]  # every metric that at least one column has, group by group
 
     @classmethod
     def of(cls, cards: Sequence[Card]) -> SideBySide:
@@ -191,12 +167,7 @@ def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
 
 
 def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Interval:
-    """Return the difference of a metric to the first column (column minus first), paired by seed and image.
-
-    Args:
-        first: The metric of the first column.
-        compared: Number of columns compared with the first, for the Bonferroni correction of intervals.
-    """
+    """Return the difference of a metric to the first column, paired by seed and image; Bonferroni for all compared."""
     mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
     one, other = _table(column.numbers), _table(first.numbers)
     if column.dataset != first.dataset:

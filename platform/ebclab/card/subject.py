@@ -34,39 +34,25 @@ from ebclab.training.trained_method import weights_behind
 
 @dataclass(frozen=True)
 class Subject:
-    """A frozen encoder with everything that a card needs to evaluate it.
+    """A frozen encoder with everything that a card needs to evaluate it."""
 
-    Attributes:
-        label: Its name in tables.
-        address: Path, address or name that opens the encoder again.
-        encoder: Maps preprocessed images (B, C, H, W) to embeddings (B, D); in eval mode.
-        preprocessing: Its preprocessing of images.
-        in_channels: C.
-        origin: One line about where it comes from.
-        digest: SHA-256 of its network, weights and preprocessing: equal digests mean equal features.
-        settings: Digest of the run's settings without its seed: runs that share it differ only in the seed. Empty
-            if the encoder is not of a run.
-        seed: The run's seed; None if the encoder is not of a run.
-        trained: What was read from the run's folder, also for references of a run; None otherwise.
-        run: The run's folder; None for references and for encoders that are not of a run.
-        random_weights: Builds the same network with random weights from a seed; None if it has no weights.
-        saved: The checkpoint of ``trained``, if the run's folder cannot be accessed, e.g. in a remote worker.
-        energies: Energies of images that an exported folder holds; None if it has none, and for runs.
-    """
-
-    label: str
-    address: str
-    encoder: nn.Module
+    label: str  # name in tables
+    address: str  # path, address or name that opens the encoder again
+    encoder: nn.Module  # maps preprocessed images (B, C, H, W) to embeddings (B, D); in eval mode
     preprocessing: Preprocessing
-    in_channels: int
-    origin: str
-    digest: str
-    settings: str = ""
-    seed: int | None = None
+    in_channels: int  # C
+    origin: str  # one line about where it comes from
+    digest: str  # SHA-256 of its network, weights and preprocessing: equal digests mean equal features
+    settings: str = ""  # digest of the run's settings without its seed; empty if the encoder is not of a run
+    seed: int | None = None  # of the run; None if the encoder is not of a run
+    # what was read from the run's folder, also for references of a run; None otherwise
     trained: TrainedEncoder | None = None
-    run: RunFolder | None = None
+    run: RunFolder | None = None  # None for references and for encoders that are not of a run
+    # the same network with random weights by a seed; None if it has no weights
     random_weights: Callable[[int], nn.Module] | None = field(default=None, compare=False, repr=False)
+    # the checkpoint of ``trained``, if the run's folder cannot be accessed, e.g. in a remote worker
     saved: checkpoint.Checkpoint | None = field(default=None, compare=False, repr=False)
+    # energies that an exported folder holds; None if it has none, and for runs
     energies: Energies | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -94,12 +80,7 @@ class Subject:
 
 
 def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subject:
-    """Return the encoder that ``where`` names.
-
-    Args:
-        where: A run (folder or address), an exported folder, or timm/NAME for timm's own weights.
-        checkpoint_kind: "last" or "best", of a run.
-    """
+    """Return the encoder of a run (folder or address), an exported folder, or of timm/NAME with timm's own weights."""
     if where.startswith(TIMM):
         return _of_timm(where)
     if is_export(where):
@@ -108,11 +89,7 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
 
 
 def references(subject: Subject) -> list[Subject]:
-    """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels.
-
-    Args:
-        subject: The encoder that they are compared with.
-    """
+    """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels."""
     beside = [_pixels(subject)]
     trained = subject.trained
     if trained is not None:

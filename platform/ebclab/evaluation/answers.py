@@ -17,17 +17,11 @@ from ebclab.evaluation.seeds_and_images import Table
 
 @dataclass(frozen=True)
 class Answers:
-    """Per-image correctness of one run.
+    """Per-image correctness of one run."""
 
-    Attributes:
-        images: Short hash of the keys of the images, in order; equal hashes mean the same images.
-        num_images: Number of images.
-        right: Packed bits in base64, 1 if correct; one string for each time that the probe was trained.
-    """
-
-    images: str
+    images: str  # short hash of the keys of the images, in order; equal hashes mean the same images
     num_images: int
-    right: tuple[str, ...]
+    right: tuple[str, ...]  # packed bits in base64, 1 if correct; one string for each time that the probe was trained
 
     def __post_init__(self) -> None:
         """Validate the fields."""
@@ -43,12 +37,7 @@ class Answers:
 
     @classmethod
     def of(cls, right: Tensor, keys: Tensor) -> Answers:
-        """Return the answers of a run as packed bits.
-
-        Args:
-            right: (P, n) bool: whether the prediction is correct, for each of the P times that the probe was trained.
-            keys: (n,) keys of the images.
-        """
+        """Return answers (P, n) bool, one row for each time that the probe was trained, as packed bits."""
         packed = np.packbits(right.cpu().numpy(), axis=1)
         return cls(images_key(keys), len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
 

@@ -15,11 +15,7 @@ _TEXT = 18  # height of a line of text, in pixels
 
 
 def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
-    """Return a grid of images: rows are chains, columns are recorded steps.
-
-    Args:
-        pixel_range: Values of black and white, by channel; values outside are clamped.
-    """
+    """Return a grid of images: rows are chains, columns are recorded steps."""
     moments, count, _, height, width = trace.positions.shape
     zoom = max(1, round(_SIDE / max(height, width)))
     cell_width, cell_height = max(width * zoom, _SIDE) + _GAP, height * zoom + _TEXT + _GAP

@@ -24,16 +24,10 @@ ENOUGH_SEEDS = 5
 
 
 class Measurements(NamedTuple):
-    """Measured values of the runs of one setting.
-
-    Attributes:
-        by_seed: One value per seed.
-        answers: Per-image correctness of each run, by seed; empty if it is not known for all runs, or if the images
-            differ.
-    """
+    """Measured values of the runs of one setting."""
 
     by_seed: dict[int, float]
-    answers: dict[int, Answers]
+    answers: dict[int, Answers]  # by seed; empty if not known for all runs, or if the images differ
 
     @classmethod
     def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers | None]) -> Measurements:
@@ -49,10 +43,7 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
     With answers, the interval is that of `seeds_and_images` and accounts for other seeds and other images; without,
     it is Student's t interval and accounts for other seeds only.
 
-    Args:
-        measured: Measured values of the runs.
-        num_compared: C, the number of means whose intervals have simultaneous coverage.
-        is_rate: The values are fractions: the interval is clipped to [0, 1].
+    ``num_compared`` means have simultaneous coverage; the interval of a rate is clipped to [0, 1].
     """
     values = list(measured.by_seed.values())
     mean = fmean(values)
@@ -73,10 +64,8 @@ def difference(one: Measurements, other: Measurements, num_compared: int) -> Int
 
     The comparison is paired by seed and, with answers, by image.
 
-    Args:
-        one: Measured values of one setting.
-        other: Measured values of the other setting.
-        num_compared: C, the number of settings; the intervals of all their differences have simultaneous coverage.
+    The comparison is paired by seed and, with answers, by image; intervals of all differences of ``num_compared``
+    settings have simultaneous coverage.
     """
     return difference_with_chance(one, other, CHANCE / max(1, num_compared * (num_compared - 1) // 2))
 
@@ -84,22 +73,13 @@ def difference(one: Measurements, other: Measurements, num_compared: int) -> Int
 def difference_with_chance(one: Measurements, other: Measurements, chance: float) -> Interval:
     """Return how much higher the mean of ``one`` is than that of ``other``, with an interval of a given error rate.
 
-    Args:
-        one: Measured values of one setting.
-        other: Measured values of the other setting.
-        chance: Probability that the interval does not contain the true value: ``CHANCE`` divided by the number of
-            differences with simultaneous coverage.
+    ``chance`` is ``CHANCE`` divided by the number of differences with simultaneous coverage.
     """
     return contrast_with_chance([(1.0, one), (-1.0, other)], chance)
 
 
 def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: float) -> Interval:
-    """Return a weighted sum of means, e.g. a difference or a difference of differences, paired as in ``difference``.
-
-    Args:
-        terms: Weight and measured values of each setting; weights may be negative.
-        chance: As in ``difference_with_chance``.
-    """
+    """Return a weighted sum of means, e.g. a difference of differences, paired as in ``difference``."""
     settings = [setting for _, setting in terms]
     seeds = [seed for seed in settings[0].by_seed if all(seed in each.by_seed for each in settings)]
     if not seeds:
@@ -135,13 +115,7 @@ def _students(values: Sequence[float], chance: float) -> tuple[float, float]:
 
 
 def in_words(num_compared: int, num_seeds: int, images: int | None) -> str:
-    """Return an explanation of the intervals of a page, as text for readers.
-
-    Args:
-        num_compared: Number of settings that were compared.
-        num_seeds: Number of seeds of the winner.
-        images: Number of images that the intervals account for; None if they cover seeds only.
-    """
+    """Return an explanation of the intervals of a page; without ``images``, they cover seeds only."""
     over = (
         f"how far the score would move with other seeds and with other images in place of these {images:,}"
         if images

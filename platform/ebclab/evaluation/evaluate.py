@@ -25,24 +25,15 @@ _TOPS = (1, 5)
 
 @dataclass(frozen=True)
 class FeatureSplit:
-    """Features and labels of both sets, all on one device.
+    """Features and labels of both sets, all on one device."""
 
-    Attributes:
-        train_x: (n, D) float32.
-        train_y: (n,) int64 in [0, num_classes).
-        test_x: (m, D) float32.
-        test_y: (m,) int64 in [0, num_classes).
-        test_keys: (m,) keys of the test images.
-        num_classes: Number of classes.
-        linear: Answers of linear probes, so that each is trained once for its top 1 and top 5.
-    """
-
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-    test_keys: Tensor
+    train_x: Tensor  # (n, D) float32
+    train_y: Tensor  # (n,) int64 in [0, num_classes)
+    test_x: Tensor  # (m, D) float32
+    test_y: Tensor  # (m,) int64 in [0, num_classes)
+    test_keys: Tensor  # (m,) keys of the test images
     num_classes: int
+    # answers of linear probes, so that each is trained once for its top 1 and top 5
     linear: dict[tuple[str, tuple[int, ...], float], Tensor] = field(default_factory=dict)
 
 
@@ -60,15 +51,8 @@ def evaluate_encoder(
 ) -> dict[str, Score]:
     """Return the score of each probe in ``only``, on features computed once with the encoder frozen.
 
-    Args:
-        encoder: Maps preprocessed images to embeddings; must be on ``device``.
-        train: The complete training set, including the held-out part, since model selection is finished.
-        preprocessing: Preprocessing of stored images that the encoder expects.
-        config: Neighbours, temperature, linear protocol, batch size.
-        device: Device on which features and probes are computed.
-        only: Names of probes, keys of `PROBES`.
-        seed: First of ``config.linear_seeds`` consecutive seeds for a linear protocol with randomness.
-        on_progress: Called with units done, units in all and a description.
+    The encoder must be on ``device``. Protocols with randomness use ``config.linear_seeds`` consecutive seeds from
+    ``seed`` on. The training set is complete, with the held-out part, since model selection is finished.
     """
     probes = _chosen_probes(only, config)
     num_classes = _count_classes(train, test)

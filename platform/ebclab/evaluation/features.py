@@ -30,21 +30,10 @@ def compute_features(
     on_progress: OnProgress = silent,
     what: str = "features",
 ) -> Tensor:
-    """Return the embeddings of ``images``, in their order, computed in eval mode and without gradients.
+    """Return the embeddings (n, D), float32 on the CPU, of images (n, C, H, W) uint8; in eval mode, without gradients.
 
     Batch norm uses its running statistics without updating them; afterwards the training mode of every submodule is
     restored. A plain function that closes over a module must put that module in eval mode itself.
-
-    Args:
-        encoder: A module on ``device``, or a function; for a bound method, its module is put in eval mode.
-        images: (n, C, H, W) uint8, on any device.
-        preprocessing: Preprocessing of stored images that the encoder expects.
-        batch_size: Images per forward pass; affects memory and speed only.
-        on_progress: Called after each batch with images done, images in all and ``what``.
-        what: Description of the task, for ``on_progress`` and error messages.
-
-    Returns:
-        (n, D) float32 on the CPU.
     """
     check_images(images, preprocessing)
     parts = []

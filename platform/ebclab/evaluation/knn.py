@@ -34,15 +34,9 @@ def knn_predictions(
     num_classes: int,
     on_progress: OnProgress = silent,
 ) -> Tensor:
-    """Return the predicted class (q,) when each neighbour votes for its own with exp(cosine similarity / temperature).
+    """Return the predicted class (q,) when each neighbour votes for its own with exp(cosine / temperature).
 
-    Args:
-        bank: (n, D) training features, any scale; they determine the device of the computation.
-        bank_labels: (n,) int64 in [0, num_classes).
-        queries: (q, D) test features.
-        neighbours: Number of most similar training rows that vote.
-        temperature: Divides the similarity; small values give more weight to the nearest neighbours.
-        on_progress: Called with queries done, queries in all.
+    Features (n, D) of the bank determine the device; its labels (n,) are in [0, num_classes).
     """
     if neighbours > len(bank):
         raise DataError(
@@ -69,13 +63,6 @@ def ebclr_knn_predictions(
 
     If training rows are at distance zero, only they vote. Neighbours are found in the features' own precision; the
     distances used for votes are float64.
-
-    Args:
-        bank: (n, D) training features, not normalised; they determine the device of the computation.
-        bank_labels: (n,) int64 in [0, num_classes).
-        queries: (q, D) test features.
-        neighbours: Number of nearest training rows that vote; 20 in the released code.
-        on_progress: Called with queries done, queries in all.
     """
     if neighbours > len(bank):  # not configurable
         raise DataError(

@@ -37,20 +37,9 @@ def linear_within(
 ) -> Tensor:
     """Return whether the label of each test row is among the largest logits, (T, S, m) bool for T values of ``tops``.
 
-    S is 1 for lbfgs, which has no randomness.
-
-    Args:
-        protocol: A key of `PROTOCOLS`.
-        train_x: (n, D) float32 features; epoch protocols compute on their device, lbfgs on the CPU.
-        train_y: (n,) int64 in [0, num_classes).
-        test_x: (m, D) float32.
-        test_y: (m,) int64.
-        seeds: Each determines its own initial weights and its own order of rows. All seeds are trained in one batched
-            computation; up to rounding, the result of a seed does not depend on the others.
-        l2: lbfgs only: penalty 0.5 * l2 * ||W||^2 added to the mean cross-entropy; 0.5 * l2 * ||w_1 - w_0||^2 for two
-            classes.
-        tops: Numbers of classes that may be named.
-        on_progress: Called with epochs done, epochs in all (lbfgs: after each step of the solver and at the end).
+    S is 1 for lbfgs, which has no randomness; its penalty, 0.5 l2 ||W||^2 or of two classes 0.5 l2 ||w_1 - w_0||^2, is
+    added to the mean cross-entropy. A seed determines its own initial weights and order of rows. All are trained in
+    one batched computation on the features' device; up to rounding, no seed's result depends on the others.
     """
     chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
     if (train_y == train_y[0]).all():

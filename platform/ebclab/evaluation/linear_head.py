@@ -29,17 +29,11 @@ PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 @dataclass(frozen=True)
 class LinearHead:
-    """Weights of a linear classifier on unstandardised features of an encoder.
+    """Weights of a linear classifier on unstandardised features of an encoder."""
 
-    Attributes:
-        weights: (D, K) float64.
-        biases: (K,) float64.
-        l2: Penalty that it was fitted with.
-    """
-
-    weights: Tensor
-    biases: Tensor
-    l2: float
+    weights: Tensor  # (D, K) float64
+    biases: Tensor  # (K,) float64
+    l2: float  # penalty that it was fitted with
 
     def logits(self, features: Tensor) -> Tensor:
         """Return (m, K) logits of (m, D) features, in the features' dtype and on their device."""
@@ -47,38 +41,21 @@ class LinearHead:
 
 
 class ChosenPenalty(NamedTuple):
-    """The penalty that was best on images that were not fitted on.
+    """The penalty that was best on images that were not fitted on."""
 
-    Attributes:
-        l2: The penalty; of equally good ones the strongest.
-        accuracies: Accuracy (mean AP for multi-label images) of each of ``PENALTIES`` on these images.
-    """
-
-    l2: float
-    accuracies: tuple[float, ...]
+    l2: float  # of equally good ones the strongest
+    accuracies: tuple[float, ...]  # or mean AP of multi-label images, of each of ``PENALTIES``
 
 
 class LinearClassifier(NamedTuple):
-    """A linear classifier with the results of its penalty search.
-
-    Attributes:
-        head: The classifier fitted with the chosen penalty.
-        chosen: The penalty and the accuracy of each penalty tried.
-    """
+    """A linear classifier with the results of its penalty search."""
 
     head: LinearHead
     chosen: ChosenPenalty
 
 
 class HeadFitting:
-    """Training features and labels of classifiers, standardised once for all penalties.
-
-    Args:
-        protocol: Tolerance and largest number of steps.
-        x: (n, D) features.
-        y: (n,) int64 in [0, num_classes).
-        num_classes: K; every class needs an image.
-    """
+    """Training features and labels of classifiers, standardised once for all penalties."""
 
     def __init__(self, protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
         missing = sorted(set(range(num_classes)) - set(y.tolist()))
@@ -95,12 +72,7 @@ class HeadFitting:
     def head(
         self, l2: float, start: LinearHead | None = None, on_step: Callable[[], None] = lambda: None
     ) -> LinearHead:
-        """Return the classifier that minimises L.
-
-        Args:
-            start: Initial value of the solver, instead of 0; affects the number of steps, not the solution.
-            on_step: Called after each step of the solver.
-        """
+        """Return the classifier that minimises L; ``start`` affects the number of steps, not the solution."""
         unscaled = None
         if start is not None:
             unscaled = start.weights * self._std[:, None], start.biases + self._mean @ start.weights
@@ -130,14 +102,7 @@ def best_classifier(
     num_classes: int,
     on_progress: OnProgress = silent,
 ) -> LinearClassifier:
-    """Return the classifier of highest held-out accuracy among those fitted with each of ``PENALTIES``.
-
-    Args:
-        protocol: Tolerance and largest number of steps.
-        train: Features (n, D) and labels (n,) that classifiers are fitted on.
-        held_out: Features (m, D) and labels (m,) of training images that they are not fitted on.
-        on_progress: Called after each step of the solver with penalties done, penalties in all.
-    """
+    """Return the classifier of highest held-out accuracy among those fitted with each of ``PENALTIES``."""
     x, y = held_out
     if len(x) == 0:
         raise DataError("held-out images: at least one is needed to choose a penalty, got 0")
@@ -169,14 +134,7 @@ def solved(
     start: tuple[Tensor, Tensor] | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> Minimum:
-    """Return the minimum of L on standardised features; a warning is logged if the solver does not converge.
-
-    Args:
-        protocol: Tolerance and largest number of steps.
-        regression: The features and their classes.
-        start: Initial weights (D, K) and biases (K,), instead of 0.
-        on_step: Called after each step.
-    """
+    """Return the minimum of L on standardised features; a warning is logged if the solver does not converge."""
     tolerance = protocol.tolerance_for(l2)
     found = regression.minimum(l2, tolerance=tolerance, max_steps=protocol.max_iterations, start=start, on_step=on_step)
     if found.steps >= protocol.max_iterations and found.steepest > tolerance:

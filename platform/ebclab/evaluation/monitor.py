@@ -29,17 +29,11 @@ _MOST_PAIRS = 2_048  # maximum number of images for two views: uniformity is com
 
 @dataclass(frozen=True)
 class HoldoutScores:
-    """Scores of an encoder on held-out images.
+    """Scores of an encoder on held-out images."""
 
-    Attributes:
-        by_name: The objective, the kNN accuracy if there are labels, and the metrics of monitors.
-        answers: Per-image correctness of the objective's probe; None if the objective is not computed from answers.
-        seconds: Additional time of each monitor in seconds, by name.
-    """
-
-    by_name: dict[str, float]
-    answers: Answers | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    by_name: dict[str, float]  # the objective, the kNN accuracy if there are labels, and the metrics of monitors
+    answers: Answers | None  # of the objective's probe; None if the objective is not computed from answers
+    seconds: dict[str, float] = field(default_factory=dict)  # additional time of each monitor
 
 
 def holdout_scores(
@@ -62,17 +56,6 @@ def holdout_scores(
     RankMe (arXiv:2210.02885). ``alignment_uniformity`` is the negative sum of both (arXiv:2005.10242) for two
     fixed views of at most 2,048 held-out images, so that higher is better. The metrics of monitors, and the objectives
     derived from them, are defined in ``monitors/numbers.py``.
-
-    Args:
-        encoder: Maps preprocessed images to embeddings; must be on ``device``.
-        train: The images trained on, without the held-out ones.
-        holdout: The held-out part of the training set.
-        preprocessing: Preprocessing of stored images that the encoder expects.
-        config: Objective, neighbours, temperature, bank, batch size.
-        views: Augmentation for ``alignment_uniformity`` and ``holdout_information``.
-        device: Device on which features and neighbours are computed.
-        monitors: Names of further monitors to measure; that of the objective is always measured.
-        project: Maps preprocessed images to what the loss compares; None means the embeddings.
     """
     bank = limit(train, config.knn_bank_limit)
     monitored = Monitored(encoder, bank, holdout, preprocessing, config, device, views, project)

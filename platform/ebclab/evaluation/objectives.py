@@ -38,12 +38,7 @@ SHARES = ("holdout_knn", *(name for name in MONITOR_OF if name in NUMBERS and NU
 
 
 def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
-    """Return why monitors cannot measure images without labels; empty if they can, or if there are no monitors.
-
-    Args:
-        config: Objective and monitors.
-        unlabelled: Number of images without a label.
-    """
+    """Return why monitors cannot measure images without labels; empty if they can, or if there are no monitors."""
     if not unlabelled or not config.monitor:
         return ""
     if wanting := [name for name in config.monitor if MONITORS[name].needs_labels]:

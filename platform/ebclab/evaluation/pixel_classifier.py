@@ -17,9 +17,6 @@ class PixelClassifier(nn.Module):
     """Logits of pixels in [0, 1]: preprocessing, a copy of the encoder in eval mode, the classifier in float64.
 
     Attacks operate on the copy; the original encoder's weights, running statistics and training modes are unchanged.
-
-    Args:
-        encoder: Maps preprocessed images to embeddings.
     """
 
     def __init__(self, encoder: nn.Module, preprocessing: Preprocessing, head: LinearHead) -> None:
@@ -34,13 +31,9 @@ class PixelClassifier(nn.Module):
 
 
 def attackable_pixels(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Return pixels (n, C, H, W) float32 in [0, 1], resized to the encoder's image size if they are larger.
+    """Return uint8 images as float32 in [0, 1], resized to the encoder's image size if they are larger.
 
     An attack on larger images would change details that the resize discards.
-
-    Args:
-        images: (n, C, H, W) uint8.
-        preprocessing: Preprocessing that the encoder expects.
     """
     read_size, side = preprocessing.read_size, preprocessing.image_size
     if read_size and images.shape[-2:] != (read_size, read_size):

@@ -25,12 +25,7 @@ class ProgressRates:
         self._done: dict[str, int] = {}
 
     def seen(self, done: int, what: str, now: float) -> float:
-        """Record progress and return the throughput of ``what`` in units per second, 0 if not known yet.
-
-        Args:
-            done: Number of finished units.
-            now: Time in seconds of a monotonic clock.
-        """
+        """Record progress and return the throughput of ``what`` in units per second, 0 if not known yet."""
         if done < self._done.get(what, 0):  # the same task for another encoder
             del self._first[what]
         self._done[what] = done
@@ -39,12 +34,7 @@ class ProgressRates:
 
 
 def in_lines(write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> OnProgress:
-    """Return a callback that writes at most one line every ten seconds, for logs and pipes.
-
-    Args:
-        write: Called with each line.
-        clock: Monotonic clock, in seconds.
-    """
+    """Return a callback that writes at most one line every ten seconds, for logs and pipes."""
     written, rates = clock(), ProgressRates()
 
     def on_progress(done: int, total: int, what: str) -> None:

@@ -46,37 +46,25 @@ class SolvedProtocol:
 
 @dataclass(frozen=True)
 class EpochProtocol:
-    """One linear layer with bias, trained on raw features by mini-batch steps.
-
-    Attributes:
-        name: Key in `PROTOCOLS`.
-        doc: One-line description.
-        source: Source of the protocol.
-        departs: Deviations from the source, with reasons; empty if there are none.
-        optimizer: sgd has momentum 0.9 (not Nesterov); adam has betas 0.9, 0.999. Neither uses weight decay.
-        learning_rate: Peak learning rate; per 256 images of the batch if ``scale_rate`` is set.
-        scale_rate: Whether to multiply the rate by batch size / 256.
-        batch_size: Images per step, at most the size of the training set; the last batch may be incomplete.
-        epochs: Passes over the training features; the largest number of them if there is a ``tolerance``.
-        schedule: cosine decays to 0, updated every step; steps divides by 10 after 60 % and after 80 % of the epochs.
-        order: once: one random order for all epochs; every-epoch: a new random order in each epoch.
-        tolerance: A seed has converged, and is trained no further, once the mean loss of an epoch is less than this
-            below that of ``STALLED`` epochs before, in nats; 0: all epochs are trained.
-        init: uniform: both weights and biases in +/- 1/sqrt(D); normal: weights N(0, 0.01^2), biases 0.
-    """
+    """One linear layer with bias, trained on raw features by mini-batch steps."""
 
     name: str
     doc: str
     source: str
-    departs: str
+    departs: str  # deviations from the source, with reasons; empty if there are none
+    # sgd has momentum 0.9 (not Nesterov); adam has betas 0.9, 0.999; neither has weight decay
     optimizer: Literal["sgd", "adam"]
-    learning_rate: float
-    batch_size: int
-    epochs: int
-    schedule: Literal["constant", "cosine", "steps"]
+    learning_rate: float  # peak; per 256 images of the batch if ``scale_rate`` is set
+    batch_size: int  # at most the size of the training set; the last batch may be incomplete
+    epochs: int  # passes over the training features; the largest number of them if there is a ``tolerance``
+    schedule: Literal["constant", "cosine", "steps"]  # cosine: to 0, every step; steps: a tenth after 60 % and 80 %
     scale_rate: bool = False
+    # once: one random order for all epochs; every-epoch: a new one in each
     order: Literal["once", "every-epoch"] = "every-epoch"
+    # uniform: weights and biases in +/- 1/sqrt(D); normal: weights N(0, 0.01^2), biases 0
     init: Literal["uniform", "normal"] = "uniform"
+    # a seed has converged once an epoch's mean loss is less than this below that of ``STALLED`` epochs before, in nats;
+    # 0: all epochs are trained
     tolerance: float = 0.0
 
 
@@ -174,35 +162,20 @@ PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in _ALL}
 
 @dataclass(frozen=True)
 class FineTuningProtocol:
-    """How all weights of an encoder and a new linear layer are trained, without weight decay.
-
-    Attributes:
-        name: Key in `FINE_TUNING`.
-        doc: One-line description.
-        source: Source of the protocol.
-        departs: Deviations from the source, with reasons.
-        optimizer: sgd has Nesterov momentum 0.9; nadam is Adam with Nesterov momentum, betas 0.9 and 0.999.
-        rates: Learning rates; of several, the first of those with the highest held-out accuracy.
-        schedule: cosine decays to 0, updated every step.
-        batch_size: Largest number of images of a step; sizes of batches differ by one image at most.
-        epochs: Passes over the labelled images, unless the user says how many.
-        smallest_crop: Smallest share of the area that a training view shows.
-        flips_all: Whether images of every dataset are flipped; else those whose usual views flip them.
-        test_crop: Share of the shorter side that is the side of the central square seen of test images.
-    """
+    """How all weights of an encoder and a new linear layer are trained, without weight decay."""
 
     name: str
     doc: str
     source: str
-    departs: str
-    optimizer: Literal["sgd", "nadam"]
-    rates: tuple[float, ...]
-    schedule: Literal["constant", "cosine"]
-    batch_size: int
-    epochs: int
-    smallest_crop: float
-    flips_all: bool = False
-    test_crop: float = 1.0
+    departs: str  # deviations from the source, with reasons
+    optimizer: Literal["sgd", "nadam"]  # sgd has Nesterov momentum 0.9; nadam is Adam with it, betas 0.9 and 0.999
+    rates: tuple[float, ...]  # of several, the first of those with the highest held-out accuracy
+    schedule: Literal["constant", "cosine"]  # cosine decays to 0, updated every step
+    batch_size: int  # largest number of images of a step; sizes of batches differ by one image at most
+    epochs: int  # passes over the labelled images, unless the user says how many
+    smallest_crop: float  # smallest share of the area that a training view shows
+    flips_all: bool = False  # whether images of every dataset are flipped; else those whose usual views flip them
+    test_crop: float = 1.0  # share of the shorter side that is the side of the central square seen of test images
 
     @property
     def optimizer_in_words(self) -> str:
@@ -251,14 +224,7 @@ FINE_TUNING: dict[str, FineTuningProtocol] = {
 
 
 def look_up(where: str, kind: str, name: str, table: Mapping[str, _Value]) -> _Value:
-    """Return ``table[name]``.
-
-    Args:
-        where: The setting or argument that contains ``name``, for the message.
-        kind: Kind of object, e.g. "protocol", for the message.
-        name: Name given by the user.
-        table: All valid names and their values.
-    """
+    """Return ``table[name]``; messages name the setting or argument ``where`` and the kind of thing."""
     if name not in table:
         raise ConfigError([f"{where}: no such {kind}, got {name!r}; {did_you_mean(name, table)}"])
     return table[name]

@@ -45,13 +45,7 @@ def diversity(pixels: Tensor) -> float | None:
 def nearest_distances(
     pixels: Tensor, train: ImageSet, preprocessing: Preprocessing, on_progress: OnProgress = silent
 ) -> Tensor:
-    """Return the distances (m,), root mean square over pixels, of samples (m, C, H, W) to the nearest training image.
-
-    Args:
-        pixels: As ``levels`` returns them.
-        train: The training images, without augmentation.
-        on_progress: Called with training images done, training images in all.
-    """
+    """Return the distances (m,), root mean square over pixels, of samples to the nearest training image."""
     queries = pixels.flatten(1)
     best = queries.new_full((len(queries),), math.inf)
     for begun, block in _blocks(train.images, preprocessing, pixels.device):
@@ -63,19 +57,12 @@ def nearest_distances(
 
 @dataclass(frozen=True)
 class Judge:
-    """A classifier of real images: multinomial logistic regression on their pixels.
-
-    Attributes:
-        head: Its weights.
-        classes: (K,) the label of each column.
-        num_train: Training images that it was fitted on.
-        side: Side of the images that it reads, pixels.
-    """
+    """A classifier of real images: multinomial logistic regression on their pixels."""
 
     head: LinearHead
-    classes: Tensor
-    num_train: int
-    side: int
+    classes: Tensor  # (K,) the label of each column
+    num_train: int  # training images that it was fitted on
+    side: int  # of the images that it reads, pixels
 
     def answers(self, pixels: Tensor) -> Tensor:
         """Return the probabilities (m, K) of the classes of images, as ``levels`` returns them."""
@@ -106,11 +93,7 @@ class Judge:
 def fit_judge(
     train: ImageSet, preprocessing: Preprocessing, l2: float, on_progress: OnProgress = silent
 ) -> Judge | None:
-    """Return the classifier, fitted on labelled training images; None without labels of two classes.
-
-    Args:
-        on_progress: Called at its beginning and end.
-    """
+    """Return the classifier, fitted on labelled training images; None without labels of two classes."""
     labelled = train.rows(train.labels >= 0)
     if train.marks is not None or len(labelled) == 0 or (labelled.labels == labelled.labels[0]).all():
         return None
@@ -126,24 +109,15 @@ def fit_judge(
 
 @dataclass(frozen=True)
 class SampleMeasures:
-    """Measures of images; None where there is nothing to measure by.
+    """Measures of images; None where there is nothing to measure by."""
 
-    Attributes:
-        saturation: Share of pixels clearly beyond black or white.
-        energy: Mean energy, nats.
-        energy_std: Standard deviation of the energy over images.
-        diversity: Mean distance of two images.
-        nearest: Mean distance to the nearest training image.
-        entropy: Mean entropy of the classifier's answer to an image, nats.
-        class_shares: Share of images by the class that the classifier names, for each of its classes.
-    """
-
-    saturation: float
-    energy: float
-    energy_std: float | None
-    diversity: float | None
-    nearest: float
-    entropy: float | None
+    saturation: float  # share of pixels clearly beyond black or white
+    energy: float  # mean, nats
+    energy_std: float | None  # over images
+    diversity: float | None  # mean distance of two images
+    nearest: float  # mean distance to the nearest training image
+    entropy: float | None  # mean of the classifier's answer to an image, nats
+    # share of images by the class that the classifier names, for each of its classes
     class_shares: dict[str, float] | None
 
 
@@ -155,13 +129,7 @@ def measure_samples(
     judge: Judge | None,
     on_progress: OnProgress = silent,
 ) -> SampleMeasures:
-    """Return the measures of samples.
-
-    Args:
-        images: (m, C, H, W) as the method takes them.
-        energies: (m,) in nats.
-        on_progress: Called with training images compared, training images in all.
-    """
+    """Return the measures of samples (m, C, H, W), as the method takes them, and their energies (m,) in nats."""
     pixels = levels(images, preprocessing.pixel_range)
     answers = judge.answers(pixels) if judge else None
     return SampleMeasures(

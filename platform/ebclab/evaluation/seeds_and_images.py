@@ -45,17 +45,11 @@ Table = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class VarianceParts:
-    """Variance components of the mean of a table; the module docstring has the equations.
+    """Variance components of the mean of a table; the module docstring has the equations."""
 
-    Attributes:
-        seeds: S.
-        images: I.
-        fixed_seeds: F.
-    """
-
-    seeds: float
-    images: float
-    fixed_seeds: float
+    seeds: float  # S
+    images: float  # I
+    fixed_seeds: float  # F
 
     @classmethod
     def of(cls, table: Table) -> VarianceParts:
@@ -71,37 +65,20 @@ class VarianceParts:
         return cls(ms_seeds / size, max(0.0, ms_images - ms_rest) / size, ms_images / size)
 
     def half_width(self, num_seeds: int, num_images: int, chance: float) -> float:
-        """Return h.
-
-        Args:
-            num_seeds: R, at least 2.
-            num_images: n, at least 2.
-            chance: Two-sided error probability of the interval, in (0, 1).
-        """
+        """Return h, of at least two seeds and two images, with ``chance`` to be wrong."""
         by_seeds, by_images = quantile(chance, num_seeds - 1), quantile(chance, num_images - 1)
         both = by_seeds**2 * self.seeds + by_images**2 * self.images
         return float(max(both, by_images**2 * self.fixed_seeds) ** 0.5)
 
 
 def mean_interval(right: Table, chance: float) -> tuple[float, float]:
-    """Return the interval of an accuracy, clipped to [0, 1].
-
-    Args:
-        right: Table of 1 for correct and 0 for incorrect, or of fractions; at least two seeds and one image.
-        chance: Error probability of the interval.
-    """
+    """Return the interval of an accuracy, clipped to [0, 1], by answers of at least two seeds on at least one image."""
     low, high = _interval(right, (1.0, 1.0, 0.0, 0.0), chance)
     return max(0.0, low), min(1.0, high)
 
 
 def difference_interval(one: Table, other: Table, chance: float) -> tuple[float, float]:
-    """Return the interval of how much higher the accuracy of ``one`` is.
-
-    Args:
-        one: Table of 1 for correct and 0 for incorrect, or of fractions; at least two seeds and one image.
-        other: Table of the other settings, for the same seeds and images.
-        chance: Error probability of the interval.
-    """
+    """Return the interval of how much higher the accuracy of ``one`` is, for the same seeds and images."""
     table = one - other
     in_a_run = float((table**2).sum()) / len(table)  # images on which the two differ
     kept = float((table.mean(axis=0) ** 2).sum()) / in_a_run if in_a_run else 1.0
@@ -110,14 +87,10 @@ def difference_interval(one: Table, other: Table, chance: float) -> tuple[float,
 
 
 def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
-    """Return the interval, over images only, of the difference of two accuracies, clipped to [-1, 1].
+    """Return the interval, over images only, of the difference of two accuracies, clipped to [-1, 1], by gaps (n,).
 
     Student's t interval with the pseudo-observations of the module docstring, so that it has a positive width even if
     the two agree on all images.
-
-    Args:
-        gaps: (n,) difference of the two for each image; at least one.
-        chance: Error probability of the interval.
     """
     whole = np.append(gaps, (0.5**0.5, -(0.5**0.5)))  # their squares sum to one image
     half = quantile(chance, len(whole) - 1) * float(whole.std(ddof=1)) / len(whole) ** 0.5

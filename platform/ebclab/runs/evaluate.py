@@ -40,24 +40,15 @@ _log = logging.getLogger("ebclab.evaluation")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of a run's encoder, and of reference features.
-
-    Attributes:
-        dataset: The dataset of the probes.
-        checkpoint: The kind of checkpoint, "last" or "best".
-        step: Optimizer steps behind it.
-        finished: The run had finished.
-        num_train: Labelled images that the probes train on.
-        num_test: Test images.
-        rows: Probe scores by the name of the features: the run's method, "raw pixels", "untrained encoder".
-    """
+    """Scores of a run's encoder, and of reference features."""
 
     dataset: str
-    checkpoint: str
-    step: int
-    finished: bool
-    num_train: int
+    checkpoint: str  # the kind, "last" or "best"
+    step: int  # optimizer steps behind it
+    finished: bool  # the run had finished
+    num_train: int  # labelled images that the probes train on
     num_test: int
+    # probe scores by the name of the features: the run's method, "raw pixels", "untrained encoder"
     rows: dict[str, dict[str, Score]]
 
     @property

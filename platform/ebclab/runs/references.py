@@ -38,17 +38,11 @@ _OF_DATA = ("name", "resize", "decoding", "colour", "skip_corrupt", "image_colum
 
 
 class Protocol(NamedTuple):
-    """What runs are measured by on the test images.
+    """What runs are measured by on the test images."""
 
-    Attributes:
-        config: Settings of the runs, with any seed.
-        train_limit: Labelled training images, chosen by hash; 0: all.
-        probe: Name of the probe.
-    """
-
-    config: ExperimentConfig
-    train_limit: int
-    probe: str
+    config: ExperimentConfig  # of the runs, with any seed
+    train_limit: int  # labelled training images, chosen by hash; 0: all
+    probe: str  # name of the probe
 
     def key(self, name: Name) -> str:
         """Return a digest of all that decides what a reference scores, but for its seed."""
@@ -64,21 +58,13 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """What one reference scores on the test images.
-
-    Attributes:
-        name: The reference.
-        key: Digest of its protocol.
-        seed: Seed of the initial weights; 0 for raw pixels.
-        value: Accuracy, in [0, 1].
-        answers: Which test images it is right about.
-    """
+    """What one reference scores on the test images."""
 
     name: Name
-    key: str
-    seed: int
-    value: float
-    answers: Answers
+    key: str  # digest of its protocol
+    seed: int  # of the initial weights; 0 for raw pixels
+    value: float  # accuracy, in [0, 1]
+    answers: Answers  # which test images it is right about
 
 
 @dataclass(frozen=True)

@@ -39,17 +39,11 @@ INFO = GroupInfo(
 
 
 class Beginning(NamedTuple):
-    """Initial weights of fine-tuning.
-
-    Attributes:
-        name: Key.
-        title: Name of the trained result in tables.
-        encoder: Returns the encoder for a seed.
-    """
+    """Initial weights of fine-tuning."""
 
     name: str
-    title: str
-    encoder: Callable[[int], nn.Module]
+    title: str  # name of the trained result in tables
+    encoder: Callable[[int], nn.Module]  # for a seed
 
 
 def beginnings(subject: Subject) -> tuple[Beginning, Beginning]:
@@ -95,14 +89,7 @@ def within(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, protocol: str) -> Number:
-    """Return the gain in accuracy over training from scratch, paired by image.
-
-    Args:
-        name: Key within the group.
-        right: (S, n) bool per-image correctness for each name of ``beginnings``.
-        measuring: The encoder and the images.
-        protocol: How it was measured.
-    """
+    """Return the gain in accuracy over training from scratch, paired by image, by answers (S, n) of both."""
     difference = right["fine-tuned"].double() - right["from-scratch"].double()
     keys = measuring.measured.test.keys
     number = mean_over_images(
@@ -113,12 +100,7 @@ def gain(name: str, title: str, right: dict[str, Tensor], measuring: Measuring, 
 
 
 def choice_in_words(task: FineTuningTask, where: str) -> str:
-    """Return how the learning rate is chosen, as text.
-
-    Args:
-        task: Has the rates that are tried.
-        where: The images that it is chosen on; empty if there are none.
-    """
+    """Return how the learning rate is chosen, as text; ``where`` says on which images, empty if on none."""
     rates = sorted(task.protocol.rates)
     return f"chosen from {', '.join(f'{rate:g}' for rate in rates)} on {where}" if where and len(rates) > 1 else "fixed"
 

@@ -54,40 +54,24 @@ _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
 @dataclass(frozen=True)
 class _Detector:
-    """A detector; its scores are larger for out-of-distribution images.
-
-    Attributes:
-        name: Key.
-        title: Its name in tables.
-        protocol: Its equation, settings and the data that it was fitted on.
-        scores: Returns scores (n,) of images, in their order.
-    """
+    """A detector; its scores are larger for out-of-distribution images."""
 
     name: str
     title: str
-    protocol: str
-    scores: Callable[[ImageSet], Tensor]
+    protocol: str  # its equation, settings and the data that it was fitted on
+    scores: Callable[[ImageSet], Tensor]  # (n,) of images, in their order
 
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Results of one detector on one out-of-distribution set.
+    """Results of one detector on one out-of-distribution set."""
 
-    Attributes:
-        detector: Key of the detector.
-        title: Its name in tables.
-        auroc: AUROC; without an interval if there are few images, without contributions if they do not vary.
-        fpr: FPR at 95 % recall.
-        aupr_out: AUPR with outside as the positive class.
-        aupr_in: AUPR with inside as the positive class.
-    """
-
-    detector: str
+    detector: str  # key of the detector
     title: str
-    auroc: Number
-    fpr: Number
-    aupr_out: float
-    aupr_in: float
+    auroc: Number  # without an interval if there are few images, without contributions if they do not vary
+    fpr: Number  # at 95 % recall
+    aupr_out: float  # outside is the positive class
+    aupr_in: float  # inside is the positive class
 
 
 def measure(measuring: Measuring) -> Findings:

@@ -12,44 +12,27 @@ TRIES = 2
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work.
+    """One unit of work."""
 
-    Attributes:
-        card: Index of its card.
-        what: Name of a group, or of features.
-        needs: Names of the features that a group requires before it starts; empty for features.
-        computes: Whether it computes features; otherwise it measures a group.
-        is_long: Whether it takes long, so that it is started early.
-    """
-
-    card: int
-    what: str
+    card: int  # index
+    what: str  # name of a group, or of features
+    # names of the features that a group requires before it starts; empty for features
     needs: frozenset[str] = frozenset()
-    computes: bool = False
-    is_long: bool = False
+    computes: bool = False  # computes features; otherwise it measures a group
+    is_long: bool = False  # is started early
 
 
 @dataclass
 class Schedule:
-    """The jobs that are not completed.
+    """The jobs that are not completed."""
 
-    Attributes:
-        waiting: Jobs that are not assigned to a worker.
-        ready: Names of features that are available, or have failed.
-    """
-
-    waiting: list[Job]
-    ready: set[str] = field(default_factory=set)
+    waiting: list[Job]  # not assigned to a worker
+    ready: set[str] = field(default_factory=set)  # names of features that are available, or have failed
     _begun: Counter[Job] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, jobs: Sequence[Job], ready: set[str]) -> Schedule:
-        """Return a schedule of jobs; features that several cards need are computed once, for the first of them.
-
-        Args:
-            jobs: The groups to measure, and the features that they need.
-            ready: Names of features that are already available.
-        """
+        """Return a schedule of jobs; features that several cards need are computed once, for the first of them."""
         first = {job.what: job for job in reversed(jobs) if job.computes and job.what not in ready}
         groups = [job for job in jobs if not job.computes]
         needed = frozenset().union(*(job.needs for job in groups))
@@ -60,9 +43,6 @@ class Schedule:
 
         Features have priority, since groups wait for them; then long groups; then groups of the worker's last card,
         whose classifier it may have cached.
-
-        Args:
-            card: The card that the worker worked on last; None for a new worker.
         """
         able = [job for job in self.waiting if job.needs <= self.ready]
         if not able:

@@ -38,12 +38,7 @@ _POLL_SECONDS = 1.0
 
 
 def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnProgress) -> list[Card]:
-    """Return a card for each task, with the same results as in one process.
-
-    Args:
-        workers: Number of workers, at least 1; no more are started than there are jobs.
-        on_progress: Called with the groups done and their total, and with the progress of running jobs.
-    """
+    """Return a card for each task, with the same results as in one process."""
     evaluation = _Evaluation(tasks, workers, on_progress)
     if evaluation.is_complete:
         return evaluation.cards()
@@ -58,28 +53,18 @@ def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnP
 
 @dataclass
 class _Worker:
-    """A Ray worker.
+    """A Ray worker."""
 
-    Attributes:
-        actor: Actor handle of a ``CardWorker``.
-        card: Index of the card of its last job; None before its first.
-    """
-
-    actor: Any
-    card: int | None = None
+    actor: Any  # handle of a ``CardWorker``
+    card: int | None = None  # index of the card of its last job; None before its first
 
 
 @dataclass
 class _Underway:
-    """A pending call of a worker.
-
-    Attributes:
-        worker: The worker.
-        job: The job; None for the initial call of ``hello``.
-    """
+    """A pending call of a worker."""
 
     worker: _Worker
-    job: Job | None
+    job: Job | None  # None for the initial call of ``hello``
 
 
 @dataclass

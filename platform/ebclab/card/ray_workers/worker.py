@@ -32,13 +32,7 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 @dataclass(frozen=True)
 class SentImages:
-    """References to the image sets of a card in Ray's object store.
-
-    Attributes:
-        measured: Name, training images and test images of the dataset that is evaluated on.
-        others: The same for each transfer dataset.
-        outside: Name, kind, outside images and inside images of each out-of-distribution set.
-    """
+    """References to the image sets of a card in Ray's object store."""
 
     measured: tuple[str, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]]
     others: tuple[tuple[str, ray.ObjectRef[ImageArrays], ray.ObjectRef[ImageArrays]], ...]
@@ -47,42 +41,25 @@ class SentImages:
 
 @dataclass(frozen=True)
 class SentCard:
-    """Everything that a worker needs to evaluate one card.
+    """Everything that a worker needs to evaluate one card."""
 
-    Attributes:
-        number: Index of the card.
-        subject: The encoder, without the folder of its run.
-        images: The images that it is evaluated on.
-        options: Options of the evaluation.
-        device: The setting ``resources.device``.
-        threads: The setting ``resources.threads``; capped at the CPUs of a worker.
-    """
-
-    number: int
-    subject: ray.ObjectRef[Subject]
+    number: int  # index of the card
+    subject: ray.ObjectRef[Subject]  # without the folder of its run
     images: SentImages
     options: CardOptions
-    device: str
-    threads: int
+    device: str  # the setting ``resources.device``
+    threads: int  # the setting ``resources.threads``; capped at the CPUs of a worker
 
 
 @dataclass(frozen=True)
 class Given:
-    """Resources of every worker, and the command that started it.
+    """Resources of every worker, and the command that started it."""
 
-    Attributes:
-        cpus: CPUs that it reserves, at least 1.
-        gpus: GPUs that it reserves; may be a fraction.
-        origin: Machine and versions of the command; every worker must run the same versions.
-        command: The command line of the user.
-        workers: Number of workers.
-    """
-
-    cpus: int
-    gpus: float
-    origin: Origin
-    command: tuple[str, ...]
-    workers: int
+    cpus: int  # that it reserves, at least 1
+    gpus: float  # that it reserves; may be a fraction
+    origin: Origin  # machine and versions of the command; every worker must run the same versions
+    command: tuple[str, ...]  # command line of the user
+    workers: int  # number of workers
 
 
 class CardWorker:
@@ -116,11 +93,7 @@ class CardWorker:
     def measure(
         self, sent: SentCard, group: str, key: str, features: Mapping[str, ray.ObjectRef[Array] | EbclabError]
     ) -> GroupResult:
-        """Return the result of a group.
-
-        Args:
-            features: The features that the group uses, by name, or the error if there are none.
-        """
+        """Return the result of a group."""
         measuring = self._card(sent).measuring
         measuring.store.lend(
             {

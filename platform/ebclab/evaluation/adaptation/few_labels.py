@@ -18,15 +18,10 @@ MOST_FOLDS = 5
 
 
 class FewLabelsHead(NamedTuple):
-    """A classifier fitted on the images of one list.
-
-    Attributes:
-        head: The classifier.
-        chosen: The penalty and the cross-validation accuracy of each of ``PENALTIES``; no accuracies if a class has a
-            single image, since cross-validation is then impossible.
-    """
+    """A classifier fitted on the images of one list."""
 
     head: LinearHead
+    # accuracies by cross-validation; none if a class has a single image, since it is then impossible
     chosen: ChosenPenalty
 
 
@@ -44,15 +39,7 @@ def few_labels_head(
     usual_l2: float,
     on_progress: OnProgress = silent,
 ) -> FewLabelsHead:
-    """Return the classifier fitted on a list, with the penalty of highest accuracy in cross-validation.
-
-    Args:
-        protocol: Tolerance and largest number of iterations.
-        x: (m, D) features of the labelled images, in the order of the list.
-        y: (m,) int64 labels.
-        usual_l2: The penalty if a class has a single image.
-        on_progress: Called with folds done, folds in all.
-    """
+    """Return the classifier fitted on a list, x (m, D) and y (m,), with the penalty best in cross-validation."""
     folds = num_folds(labels)
     chosen = ChosenPenalty(usual_l2, ())
     if folds > 1:

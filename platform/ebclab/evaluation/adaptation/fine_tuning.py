@@ -40,23 +40,13 @@ _LAYER_SALT = 0x6E65776C61796572
 
 @dataclass(frozen=True)
 class FineTuningTask:
-    """Settings that are the same for every encoder that is fine-tuned on a dataset.
+    """Settings that are the same for every encoder that is fine-tuned on a dataset."""
 
-    Attributes:
-        num_classes: K.
-        preprocessing: Preprocessing of stored images that the encoder expects.
-        views: Augmentation of training images.
-        epochs: Passes over the labelled images, but no fewer than ``LEAST_STEPS`` steps.
-        batch_size: Images per forward pass in prediction.
-        device: Device to compute on.
-        protocol: Optimizer, rates, batches and crops.
-    """
-
-    num_classes: int
+    num_classes: int  # K
     preprocessing: Preprocessing
-    views: ViewsConfig
-    epochs: int
-    batch_size: int
+    views: ViewsConfig  # augmentation of training images
+    epochs: int  # passes over the labelled images, but no fewer than ``LEAST_STEPS`` steps
+    batch_size: int  # images per forward pass in prediction
     device: torch.device
     protocol: FineTuningProtocol = FINE_TUNING["simclr"]
 
@@ -81,25 +71,18 @@ class FineTuningTask:
 
 
 class ChosenRate(NamedTuple):
-    """The learning rate that was best on held-out images.
-
-    Attributes:
-        rate: The rate.
-        accuracies: Accuracy of each rate of the protocol on held-out images, 0 if training diverged; empty if no image
-            was held out, or there is one rate: the first rate is then used.
-    """
+    """The learning rate that was best on held-out images."""
 
     rate: float
+    # held-out, of each rate of the protocol, 0 if training diverged; empty if nothing was chosen
     accuracies: tuple[float, ...]
 
 
 def light_views(dataset: str, protocol: FineTuningProtocol = FINE_TUNING["simclr"]) -> ViewsConfig:
     """Return the views that fine-tuning trains on, the same for every encoder.
 
-    Args:
-        dataset: Its name. Images are flipped if its usual views flip them; images of unknown datasets are not, since
-            a mirror image may have a different label. A protocol may flip all.
-        protocol: Has the smallest crop.
+    Images are flipped if the dataset's usual views flip them; images of unknown datasets are not, since a mirror image
+    may have a different label. A protocol may flip all.
     """
     usual = USUAL_VIEWS.get(dataset)
     flip_rate = VIEW_RECIPES[usual].settings["flip_rate"] if usual else 0.0
@@ -122,15 +105,7 @@ def fine_tuned(
 
     On a CPU, the same arguments give bitwise identical results: the order of the images and their views are derived
     from hashes, and all other random numbers are drawn from torch's generator, seeded with ``seed`` and restored
-    afterwards.
-
-    Args:
-        encoder: Its weights initialise the copy.
-        labelled: The training images, each with a label in [0, K).
-        rate: Learning rate of the first step.
-        seed: Seed of the linear layer, the order of the images, their views, and dropout.
-        on_progress: Called after each epoch with epochs done, epochs in all and ``what``.
-        what: Description of the task, for ``on_progress``.
+    afterwards. The seed is that of the linear layer, the order of the images, their views, and dropout.
     """
     check_images(labelled.images, task.preprocessing)
     if not any(parameter.requires_grad for parameter in encoder.parameters()):
@@ -185,13 +160,7 @@ def choose_rate(
 ) -> ChosenRate:
     """Return the learning rate with which a fine-tuned copy of ``encoder`` has the highest held-out accuracy.
 
-    Args:
-        encoder: Its weights initialise each copy.
-        fitted: Labelled images to train on.
-        held_out: Labelled images that are not trained on; if there are none, the first rate is returned.
-        seed: See ``fine_tuned``.
-        on_progress: See ``fine_tuned``.
-        what: Description of the task, for ``on_progress``.
+    If no images are held out, it is the first rate.
     """
     rates = task.protocol.rates
     if len(held_out) == 0 or len(rates) == 1:

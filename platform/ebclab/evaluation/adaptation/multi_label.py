@@ -26,25 +26,14 @@ from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 
 class MarkedImages(NamedTuple):
-    """Features of images and their multi-label marks.
+    """Features of images and their multi-label marks."""
 
-    Attributes:
-        features: (n, D).
-        marks: (n, K) int8: 1 if the image has the class, 0 if not, -1 if it is ignored for the class.
-    """
-
-    features: Tensor
-    marks: Tensor
+    features: Tensor  # (n, D)
+    marks: Tensor  # (n, K) int8: 1 if the image has the class, 0 if not, -1 if it is ignored for the class
 
 
 def fit_each_class(protocol: SolvedProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
-    """Return K binary classifiers as one head, whose logits (m, K) are the log-odds of each class.
-
-    Args:
-        protocol: Tolerance and largest number of iterations.
-        l2: Penalty of each classifier.
-        class_names: For error messages.
-    """
+    """Return K binary classifiers as one head, whose logits (m, K) are the log-odds of each class."""
     mean, std = moments(train.features)
     x = (train.features.double() - mean) / std
     weights, biases = [], []
@@ -73,13 +62,6 @@ def choose_penalty_by_ap(
     """Return the penalty with the largest mean 11-point AP on held-out images; of equal ones the strongest.
 
     Classes that no held-out image has are ignored.
-
-    Args:
-        protocol: Tolerance and largest number of iterations.
-        train: Images that classifiers are fitted on.
-        held_out: Training images that they are not fitted on.
-        class_names: For error messages.
-        on_progress: Called with penalties done, penalties in all.
     """
     has = (held_out.marks == 1).any(dim=0)
     if not has.any():
@@ -100,14 +82,7 @@ def choose_penalty_by_ap(
 def average_precisions(
     scores: Tensor, marks: Tensor, interpolation: Interpolation, class_names: Sequence[str]
 ) -> Tensor:
-    """Return the AP of each class over the images that count for it, (K,) float64.
-
-    Args:
-        scores: (m, K).
-        marks: (m, K) int8.
-        interpolation: 11-point, or area.
-        class_names: For error messages.
-    """
+    """Return the AP of each class, (K,) float64, by scores (m, K), over the images that count for it."""
     found = []
     for label, name in enumerate(class_names):
         counts = marks[:, label] >= 0

@@ -14,12 +14,7 @@ Alteration = Literal["inverted", "rotated"]
 
 
 def altered_half(images: ImageSet, alteration: Alteration, is_altered: Tensor) -> tuple[ImageSet, ImageSet]:
-    """Return the unaltered images and the altered ones; the two sets are disjoint.
-
-    Args:
-        images: (n, C, H, W) uint8.
-        is_altered: (n,) bool: which images are altered.
-    """
+    """Return the unaltered images and the altered ones; no image is in both."""
     half = images.rows(is_altered)
     pixels = 255 - half.images if alteration == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
     return images.rows(~is_altered), replace(half, name=alteration, images=pixels)

@@ -26,11 +26,7 @@ _HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # fractions of 
 
 
 def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
-    """Return the gradient (n, C, H, W) of ``sum_i -log softmax(z(x_i))_{y_i}`` with respect to the pixels.
-
-    Args:
-        labels: (n,) int64, the true classes.
-    """
+    """Return the gradient (n, C, H, W) of ``sum_i -log softmax(z(x_i))_{y_i}`` with respect to the pixels."""
     with torch.enable_grad():
         pixels = x.detach().requires_grad_()
         loss = functional.cross_entropy(classify(pixels), labels, reduction="sum")
@@ -39,23 +35,14 @@ def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:
 
 
 def fgsm(classify: Classify, x: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """Return ``clip(x + eps sign(gradient))``: the fast gradient sign method (Goodfellow et al., 2015, section 4).
-
-    Args:
-        labels: (n,) int64, the true classes.
-        eps: Largest change of a pixel, in [0, 1].
-    """
+    """Return ``clip(x + eps sign(gradient))``: the fast gradient sign method (Goodfellow et al., 2015, section 4)."""
     return (x + eps * loss_gradients(classify, x, labels).sign()).clamp(0, 1)
 
 
 def pgd(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, step: float, steps: int, start: Tensor) -> Tensor:
     """Return the last iterate of ``x' <- clip(x + clip_eps(x' + step sign(gradient) - x))`` (Madry et al., 2018, 2.1).
 
-    Args:
-        labels: (n,) int64, the true classes.
-        eps: Largest change of a pixel, in [0, 1].
-        step: Change of a pixel in one step.
-        start: Initial pixels, e.g. those of ``random_start``, or ``x`` itself.
+    ``start`` has the initial pixels, e.g. those of ``random_start``, or ``x`` itself.
     """
     moved = start
     for _ in range(steps):
@@ -65,13 +52,7 @@ def pgd(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, step: floa
 
 
 def random_start(x: Tensor, keys: Tensor, *, eps: float, seed: int) -> Tensor:
-    """Return ``clip(x + u)`` with u uniform in [-eps, eps] for each pixel.
-
-    Args:
-        keys: (n,) int64 keys of the images.
-        eps: Largest change of a pixel, in [0, 1].
-        seed: Seed of the random numbers.
-    """
+    """Return ``clip(x + u)`` with u uniform in [-eps, eps] for each pixel, by a hash of the seed and the keys (n,)."""
     places = torch.arange(x[0].numel(), device=x.device)
     draws = unit_interval(hash_words(_START_SALT, seed, keys.to(x.device)[:, None], places))  # (n, C H W)
     return (x + (eps * (2 * draws - 1)).to(x.dtype).view_as(x)).clamp(0, 1)
@@ -87,14 +68,6 @@ def square_search(
     shrink by the authors' schedule, rescaled from 10,000 queries; an image is not changed further once its margin is
     negative. Departure: each image has its own squares, whereas the authors' code uses the same for all images of a
     batch.
-
-    Args:
-        classify: The classifier; need not be differentiable.
-        labels: (n,) int64, the true classes.
-        keys: (n,) int64 keys of the images.
-        eps: Largest change of a pixel, in [0, 1].
-        queries: Largest number of candidates per image, at least 1.
-        seed: Seed of the random numbers.
     """
     with torch.no_grad():
         height, width = x.shape[2:]
@@ -120,10 +93,6 @@ def clearly_more(first: Tensor, second: Tensor) -> bool:
     """Return whether ``first`` is true significantly more often than ``second``: by over two standard errors.
 
     ``mean_i d_i > 2 std(d) / sqrt(n)`` with d_i the difference of the two at image i; False for fewer than two images.
-
-    Args:
-        first: (n,) bool.
-        second: (n,) bool, of the same images.
     """
     differences = first.double() - second.double()
     if len(differences) < 2:

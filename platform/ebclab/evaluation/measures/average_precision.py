@@ -22,13 +22,7 @@ Interpolation = Literal["11-point", "area"]
 
 
 def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> float:
-    """Return AP, in [0, 1], of one class; the module docstring has the equations.
-
-    Args:
-        scores: (n,) classifier score of each image for the class.
-        relevant: (n,) bool: whether the image has the class.
-        interpolation: 11-point, or area.
-    """
+    """Return AP, in [0, 1], of one class; the module docstring has the equations."""
     if scores.isnan().any():
         count = int(scores.isnan().sum())
         raise ValueError(f"scores: must be numbers, got NaN for {count:,} of {len(scores):,} images")
@@ -50,13 +44,7 @@ def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpola
 
 
 def mean_average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> tuple[float, Tensor]:
-    """Return the mean of AP over classes, and AP (K,) float64 of each.
-
-    Args:
-        scores: (n, K) score of each image for each class.
-        relevant: (n, K) bool: whether the image has the class; an image may have any number of classes.
-        interpolation: 11-point, or area.
-    """
+    """Return the mean of AP over classes, and AP (K,) float64 of each."""
     if scores.shape != relevant.shape or scores.ndim != 2:
         raise ValueError(
             f"scores and relevant: must both be (n, K), got {tuple(scores.shape)} and {tuple(relevant.shape)}"

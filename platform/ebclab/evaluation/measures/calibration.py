@@ -23,19 +23,12 @@ _CHUNK = 1 << 22  # random numbers drawn at a time
 
 
 class BinTable(NamedTuple):
-    """Statistics of the bins of a reliability diagram.
+    """Statistics of the bins of a reliability diagram."""
 
-    Attributes:
-        edges: (B + 1,) float64, ascending.
-        counts: (B,) int64, number of images in each bin.
-        confidences: (B,) float64, mean confidence; 0 in an empty bin.
-        accuracies: (B,) float64, accuracy; 0 in an empty bin.
-    """
-
-    edges: Tensor
-    counts: Tensor
-    confidences: Tensor
-    accuracies: Tensor
+    edges: Tensor  # (B + 1,) float64, ascending
+    counts: Tensor  # (B,) int64, number of images in each bin
+    confidences: Tensor  # (B,) float64, mean confidence; 0 in an empty bin
+    accuracies: Tensor  # (B,) float64; 0 in an empty bin
 
     @property
     def gaps(self) -> Tensor:
@@ -44,11 +37,7 @@ class BinTable(NamedTuple):
 
 
 def equal_width(num_bins: int) -> Tensor:
-    """Return the edges (B + 1,) float64 of bins that divide [0, 1] evenly.
-
-    Args:
-        num_bins: B; 15 is customary (Guo et al., 2017), VEM's tables have 20.
-    """
+    """Return the edges (B + 1,) float64 of bins that divide [0, 1] evenly; 15 are customary (Guo et al., 2017)."""
     return torch.arange(num_bins + 1, dtype=torch.float64) / num_bins
 
 
@@ -58,10 +47,6 @@ def equal_mass(scores: Tensor, num_bins: int) -> Tensor:
     Equal confidences are never split between bins, so the result does not depend on the order of images; if many are
     equal, e.g. confidences of 1 of a very confident classifier, there are fewer bins. The last two edges are equal if
     the largest score has its own bin.
-
-    Args:
-        scores: (n,) confidences.
-        num_bins: Largest number of bins B.
     """
     ordered = scores.double().sort().values
     starts = {float(ordered[place * len(ordered) // num_bins]) for place in range(num_bins)}
@@ -69,13 +54,7 @@ def equal_mass(scores: Tensor, num_bins: int) -> Tensor:
 
 
 def bin_table(scores: Tensor, hits: Tensor, edges: Tensor) -> BinTable:
-    """Return counts, mean confidence and accuracy of each bin (VEM eq. 16 and 17; Guo et al., 2017, section 2).
-
-    Args:
-        scores: (n,) confidences, within the edges.
-        hits: (n,) bool: whether the prediction is correct.
-        edges: (B + 1,).
-    """
+    """Return counts, mean confidence and accuracy of each bin (VEM eq. 16 and 17; Guo et al., 2017, section 2)."""
     bins, size = _bins(scores, edges), len(edges) - 1
     counts = torch.bincount(bins, minlength=size)
     sums = [torch.bincount(bins, weights=each.double(), minlength=size) for each in (scores, hits)]
@@ -101,11 +80,6 @@ def error_contributions(scores: Tensor, hits: Tensor, table: BinTable) -> Tensor
     """Return ``sign(acc_b(i) - conf_b(i)) (hit_i - conf_i)``, (n,) float64, whose mean is the ECE of ``table``.
 
     They are the influence values of the ECE if no acc_b equals conf_b.
-
-    Args:
-        scores: (n,) confidences.
-        hits: (n,) bool: whether the prediction is correct.
-        table: The bins of the same scores and hits.
     """
     return table.gaps.sign()[_bins(scores, table.edges)] * (hits.double() - scores.double())
 
@@ -115,10 +89,6 @@ def classwise_contributions(probabilities: Tensor, labels: Tensor, num_bins: int
 
     ``cwECE = (1/K) sum_k sum_b (n_bk / n) |fraction of class k in b - mean p_k in b|``, with bins of p_k of equal width
     in [0, 1]: it uses all probabilities, whereas the ECE uses the largest only.
-
-    Args:
-        probabilities: (n, K).
-        labels: (n,) int64 in [0, K).
     """
     edges, total = equal_width(num_bins), torch.zeros(len(labels), dtype=torch.float64)
     for k in range(probabilities.shape[1]):
@@ -128,23 +98,13 @@ def classwise_contributions(probabilities: Tensor, labels: Tensor, num_bins: int
 
 
 def brier_contributions(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return ``sum_k (p_ik - [y_i = k])^2``, (n,) float64 in [0, 2] (Brier, 1950, eq. 2).
-
-    Args:
-        probabilities: (n, K).
-        labels: (n,) int64 in [0, K).
-    """
+    """Return ``sum_k (p_ik - [y_i = k])^2``, (n,) float64 in [0, 2] (Brier, 1950, eq. 2)."""
     wanted = functional.one_hot(labels, probabilities.shape[1]).double()
     return (probabilities.double() - wanted).square().sum(dim=1)
 
 
 def nll_contributions(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return ``-log softmax(z_i)_{y_i}``, (n,) float64 nats.
-
-    Args:
-        logits: (n, K).
-        labels: (n,) int64 in [0, K).
-    """
+    """Return ``-log softmax(z_i)_{y_i}``, (n,) float64 nats."""
     return functional.cross_entropy(logits.double(), labels, reduction="none")
 
 
@@ -155,9 +115,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     method. If the classifier is correct on every image (T would be 0), or worse than chance (infinity), there is no
     root, and the corresponding end of ``TEMPERATURES`` is returned.
 
-    Args:
-        logits: (n, K) of images that are neither training images of the classifier nor test images.
-        labels: (n,) int64 in [0, K).
+    The images are neither training images of the classifier nor test images.
     """
     from scipy.optimize import brentq  # imported here: a quarter of a second, in every training process
 
@@ -181,11 +139,6 @@ def calibrated_errors(scores: Tensor, edges: Tensor, draws: int, generator: torc
 
     In each draw, image i is correct with probability conf_i (consistency resampling: Broecker & Smith, 2007). Their
     mean is the upward bias of the ECE due to the finite number of images.
-
-    Args:
-        scores: (n,) confidences.
-        edges: (B + 1,).
-        generator: Generator on the CPU.
     """
     size, count = len(edges) - 1, len(scores)
     scores = scores.double().cpu()

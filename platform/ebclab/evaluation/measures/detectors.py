@@ -28,41 +28,23 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Detector:
-    """An out-of-distribution detector, fitted if it has parameters.
+    """An out-of-distribution detector, fitted if it has parameters."""
 
-    Attributes:
-        name: Key: letters, digits and hyphens.
-        title: Name in tables.
-        protocol: Its equation and its settings.
-        score: Function that scores images.
-    """
-
-    name: str
-    title: str
-    protocol: str
+    name: str  # letters, digits and hyphens
+    title: str  # name in tables
+    protocol: str  # its equation and its settings
     score: Score
 
 
 class Fitted(NamedTuple):
-    """Fitted detectors, and remarks on those that could not be fitted.
-
-    Attributes:
-        detectors: The detectors.
-        remarks: One sentence for each detector that could not be fitted.
-    """
+    """Fitted detectors, and remarks on those that could not be fitted."""
 
     detectors: tuple[Detector, ...]
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...]  # one sentence for each detector that could not be fitted
 
 
 def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
-    """Return all detectors, fitted on training images.
-
-    Args:
-        features: (n, D) float32.
-        labels: (n,) int64; every class has an image.
-        head: A linear classifier that was fitted on them.
-    """
+    """Return all detectors, fitted on features (n, D) and labels (n,) that the linear classifier was fitted on, too."""
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
     virtual = _vim(features, head)
     if virtual is None:
@@ -196,10 +178,6 @@ class Whitening:
     if embeddings are close to a low-dimensional subspace, the inverse outside it is rounding error and distances become
     negative. Directions whose standard deviation is below 1e-5 of the features' root mean square norm are considered
     rounding error and dropped, as by a pseudo-inverse.
-
-    Args:
-        features: (n, D) of training images.
-        labels: (n,) int64; every class has an image.
     """
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:

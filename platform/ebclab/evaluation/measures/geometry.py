@@ -32,25 +32,15 @@ TEMPERATURE = 0.1
 
 @dataclass(frozen=True)
 class Geometry:
-    """Label-free metrics of embeddings.
+    """Label-free metrics of embeddings."""
 
-    Attributes:
-        distances: (n,) float64 squared distance of the unit embeddings of two views; their mean is the alignment.
-        uniformity: Log of the mean Gaussian potential of all pairs, t = 2; mean of both views.
-        effective_rank: Exponential of the entropy of the singular values of all features.
-        info_nce: InfoNCE loss, in nats.
-        num_negatives: K, the number of negatives per anchor in InfoNCE.
-        log_k_saturation: 1 - InfoNCE / log(K + 1).
-        effective_sample_size: 1 / (K sum of squared softmax weights), mean over anchors.
-    """
-
-    distances: Tensor
-    uniformity: float
-    effective_rank: float
-    info_nce: float
-    num_negatives: int
-    log_k_saturation: float
-    effective_sample_size: float
+    distances: Tensor  # (n,) float64 squared distance of the unit embeddings of two views; their mean is the alignment
+    uniformity: float  # log of the mean Gaussian potential of all pairs, t = 2; mean of both views
+    effective_rank: float  # exponential of the entropy of the singular values of all features
+    info_nce: float  # nats
+    num_negatives: int  # K, per anchor
+    log_k_saturation: float  # 1 - InfoNCE / log(K + 1)
+    effective_sample_size: float  # 1 / (K sum of squared softmax weights), mean over anchors
 
     @property
     def bound(self) -> float:
@@ -61,10 +51,8 @@ class Geometry:
 def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
     """Return the metrics of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
 
-    Args:
-        first: (n, D) embeddings of one view of each image.
-        second: (n, D) embeddings of another view.
-        features: (m, D) embeddings of all images, without augmentation.
+    ``first`` and ``second`` are (n, D) embeddings of two views of each image, ``features`` (m, D) those of all images
+    without augmentation.
     """
     positive, negatives = pair_similarities(first, second)
     loss = info_nce(positive, negatives, temperature=TEMPERATURE)
@@ -92,14 +80,8 @@ def two_views(
 ) -> tuple[Tensor, Tensor]:
     """Return embeddings (n, D) float64 of two views of images, on the CPU, computed with the encoder frozen.
 
-    Args:
-        encoder: Module on ``device``, a bound method of one, or a function.
-        images: The images; the random parameters of the views depend only on their keys.
-        preprocessing: Preprocessing that the encoder expects.
-        batch_size: Images, of two views each, per forward pass.
-        device: Device to compute on.
-        recipe: How views are made; None means ``VIEWS``.
-        on_progress: Called with images done and images in all.
+    Random parameters of the views depend only on the keys; without a recipe they are ``VIEWS``. A pass has
+    ``batch_size`` images, of two views each.
     """
     parts = []
     with frozen(encoder), torch.no_grad():

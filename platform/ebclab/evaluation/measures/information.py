@@ -27,17 +27,11 @@ _BLOCK = 1_024  # first views at a time
 
 
 class Information(NamedTuple):
-    """An estimate of mutual information.
-
-    Attributes:
-        nats: The estimate.
-        temperature: The tau that gives it.
-        bound: log K, which it cannot exceed.
-    """
+    """An estimate of mutual information."""
 
     nats: float
-    temperature: float
-    bound: float
+    temperature: float  # the tau that gives the estimate
+    bound: float  # log K, which it cannot exceed
 
 
 def view_information(first: Tensor, second: Tensor, device: torch.device | str) -> Information:
@@ -47,12 +41,7 @@ def view_information(first: Tensor, second: Tensor, device: torch.device | str) 
 
 
 def pool_information(first: Tensor, second: Tensor, temperatures: tuple[float, ...] = TEMPERATURES) -> Information:
-    """Return the largest estimate over ``temperatures``; s_ij is the inner product of first[i] and second[j].
-
-    Args:
-        first: (K, D) vectors of one view of each image; of unit length if s shall be a cosine.
-        second: (K, D) vectors of another view.
-    """
+    """Return the largest estimate over ``temperatures``; s_ij is the inner product of first[i] and second[j]."""
     log_odds = torch.zeros(len(temperatures), dtype=torch.float64)
     for rows in torch.split(torch.arange(len(first)), _BLOCK):
         scores = first[rows] @ second.T  # (B, K)

@@ -28,17 +28,12 @@ OVERLAPPING = 20
 
 
 class Auroc(NamedTuple):
-    """An area under the ROC curve with its structural components.
+    """An area under the ROC curve with its structural components."""
 
-    Attributes:
-        value: Probability that an outside image has a larger score than an inside image; ties count half.
-        inside: (m,) float64, for each inside image the fraction of outside images with a larger score; mean ``value``.
-        outside: (n,) float64, for each outside image the fraction of inside images with a smaller score; mean
-            ``value``.
-    """
-
-    value: float
+    value: float  # probability that an outside image has a larger score than an inside image; ties count half
+    # (m,) float64, for each inside image the fraction of outside images with a larger score; mean ``value``
     inside: Tensor
+    # (n,) float64, for each outside image the fraction of inside images with a smaller score; mean ``value``
     outside: Tensor
 
 
@@ -48,10 +43,6 @@ def auroc(inside: Tensor, outside: Tensor) -> Auroc:
     ``A = 1/(mn) sum_i sum_j psi(x_i, y_j)`` with inside scores x, outside scores y, and psi = 1 if x < y, 1/2 if
     x = y, 0 otherwise. Components: ``V_i = 1/n sum_j psi(x_i, y_j)`` and ``W_j = 1/m sum_i psi(x_i, y_j)``; the
     variance of A is ``var(V) / m + var(W) / n``.
-
-    Args:
-        inside: (m,) scores.
-        outside: (n,) scores.
 
     Source: DeLong, DeLong & Clarke-Pearson (1988), eq. 2, 4 and 5.
     """
@@ -102,11 +93,6 @@ def false_positive_rate(inside: Tensor, outside: Tensor, *, recall: float = RECA
     The threshold is the largest score t with ``1/n sum_j [y_j >= t] >= recall``; the result is
     ``1/m sum_i [x_i >= t]``.
 
-    Args:
-        inside: (m,) scores.
-        outside: (n,) scores.
-        recall: Fraction of outside images to flag, in (0, 1].
-
     Source: OpenOOD v1.5 (arXiv:2306.09301), whose code has outside as the positive class. ODIN (arXiv:1706.02690) and
     Hendrycks & Gimpel (arXiv:1610.02136) have inside as the positive class: their metric is the fraction of outside
     images accepted when 95 % of the inside images are, which is ``false_positive_rate(-outside, -inside)``.
@@ -122,10 +108,6 @@ def precision_recall_area(positive: Tensor, negative: Tensor) -> float:
 
     ``sum_k (R_k - R_{k-1}) (P_k + P_{k-1}) / 2`` over all scores as thresholds, from the largest; R_0 = 0, P_0 = 1.
     AUPR-out is that of outside against inside; AUPR-in that of inside against outside with negated scores.
-
-    Args:
-        positive: Scores of the positive class, larger if it is more likely.
-        negative: Scores of the negative class.
 
     Source: the code of OpenOOD v1.5 (arXiv:2306.09301). Average precision, which does not interpolate
     (``sum_k (R_k - R_{k-1}) P_k``), is a different metric, usually slightly smaller.

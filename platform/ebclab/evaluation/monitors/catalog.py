@@ -137,10 +137,6 @@ def neighbour_distance(bank: Tensor, queries: Tensor) -> Tensor:
     """Return ``|z/|z| - z_(k)|``, (m,): distance to the k-th nearest neighbour in the bank, unit features, k = 50.
 
     Sun et al. (2022), equation 3.
-
-    Args:
-        bank: (n, D) features, n at least k.
-        queries: (m, D) features.
     """
     known, asked = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
     blocks = torch.split(asked, 4_096)  # a block of scores (4096, n) at a time

@@ -22,27 +22,16 @@ from ebclab.evaluation.protocols import LBFGS
 
 @dataclass(frozen=True)
 class Monitored:
-    """An encoder with held-out images and a bank; features and classifiers are computed once, when first used.
+    """An encoder with held-out images and a bank; features and classifiers are computed once, when first used."""
 
-    Attributes:
-        encoder: Maps preprocessed images to embeddings; must be on ``device``.
-        bank: Training images, at most ``evaluation.knn_bank_limit``.
-        holdout: Held-out images.
-        preprocessing: Preprocessing of stored images that the encoder expects.
-        config: Neighbours, protocols, batch size.
-        device: Device on which features are computed.
-        views: Views that are trained on.
-        project: Maps preprocessed images to what the loss compares; None means the embeddings.
-    """
-
-    encoder: Encoder
-    bank: ImageSet
+    encoder: Encoder  # maps preprocessed images to embeddings; must be on ``device``
+    bank: ImageSet  # training images, at most ``evaluation.knn_bank_limit``
     holdout: ImageSet
     preprocessing: Preprocessing
     config: EvaluationConfig
     device: torch.device | str
-    views: ViewsConfig = field(default_factory=ViewsConfig)
-    project: Encoder | None = None
+    views: ViewsConfig = field(default_factory=ViewsConfig)  # that are trained on
+    project: Encoder | None = None  # maps preprocessed images to what the loss compares; None means the embeddings
 
     @property
     def is_labelled(self) -> bool:

@@ -12,21 +12,13 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MonitorNumber:
-    """One metric of a monitor.
+    """One metric of a monitor."""
 
-    Attributes:
-        name: Key in logs.
-        words: Name for display.
-        better: Whether higher or lower is better.
-        is_share: Whether it lies in [0, 1] and is shown in per cent.
-        trap: Why it must not be an objective; empty if it may be one.
-    """
-
-    name: str
-    words: str
+    name: str  # key in logs
+    words: str  # name for display
     better: Literal["higher", "lower", "neither"]
-    is_share: bool = False
-    trap: str = ""
+    is_share: bool = False  # whether it lies in [0, 1] and is shown in per cent
+    trap: str = ""  # why it must not be an objective; empty if it may be one
 
     @property
     def objective(self) -> str:
@@ -38,14 +30,7 @@ class MonitorNumber:
 
 @dataclass(frozen=True)
 class MonitorInfo:
-    """A group of metrics that ``evaluation.monitor`` enables.
-
-    Attributes:
-        name: Key.
-        doc: One-line description.
-        needs_labels: Whether all images need labels.
-        numbers: Its metrics.
-    """
+    """A group of metrics that ``evaluation.monitor`` enables."""
 
     name: str
     doc: str
