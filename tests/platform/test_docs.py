@@ -18,7 +18,11 @@ from ebclab.cli.app import app
 from .test_house import LAB, LAB_LAYERS, PACKAGES, ROOT, SCIENCE, SCIENCE_LAYERS
 
 README, ARCHITECTURE = ROOT / "README.md", ROOT / "docs" / "architecture.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    README,
+    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "AGENTS")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 ROOTS = (ROOT, LAB, SCIENCE)
 """Where a path of a page may begin; architecture.md says so."""
 
