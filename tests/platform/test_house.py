@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ebclab.storage.kinds import KINDS
+
 ROOT = Path(__file__).parents[2]
 SCIENCE = ROOT / "methods" / "energy_contrast"
 LAB = ROOT / "platform" / "ebclab"
@@ -241,3 +243,15 @@ def test_what_others_call_is_documented() -> None:
                     and ast.get_docstring(inner) is None
                 ]
     assert silent == []
+
+
+def test_files_of_folders_are_named_in_one_table() -> None:
+    table, named = LAB / "storage" / "kinds.py", {name for kind in KINDS.values() for name in kind.files}
+    elsewhere = [
+        f"{path.relative_to(LAB)}: {node.value}"
+        for path in _sources(LAB)
+        if path != table
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rpartition("/")[2] in named
+    ]
+    assert not elsewhere

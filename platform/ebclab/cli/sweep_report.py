@@ -67,6 +67,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
     from ebclab.formatting import clock
     from ebclab.storage.remote import remote_at
+    from ebclab.sweeps.folder import BEST
 
     objective, where = result.objective, result.path
     if result.candidates:
@@ -89,9 +90,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
     }
     if result.test:
         facts["test set"] = _on_test_set(result)
-    best = shlex.quote(
-        (remote / "best.yaml").address if (remote := remote_at(where)) else str(Path(where) / "best.yaml")
-    )
+    best = shlex.quote((remote / BEST).address if (remote := remote_at(where)) else str(Path(where) / BEST))
     facts |= {"sweep": where, "next": f"ebclab pretrain {result.method} --config {best}"}
     print_facts(facts)
 

@@ -11,17 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ebclab.compare.plan import PLAN, ComparisonPlan
+from ebclab.compare.plan import ComparisonPlan
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.runs.references import FILE
 from ebclab.storage import atomic
+from ebclab.storage.kinds import COMPARISON
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
-
-SWEEPS = "sweeps"
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,12 @@ class PlanVersion:
 class ComparisonFolder(Workspace):
     """Paths and files of one comparison. Each sweep synchronizes its own folder."""
 
-    busy = "works on this comparison"
-    option = "--comparisons"
-    others = (SWEEPS,)
+    kind = COMPARISON
 
     @property
     def plan(self) -> Path:
         """The plan of the comparison."""
-        return self.path / PLAN
+        return self.path / COMPARISON.settings
 
     @property
     def versions(self) -> Path:
@@ -59,7 +56,7 @@ class ComparisonFolder(Workspace):
     @property
     def result(self) -> Path:
         """The numbers of the page, as JSON."""
-        return self.path / "comparison.json"
+        return self.path / COMPARISON.result
 
     @property
     def references(self) -> Path:
@@ -79,7 +76,7 @@ class ComparisonFolder(Workspace):
     @property
     def sweeps(self) -> str:
         """The folder that contains the sweeps, as a value of ``--sweeps``."""
-        return (self.remote / SWEEPS).address if self.remote else str(self.own(SWEEPS))
+        return (self.remote / COMPARISON.inside).address if self.remote else str(self.own(COMPARISON.inside))
 
     def sweep(self, name: str) -> SweepFolder:
         """Return the folder of a sweep of the comparison.
@@ -90,8 +87,8 @@ class ComparisonFolder(Workspace):
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a sweep, got {name!r}; restore the comparison's files")
         if self.remote is None:
-            return SweepFolder(self.own(SWEEPS, name))
-        return SweepFolder.at(self.remote / SWEEPS / name)
+            return SweepFolder(self.own(COMPARISON.inside, name))
+        return SweepFolder.at(self.remote / COMPARISON.inside / name)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:
         """Return all versions of the plan, oldest first."""

@@ -25,7 +25,6 @@ from energy_contrast.method import Method
 Arm = Literal["draws", "practice"]
 """How settings are searched: random draws without early stopping, or TPE and ASHA with a time budget."""
 FORMAT = 1
-PLAN = "comparison.yaml"
 RULES = (
     "Each draw is an independent random point of the method's search space, trained in full with one seed; the default "
     "settings are trained beside them and are none of the draws.",

@@ -18,7 +18,7 @@ from ebclab.export.load_energies import energies_of_run
 from ebclab.export.real_images import comparison_for
 from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import typed
@@ -110,7 +110,7 @@ class _SavedScores:
 
 def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty if there are none."""
-    path = run.path / "evaluation.json"
+    path = run.path / EVALUATION
     if not path.exists():
         return []
     way_out = "`ebclab evaluate` writes it again"

@@ -12,8 +12,9 @@ from pathlib import Path
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import room_freed
 from ebclab.inventory.listing import run_paths, sweep_paths
-from ebclab.runs.folder import TRIALS, RunFolder
+from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
+from ebclab.storage.kinds import SWEEP
 from ebclab.storage.lock import is_running, kept_free
 from ebclab.storage.mirror import CHECKPOINTS
 from ebclab.sweeps.folder import SweepFolder
@@ -100,7 +101,7 @@ def _waste_of(owner: Path) -> list[Waste]:
 
 def _left_of_checkpoints(owner: Path) -> list[Waste]:
     """Return hidden folders left by killed saves and removals in a run, or in the trials of a sweep."""
-    runs = [RunFolder(owner), *map(RunFolder, sorted((owner / TRIALS).glob("*")))]
+    runs = [RunFolder(owner), *map(RunFolder, sorted((owner / SWEEP.inside).glob("*")))]
     return [
         Waste(path, owner, "what killed saves left of checkpoints")
         for run in runs

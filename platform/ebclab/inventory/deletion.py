@@ -13,25 +13,19 @@ from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import room
 from ebclab.inventory.listing import run_paths, sweep_paths
-from ebclab.runs.folder import TRIALS, RunFolder
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions
 from ebclab.storage import atomic
+from ebclab.storage.kinds import SWEEP
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, locked
-from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_at, remote_in
 from ebclab.sweeps.folder import SweepFolder
 
-_KINDS: dict[str, tuple[type[RunFolder] | type[SweepFolder], str]] = {
-    "run": (RunFolder, "config.yaml"),
-    "sweep": (SweepFolder, "sweep.yaml"),
-}
-"""Class and settings file of each kind of folder; a folder without this file is not ours and is never deleted."""
-
-_RESULT = "result.json"
+_FOLDERS: dict[str, type[RunFolder] | type[SweepFolder]] = {each.kind.name: each for each in (RunFolder, SweepFolder)}
 
 
 @dataclass(frozen=True)
@@ -40,19 +34,17 @@ class Deletable:
 
     Attributes:
         folder: Its folder.
-        kind: "run" or "sweep".
         finished: Whether it has a result.
         num_bytes: Total size of its files in bytes.
     """
 
     folder: RunFolder | SweepFolder
-    kind: str
     finished: bool
     num_bytes: int
 
     def in_words(self) -> str:
         """Return state, kind and address as text."""
-        return f"{'finished' if self.finished else 'unfinished'} {self.kind} {self.folder.address}"
+        return f"{'finished' if self.finished else 'unfinished'} {self.folder.kind.name} {self.folder.address}"
 
 
 def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[Deletable]:
@@ -80,21 +72,23 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
 
 
 def deletable(place: str, name: str, kind: str) -> Deletable | None:
-    """Return the run or sweep ``name`` in a folder or at an address; None if there is none."""
-    folder_type, settings = _KINDS[kind]
-    folder = folder_type.at(remote_in(place, name) or Path(place) / name)
+    """Return the run or sweep ``name`` in a folder or at an address; None if there is none.
+
+    A folder without the settings of its kind is not ours and is never deleted.
+    """
+    folder = _FOLDERS[kind].at(remote_in(place, name) or Path(place) / name)
     if folder.remote is not None:
         files = Store(folder.remote).names()
-        if settings not in files:
+        if folder.kind.settings not in files:
             return None
-        return Deletable(folder, kind, _RESULT in files, sum(file.num_bytes for file in files.values()))
+        return Deletable(folder, folder.kind.result in files, sum(file.num_bytes for file in files.values()))
     if folder.path.is_symlink():
         raise UserError(
             f"{folder.path}: a symbolic link, and nothing behind one is deleted; name the folder it leads to"
         )
-    if not (folder.path / settings).is_file():
+    if not (folder.path / folder.kind.settings).is_file():
         return None
-    return Deletable(folder, kind, (folder.path / _RESULT).exists(), room([folder.path]))
+    return Deletable(folder, (folder.path / folder.kind.result).exists(), room([folder.path]))
 
 
 def _not_found(name: str, places: dict[str, str]) -> str:
@@ -107,11 +101,11 @@ def _not_found(name: str, places: dict[str, str]) -> str:
 def require_unused(folder: RunFolder | SweepFolder) -> None:
     """Refuse a run or sweep that a process uses, or a sweep with a trial that a process uses."""
     if folder.remote is not None:
-        require_all_free(folder.remote, Store(folder.remote).names(), folder.busy)
+        require_all_free(folder.remote, Store(folder.remote).names(), folder.kind.busy)
         return
-    for path in [folder.path, *(lock.parent for lock in (folder.path / TRIALS).glob(f"*/{LOCK}"))]:
+    for path in [folder.path, *(lock.parent for lock in (folder.path / SWEEP.inside).glob(f"*/{LOCK}"))]:
         if is_running(path):
-            raise RunError(f"{path}: another process {folder.busy}; wait for it or stop it")
+            raise RunError(f"{path}: another process {folder.kind.busy}; wait for it or stop it")
 
 
 def delete(target: Deletable) -> None:
@@ -125,14 +119,14 @@ def delete(target: Deletable) -> None:
     require_unused(folder)
     with ExitStack() as stack:
         if folder.remote is not None:
-            lease = stack.enter_context(leased(folder.remote, folder.busy))
-            store, settings = Store(folder.remote, may_change=lease.fence.check_again), _KINDS[target.kind][1]
-            for name in sorted(set(store.names()) - {LEASE}, key=lambda name: _turn(name, settings)):
+            lease = stack.enter_context(leased(folder.remote, folder.kind.busy))
+            store = Store(folder.remote, may_change=lease.fence.check_again)
+            for name in sorted(set(store.names()) - {LEASE}, key=folder.deletion_rank):
                 store.delete(name)
             lease.remove()
             shutil.rmtree(folder.path, ignore_errors=True)  # the local copy
             return
-        stack.enter_context(locked(folder.path, busy=folder.busy, option=folder.option))
+        stack.enter_context(locked(folder.path, busy=folder.kind.busy, option=folder.kind.option))
         aside = folder.path.with_name(f".{folder.path.name}.deleted")
         try:
             if aside.exists():  # left by a killed deletion
@@ -143,11 +137,6 @@ def delete(target: Deletable) -> None:
             raise RunError(
                 f"{folder.path}: cannot be deleted, got {error.strerror or error}; delete it by hand"
             ) from error
-
-
-def _turn(name: str, settings: str) -> int:
-    """Return the rank of a file in the order of deletion: result, manifests of checkpoints, other files, settings."""
-    return 0 if name == _RESULT else 1 if name.endswith(MANIFEST) else 3 if name == settings else 2
 
 
 Obstacle = Literal["other settings", "finished"]

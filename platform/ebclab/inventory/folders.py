@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import Files, files_in
+from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import LOCK, is_running
@@ -21,7 +22,7 @@ from ebclab.storage.remote import RemoteFolder, remote_at
 
 T = TypeVar("T")
 
-_LISTED = ("config.yaml", "sweep.yaml", "trials.jsonl", "result.json")
+_LISTED = {RUN.settings, RUN.result, *SWEEP.files}
 """Files of runs and sweeps that listing reads."""
 
 

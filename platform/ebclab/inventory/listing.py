@@ -16,10 +16,11 @@ from ebclab.formatting import age, count, size
 from ebclab.inventory.files import Files, folders_with
 from ebclab.inventory.folders import RunCollection
 from ebclab.inventory.progress import Content, content_of_run
+from ebclab.storage.kinds import RUN, SWEEP
 
 State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
-_DATED = ("metrics.jsonl", "trials.jsonl", "result.json", "config.yaml", "sweep.yaml")
+_DATED = RUN.files | SWEEP.files
 """Files whose newest modification time is that of the run or sweep."""
 _Read = Callable[[Path, Files, RunCollection], Content]
 
@@ -87,12 +88,12 @@ class Entry:
 
 def run_paths(folder: Path) -> list[Path]:
     """Return the folders of the runs in ``folder``."""
-    return folders_with(folder, "config.yaml")
+    return folders_with(folder, RUN.settings)
 
 
 def sweep_paths(folder: Path) -> list[Path]:
     """Return the folders of the sweeps in ``folder``."""
-    return folders_with(folder, "sweep.yaml")
+    return folders_with(folder, SWEEP.settings)
 
 
 def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:

@@ -8,7 +8,7 @@ from ebclab.config.addresses import is_address
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError
 from ebclab.inventory.listing import run_paths
-from ebclab.runs.folder import SETTINGS
+from ebclab.storage.kinds import RUN
 from ebclab.storage.object_store import holds
 from ebclab.storage.remote import remote_at, remote_in
 
@@ -39,7 +39,7 @@ def _place(name: str, runs: str) -> str | Path | None:
         return name
     if is_folder_name(name):
         if (remote := remote_in(runs, name)) is not None:
-            return remote.address if holds(remote.address, SETTINGS) else None
-        if holds(Path(runs) / name, SETTINGS):
+            return remote.address if holds(remote.address, RUN.settings) else None
+        if holds(Path(runs) / name, RUN.settings):
             return Path(runs) / name
-    return Path(name) if holds(name, SETTINGS) else None
+    return Path(name) if holds(name, RUN.settings) else None

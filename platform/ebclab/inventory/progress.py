@@ -11,8 +11,8 @@ from ebclab.inventory.files import Files
 from ebclab.inventory.folders import RunCollection
 from ebclab.inventory.written import settings_at
 from ebclab.runs.summary import RunSummary
+from ebclab.storage.kinds import RUN
 
-_RESULT = "result.json"
 _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
 
 
@@ -54,8 +54,8 @@ def content_of_run(path: Path, files: Files, collection: RunCollection) -> Conte
     Args:
         path: The folder of the run, or its local copy.
     """
-    is_finished, file = _RESULT in files.changed, path / _RESULT
-    method, data, epochs, objective, *ends = _settings(path / "config.yaml", with_extensions=not is_finished)
+    is_finished, file = RUN.result in files.changed, path / RUN.result
+    method, data, epochs, objective, *ends = _settings(path / RUN.settings, with_extensions=not is_finished)
     if is_finished:
         summary = RunSummary.read(file, str(file))
         progress = _Progress(summary.epochs, summary.scores)

@@ -13,7 +13,9 @@ from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.reports.machine import machine_in_words
 from ebclab.runs.environment import read_environment
+from ebclab.runs.folder import ENVIRONMENT
 from ebclab.runs.summary import RunSummary
+from ebclab.storage.kinds import RUN
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
@@ -100,7 +102,7 @@ class SweepRecord:
     @cached_property
     def machines(self) -> list[str]:
         """Descriptions of the machines that trials ran on, from their run folders; else of the sweep's own process."""
-        written = [read_environment(path) for path in sorted(self.folder.trials.glob("*/environment.json"))]
+        written = [read_environment(path) for path in sorted(self.folder.trials.glob(f"*/{ENVIRONMENT}"))]
         names = dict.fromkeys(machine_in_words(each, "a trial") for each in written)
         known = [name for name in names if name]
         return known or [name for name in [machine_in_words(self.environment, "a trial")] if name]
@@ -108,7 +110,7 @@ class SweepRecord:
     @cached_property
     def split(self) -> tuple[int, int] | None:
         """Numbers of training and held-out images, from any finished run; None if no run has finished."""
-        for path in sorted(self.folder.trials.glob("*/result.json")):
+        for path in sorted(self.folder.trials.glob(f"*/{RUN.result}")):
             try:
                 summary = RunSummary.read(path, str(path))
             except (RunError, OSError):  # removed since it was listed, or damaged; any other run will do

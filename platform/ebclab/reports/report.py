@@ -10,7 +10,7 @@ from ebclab.config.addresses import is_address
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import nearest
 from ebclab.errors import RunError, UserError
-from ebclab.runs.folder import SETTINGS, SWEEP_PLAN
+from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.object_store import holds
 
 _USUAL = ("runs", "sweeps")
@@ -54,9 +54,9 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
 
 
 def _kind(place: str | Path) -> Literal["run", "sweep"] | None:
-    if holds(place, SWEEP_PLAN):
+    if holds(place, SWEEP.settings):
         return "sweep"
-    return "run" if holds(place, SETTINGS) else None
+    return "run" if holds(place, RUN.settings) else None
 
 
 def _not_found(place: str) -> str:

@@ -20,6 +20,8 @@ from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.references import OverReference, over_references
+from ebclab.storage.kinds import RUN, SWEEP
+from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, StoppingSavings, gain_on_test_set
 from ebclab.sweeps.trial import Trial
@@ -156,7 +158,7 @@ def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[s
     source, seed = _winner_run(record, confirmed)
     if source is not None:
         # best.yaml exists once the sweep has finished; before, the settings of the run itself are used.
-        folder, name = record.folder, "best.yaml" if record.is_finished else f"trials/{source.run_name}/config.yaml"
+        folder, name = record.folder, BEST if record.is_finished else f"{SWEEP.inside}/{source.run_name}/{RUN.settings}"
         settings = str(folder.path / name) if folder.remote is None else (folder.remote / name).address
         words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
         commands["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)

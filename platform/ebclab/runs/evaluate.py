@@ -29,7 +29,7 @@ from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.storage import atomic
@@ -141,7 +141,7 @@ def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -
         own_dataset: The dataset that the run was trained on.
     """
     name = evaluation.dataset
-    file = "evaluation.json" if name == own_dataset else f"evaluation-{short_name(name)}.json"
+    file = EVALUATION if name == own_dataset else f"evaluation-{short_name(name)}.json"
     try:
         atomic.write_json(run.path / file, evaluation.to_mapping())
         run.send(file)

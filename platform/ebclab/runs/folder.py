@@ -18,6 +18,7 @@ from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
 from ebclab.storage.reading import read_json
@@ -28,21 +29,20 @@ from energy_contrast.method import Method
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs in order to continue."""
 
-SETTINGS = "config.yaml"
-"""The resolved settings; a folder with this file is the folder of a run."""
-
-TRIALS, SWEEP_PLAN = "trials", "sweep.yaml"
-"""In the folder of a sweep: the folder with the runs of its trials, and the plan, which makes the folder a sweep."""
-
 ERROR = "error.txt"
 """File with the traceback in the run folder of a failed trial."""
+
+ENVIRONMENT = "environment.json"
+"""File with versions, machine and device of the run's first launch."""
+
+EVALUATION = "evaluation.json"
+"""File with what ``ebclab evaluate`` measured on the run's own dataset."""
 
 
 class RunFolder(Workspace):
     """Paths and files of one run."""
 
-    busy = "is training in this folder"
-    option = "--runs"
+    kind = RUN
 
     @property
     def checkpoints(self) -> Path:
@@ -64,12 +64,12 @@ class RunFolder(Workspace):
     @property
     def config_path(self) -> Path:
         """The file with the resolved settings, in the form that ``--config`` reads."""
-        return self.path / SETTINGS
+        return self.path / RUN.settings
 
     @property
     def result_path(self) -> Path:
         """The file with the result; written last, so that it exists only when the run has finished."""
-        return self.path / "result.json"
+        return self.path / RUN.result
 
     @property
     def answers_path(self) -> Path:
@@ -110,9 +110,9 @@ class RunFolder(Workspace):
         """Return path or address of the sweep that this run is a trial of; empty for a run of its own."""
         base, mark, options = self.address.partition("?")
         sweep, _, inside = base.rpartition("/")[0].rpartition("/")
-        if inside != TRIALS or sweep.endswith("/") or not sweep:
+        if inside != SWEEP.inside or sweep.endswith("/") or not sweep:
             return ""
-        return f"{sweep}{mark}{options}" if holds(f"{sweep}{mark}{options}", SWEEP_PLAN) else ""
+        return f"{sweep}{mark}{options}" if holds(f"{sweep}{mark}{options}", SWEEP.settings) else ""
 
     def has_begun(self) -> bool:
         """Return whether the run's log exists, in the store or on the disk."""
@@ -135,19 +135,19 @@ class RunFolder(Workspace):
     @property
     def metrics(self) -> MetricsLog:
         """The log of the run."""
-        return MetricsLog(self.path / "metrics.jsonl")
+        return MetricsLog(self.path / RUN.log)
 
     def require_run(self) -> None:
         """Check that the folder holds the settings of a run."""
         if self.config_path.is_file():
             return
-        if (self.path / SWEEP_PLAN).is_file():
-            trials = sorted(self.path.glob(f"{TRIALS}/*/{self.config_path.name}"))
-            way_out = f"it is a sweep, whose runs are in {self.path / TRIALS}"
+        if (self.path / SWEEP.settings).is_file():
+            trials = sorted(self.path.glob(f"{SWEEP.inside}/*/{RUN.settings}"))
+            way_out = f"it is a sweep, whose runs are in {self.path / SWEEP.inside}"
             way_out += f", such as {trials[-1].parent.name}" if trials else ""
         else:
-            way_out = other_folder(self.address, self.config_path.name, "`ebclab pretrain` makes runs")
-        raise RunError(f"{self.address}: no run here, config.yaml is missing; {way_out}")
+            way_out = other_folder(self.address, RUN.settings, "`ebclab pretrain` makes runs")
+        raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {way_out}")
 
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
         """Return the settings of the run.

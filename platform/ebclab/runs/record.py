@@ -13,7 +13,7 @@ from ebclab.config.named_hosts import name_hosts
 from ebclab.config.overrides import flat
 from ebclab.errors import ConfigError
 from ebclab.runs.environment import read_environment
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.summary import RunSummary, Throughput
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import is_running
@@ -129,7 +129,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
         settings=flat(_settings(run, methods)),
         state="running" if is_held else "unfinished" if summary is None else "finished",
         summary=summary,
-        environment=read_environment(run.path / "environment.json"),
+        environment=read_environment(run.path / ENVIRONMENT),
         metrics=_table(rows["train"]),
         scores=_table(rows["epoch"]),
         callbacks=_table(rows["callback"]),

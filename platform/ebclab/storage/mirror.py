@@ -25,6 +25,7 @@ from pathlib import Path
 from ebclab.errors import RunError
 from ebclab.open_folder import OpenFolder
 from ebclab.storage.checksum import file_digest
+from ebclab.storage.kinds import RESULTS
 from ebclab.storage.lease import Fence
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store, Stored
@@ -33,7 +34,6 @@ from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
 
 MANIFEST = "manifest.json"
-RESULT = "result.json"
 CHECKPOINTS = "checkpoints"
 
 _LOOKS = 10  # at a folder that changes
@@ -299,7 +299,7 @@ def _damage(folder: Path, digests: Mapping[str, object]) -> str:
 def _rank(name: str) -> int:
     """Return the rank of a file in the upload order: a file that marks others as complete comes after them."""
     last = name.rpartition("/")[2]
-    return 2 if last == RESULT else 1 if last == MANIFEST else 0
+    return 2 if last in RESULTS else 1 if last == MANIFEST else 0
 
 
 def _stamp(path: Path) -> _Stamp:

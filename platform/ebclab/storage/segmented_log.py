@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ebclab.storage.kinds import SEGMENTED
 from ebclab.storage.reading import json_value
 
 PART_BYTES = 64 << 10
 """Size in bytes above which the rest becomes a part, so that one push uploads little more than that."""
 
-_GROWING = ("trials.jsonl",)
 _MARK = b'{"parts": '
-_PART_NAME = re.compile(r"\.trials\.jsonl/[0-9a-f]{32}")
+_PART_NAME = re.compile(rf"\.(?:{'|'.join(map(re.escape, SEGMENTED))})/[0-9a-f]{{32}}")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Part:
 
 
 def grows(name: str) -> bool:
-    """Return whether the file ``name`` of a run or a sweep is only ever appended to."""
-    return name.rpartition("/")[2] in _GROWING
+    """Return whether the file ``name`` is only ever appended to."""
+    return name.rpartition("/")[2] in SEGMENTED
 
 
 def new_part(name: str, content: bytes) -> Part:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Fence, FencingToken, leased, require_free
 from ebclab.storage.lock import locked
 from ebclab.storage.mirror import MANIFEST, Mirror
@@ -26,17 +27,13 @@ class Workspace:
     Attributes:
         path: Absolute path of the folder, or of this process's local copy of it.
         remote: The folder in an object store; None if the folder is on a disk.
-        busy: Activity of the process that holds the folder, for messages.
-        option: Command-line option that selects another parent folder, for messages.
-        others: Names of direct subfolders, which other processes sync.
+        kind: What the folder is.
     """
 
     path: Path
     remote: RemoteFolder | None = None
 
-    busy: ClassVar[str]
-    option: ClassVar[str]
-    others: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[Kind]
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> Self:
@@ -72,7 +69,7 @@ class Workspace:
             RunError: The store refuses access, or retries timed out.
         """
         if self.remote is not None:
-            Mirror(self.remote, without=self.others).pull(kinds)
+            _mirror(self.remote, self.kind).pull(kinds)
         return self
 
     def send(self, *names: str) -> None:
@@ -82,10 +79,10 @@ class Workspace:
         if names:
             send(self.remote, *names)
         else:
-            Mirror(self.remote, without=self.others).push()
+            _mirror(self.remote, self.kind).push()
 
     def clear_store(self, token: FencingToken | None = None) -> None:
-        """Delete the folder's files in the store, manifests first and the lease last.
+        """Delete the folder's files in the store in the order of ``deletion_rank``.
 
         A folder on a disk is left unchanged.
 
@@ -97,8 +94,13 @@ class Workspace:
         """
         if self.remote is not None:
             store = Store(self.remote, may_change=Fence(self.remote, token).check_again if token else None)
-            for name in sorted(store.names(), key=_turn):
+            for name in sorted(store.names(), key=self.deletion_rank):
                 store.delete(name)
+
+    def deletion_rank(self, name: str) -> int:
+        """Return the rank of a file in the order of deletion: result, manifests, others, settings, lease."""
+        firsts = 0 if name == self.kind.result else 1 if name.endswith(MANIFEST) else 2
+        return 4 if name == NAME else 3 if name == self.kind.settings else firsts
 
     def remove(self, token: FencingToken | None = None) -> None:
         """Delete the folder, in the store and on the disk.
@@ -129,7 +131,7 @@ class Workspace:
             RunError: Another process holds it.
         """
         if self.remote is not None:
-            require_free(self.remote, self.busy)
+            require_free(self.remote, self.kind.busy)
 
     @contextmanager
     def claim(self, kinds: tuple[str, ...] = ()) -> Iterator[Syncer]:
@@ -145,12 +147,12 @@ class Workspace:
             RunError: Another process holds the folder, it cannot be written, or the store does not respond.
         """
         with ExitStack() as stack:
-            lease = stack.enter_context(leased(self.remote, self.busy)) if self.remote is not None else None
-            stack.enter_context(locked(self.path, busy=self.busy, option=self.option))
+            lease = stack.enter_context(leased(self.remote, self.kind.busy)) if self.remote is not None else None
+            stack.enter_context(locked(self.path, busy=self.kind.busy, option=self.kind.option))
             if self.remote is None or lease is None:
                 yield NoSync()
                 return
-            mirror = Mirror(self.remote, without=self.others, fence=lease.fence)
+            mirror = _mirror(self.remote, self.kind, lease.fence)
             mirror.pull(kinds)  # not before the lease: until then another process may still write
             yield stack.enter_context(synced(mirror))
 
@@ -165,12 +167,11 @@ class Workspace:
             yield NoSync()
             return
         fence = Fence(self.remote, token) if token is not None else None
-        mirror = Mirror(self.remote, without=self.others, fence=fence)
+        mirror = _mirror(self.remote, self.kind, fence)
         mirror.adopt()
         with synced(mirror) as syncer:
             yield syncer
 
 
-def _turn(name: str) -> int:
-    """Return the rank of a file in the deletion order: manifests first, the lease last."""
-    return 0 if name.endswith(MANIFEST) else 2 if name == NAME else 1
+def _mirror(remote: RemoteFolder, kind: Kind, fence: Fence | None = None) -> Mirror:
+    return Mirror(remote, without=(kind.inside,) if kind.inside else (), fence=fence)

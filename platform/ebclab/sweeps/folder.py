@@ -14,8 +14,9 @@ from typing import Self
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.runs.folder import SWEEP_PLAN, TRIALS, RunFolder
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import FILE
+from ebclab.storage.kinds import SWEEP
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import RemoteFolder, Role
 from ebclab.storage.sync import Syncer
@@ -25,13 +26,14 @@ from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
 from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
 
+BEST = "best.yaml"
+"""Settings of the winner, in the form that ``--config`` reads."""
+
 
 class SweepFolder(Workspace):
     """Paths and files of one sweep. Each trial's process syncs its own run folder."""
 
-    busy = "works on this sweep"
-    option = "--sweeps"
-    others = (TRIALS,)
+    kind = SWEEP
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> Self:
@@ -57,8 +59,8 @@ class SweepFolder(Workspace):
         if not is_folder_name(name):
             raise RunError(f"{self.address}: not the name of a trial's run, got {name!r}; restore the sweep's files")
         if self.remote is None:
-            return RunFolder(self.own(TRIALS, name))
-        return RunFolder.at(self.remote.of(role or self.remote.role) / TRIALS / name)
+            return RunFolder(self.own(SWEEP.inside, name))
+        return RunFolder.at(self.remote.of(role or self.remote.role) / SWEEP.inside / name)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
         """Return the plan of the sweep."""
@@ -75,17 +77,17 @@ class SweepFolder(Workspace):
     @property
     def plan(self) -> Path:
         """The plan of the sweep."""
-        return self.path / SWEEP_PLAN
+        return self.path / SWEEP.settings
 
     @property
     def log(self) -> Path:
         """The log of everything that happened: the only source of truth."""
-        return self.path / "trials.jsonl"
+        return self.path / SWEEP.log
 
     @property
     def trials(self) -> Path:
         """Run folders of the trials."""
-        return self.own(TRIALS)
+        return self.own(SWEEP.inside)
 
     @property
     def initial_weights(self) -> Path:
@@ -99,13 +101,13 @@ class SweepFolder(Workspace):
 
     @property
     def best(self) -> Path:
-        """Settings of the winner, in the form that ``--config`` reads."""
-        return self.path / "best.yaml"
+        """The file with the settings of the winner."""
+        return self.path / BEST
 
     @property
     def result(self) -> Path:
         """The result; written last, so that it exists only when the sweep has finished."""
-        return self.path / "result.json"
+        return self.path / SWEEP.result
 
 
 def finished_result(

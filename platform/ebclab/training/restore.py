@@ -11,7 +11,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint, environment
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
 from ebclab.training.fitting import fitting, load_memories
@@ -71,7 +71,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         facts: The environment of this launch, as ``describe_environment`` returns it.
     """
     run, training = recorder.run, recorder.training
-    path = run.path / "environment.json"
+    path = run.path / ENVIRONMENT
     launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
     if resumed is None:
         reached, dropped = (

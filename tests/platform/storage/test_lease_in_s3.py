@@ -19,6 +19,7 @@ from s3_server import Behaviour, OneByOne, s3_server
 
 from ebclab.errors import LostLeaseError, RunError, StoreError
 from ebclab.storage import filesystem, lease, retry
+from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Lease, held_by, leased
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, UNGUARDED, RemoteFolder
@@ -33,8 +34,7 @@ CLOCKS = (timedelta(hours=2), timedelta(hours=-2))
 class Training(Workspace):
     """A workspace."""
 
-    busy = "is training"
-    option = "--runs"
+    kind = Kind("run", "config.yaml", "result.json", "is training", "--runs")
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from store_requests import before_requests
 from ebclab import background
 from ebclab.errors import InterruptedRunError, LostLeaseError, RunError
 from ebclab.storage import lease, sync
+from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
@@ -30,9 +31,7 @@ from ebclab.storage.workspace import Workspace
 class Folder(Workspace):
     """A workspace in which other processes sync what is below ``trials``."""
 
-    busy = "is busy here"
-    option = "--folders"
-    others = ("trials",)
+    kind = Kind("folder", "plan", "result", "is busy here", "--folders", inside="trials")
 
 
 @pytest.fixture
@@ -383,12 +382,13 @@ def test_ctrl_c_ends_a_process_whose_uploads_have_no_answer(remote: RemoteFolder
     script.write_text(f"""
 import threading
 from ebclab.storage import sync
+from ebclab.storage.kinds import Kind
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
 from ebclab.storage.workspace import Workspace
 
 class Folder(Workspace):
-    busy, option = "is busy here", "--folders"
+    kind = Kind("folder", "plan", "result", "is busy here", "--folders")
 
 sync._PUSH_SECONDS, sync._LAST_SECONDS = 0.01, 0.2
 uploading, never = threading.Event(), threading.Event()

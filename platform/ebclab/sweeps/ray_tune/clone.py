@@ -12,6 +12,7 @@ from ebclab.config import to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
+from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import read_json_object
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, trial_config
@@ -69,7 +70,7 @@ def _checkpoint_at(epoch: int, run: RunFolder) -> Path:
 def _epochs_done(path: Path) -> int | None:
     """Return how many epochs were done at a checkpoint; None when it cannot be read."""
     try:
-        done: int = read_json_object(path / "manifest.json")["facts"]["epochs_done"]
+        done: int = read_json_object(path / MANIFEST)["facts"]["epochs_done"]
     except (RunError, KeyError, TypeError):
         return None
     return done

@@ -1,0 +1,54 @@
+"""The kinds of folders that a process works in, with the names of the files by which others know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder.
+
+    Attributes:
+        name: Its name, for messages.
+        settings: File that makes a folder one of this kind; deleted last.
+        result: File that exists only when the work has finished; written and uploaded last, deleted first.
+        busy: Activity of the process that holds the folder, for messages.
+        option: Command-line option that selects another parent folder, for messages.
+        log: File to which lines are appended; empty if there is none.
+        inside: Direct subfolder that other processes sync; empty if there is none.
+    """
+
+    name: str
+    settings: str
+    result: str
+    busy: str
+    option: str
+    log: str = ""
+    inside: str = ""
+
+    @property
+    def files(self) -> set[str]:
+        """Settings, result and log."""
+        return {self.settings, self.result, self.log} - {""}
+
+
+RUN = Kind("run", "config.yaml", "result.json", "is training in this folder", "--runs", log="metrics.jsonl")
+SWEEP = Kind(
+    "sweep", "sweep.yaml", "result.json", "works on this sweep", "--sweeps", log="trials.jsonl", inside="trials"
+)
+COMPARISON = Kind(
+    "comparison",
+    "comparison.yaml",
+    "comparison.json",
+    "works on this comparison",
+    "--comparisons",
+    inside="sweeps",
+)
+KINDS = {kind.name: kind for kind in (RUN, SWEEP, COMPARISON)}
+
+RESULTS = {kind.result for kind in KINDS.values()}
+"""Files that are uploaded after all others of their folder."""
+
+SEGMENTED = (SWEEP.log,)
+"""Logs that are only appended to, and so often that a store gets them in parts; a run's log may be rewritten."""
