@@ -27,6 +27,7 @@ import torch
 from ebclab.config import ExperimentConfig, compose
 from ebclab.config.view_recipes import USUAL_VIEWS
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import preprocessing_for
@@ -41,8 +42,8 @@ Epoch = Callable[[], Iterator[int]]  # one epoch; yields the images of each batc
 
 
 def resident(config: ExperimentConfig, images: ImageSet) -> Epoch:
-    data = ResidentData(images, config.views, preprocessing_for(config.views, images), seed=0, batch_size=BATCH)
-    return in_epochs(data)
+    settings = ViewSettings(config.views, preprocessing_for(config.views, images), 0, BATCH)
+    return in_epochs(ResidentData(images, settings))
 
 
 def streamed(config: ExperimentConfig, views_on: str, folder: Path) -> Epoch:
@@ -52,7 +53,7 @@ def streamed(config: ExperimentConfig, views_on: str, folder: Path) -> Epoch:
     overrides += [f"views.recipe={config.views.recipe}", "evaluation.knn_bank_limit=1"]
     stream = plan_stream(compose("simclr", overrides=overrides), num_views=2)
     (shard,) = build_dataset(stream.plan, first_epoch=0).streaming_split(1, equal=True)
-    return in_epochs(StreamedData(shard, stream.plan.settings, num_images=len(stream.plan.train), batch_size=BATCH))
+    return in_epochs(StreamedData(shard, stream.plan.settings, num_images=len(stream.plan.train)))
 
 
 def in_epochs(data: Any) -> Epoch:

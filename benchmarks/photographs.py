@@ -72,7 +72,7 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
     ray.init("local", num_cpus=CORES, include_dashboard=False, log_to_driver=False)
     plan = plan_stream(config, num_views=2).plan
     (shard,) = build_dataset(plan, first_epoch=0).streaming_split(1, equal=True)
-    data = StreamedData(shard, plan.settings, num_images=len(plan.train), batch_size=BATCH)
+    data = StreamedData(shard, plan.settings, num_images=len(plan.train))
     return in_epochs(data)
 
 

@@ -94,6 +94,12 @@ def count(number: float, word: str, plural: str = "") -> str:
     return f"{number:,.10g} {word if number == 1 else plural or f'{word}s'}"
 
 
+def first_few(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def terminal_columns() -> int:
     """Return the width of the terminal in columns; without a terminal, a width at which no line is wrapped."""
     return shutil.get_terminal_size(fallback=(10_000, 24)).columns

@@ -9,8 +9,8 @@ import torch
 from stream_shard import Shard
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.delivery.ray_data.plan import ViewSettings
 from ebclab.data.delivery.ray_data.worker import StreamedData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
 from energy_contrast.catalog import METHODS
@@ -40,7 +40,7 @@ class Streamed(Training):
             VIEWS, preprocessing_for(VIEWS, images), 0, BATCH_SIZE, needs.num_views, needs.num_proposals
         )
         shard: Any = Shard(images, first_epoch=first_epoch)
-        self.data = StreamedData(shard, settings, num_images=count, batch_size=BATCH_SIZE, first_epoch=first_epoch)
+        self.data = StreamedData(shard, settings, num_images=count, first_epoch=first_epoch)
 
     def run(self, start: int, stop: int) -> None:
         for step in range(start, stop):

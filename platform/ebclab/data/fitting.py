@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from ebclab.config.overrides import flat, merge, read_overrides
 from ebclab.config.sections import TrainingConfig
@@ -37,13 +36,6 @@ _FEWEST_STEPS = 4  # an epoch
 _SMALLEST_BATCH = 8
 
 _log = logging.getLogger("ebclab.data")
-
-
-@runtime_checkable
-class TellsSizes(Protocol):
-    """A source that knows the sizes of its images without decoding them; others are judged by their first image."""
-
-    def sizes(self, rows: Tensor) -> list[tuple[int, int]]: ...
 
 
 class SampledSizes(NamedTuple):
@@ -103,7 +95,7 @@ def look(source: ImageSource) -> SampledSizes:
     keys = source.index.keys
     rows = torch.argsort(hash_words(_SALT, keys), stable=True)[:SAMPLED]
     channels, height, width = source.example.shape
-    sizes = source.sizes(rows) if isinstance(source, TellsSizes) else []
+    sizes = source.sizes(rows)
     return SampledSizes(len(keys), channels, sizes or [(width, height)], not sizes)
 
 

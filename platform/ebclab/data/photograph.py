@@ -6,7 +6,7 @@ import io
 import re
 import struct
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import BinaryIO, Literal
@@ -40,6 +40,7 @@ _END, _SCAN = 0xD9, 0xDA
 _MOST_SCANS = 32  # usual are 1 to 18
 _MOST_MARKERS = 10_000
 _STRIP_PIXELS = 1 << 22
+_LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 
@@ -66,16 +67,10 @@ class NoBytesError(ValueError):
 def read_photograph(
     content: bytes, channels: int, side: int, decoding: Decoding = "full", resampling: Resampling = "bilinear"
 ) -> Tensor:
-    """Return one encoded image as (C, H, W) uint8.
+    """Return one encoded image as (C, H, W) uint8, in colour (3 channels) or grey (1).
 
     The first frame of an animation is read. Of 16 bits, the higher 8 are used, as Pillow does for colours. Transparent
-    pixels become white.
-
-    Args:
-        content: The file's bytes.
-        channels: 3 for colour, 1 for grey.
-        side: Side of the square that it is cropped and scaled to, pixels; 0 leaves its size.
-        decoding: How a JPEG file is decoded if ``side`` is given.
+    pixels become white. The image is cropped and scaled to a square of ``side`` pixels; 0 leaves its size.
     """
     with _opened(content) as picture:
         if decoding == "reduced" and side:
@@ -105,13 +100,11 @@ def size_in_header(file: BinaryIO) -> tuple[int, int]:
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
 
 
-def sizes_in_headers(contents: Iterable[bytes]) -> list[tuple[int, int]]:
-    """Return ``size_in_header`` of encoded images, leaving out those whose header cannot be read."""
-    found = []
+def sizes_in_headers(contents: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield ``size_in_header`` of encoded images, leaving out those whose header cannot be read."""
     for content in contents:
         with suppress(*DAMAGE):
-            found.append(size_in_header(io.BytesIO(content)))
-    return found
+            yield size_in_header(io.BytesIO(content))
 
 
 def central_squares(images: Tensor, side: int, resampling: Resampling = "bilinear") -> Tensor:
@@ -164,9 +157,6 @@ def _opened(content: bytes) -> Image.Image:
     if picture.format == "EPS":
         raise UnidentifiedImageError("PostScript is a program, which Pillow would have Ghostscript run")
     return picture
-
-
-_LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
 
 
 def _require_few_scans(content: bytes) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
 from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split, split_images
 from ebclab.data.image_set import ImageSet
@@ -89,14 +90,12 @@ def prepare(
     memory_of(method, channels, size)
     with method_problems():
         num_proposals = method.num_proposals(config.training.batch_size)
+    settings = ViewSettings(
+        config.views, preprocessing, config.seed, config.training.batch_size, method.num_views, num_proposals
+    )
     data = ResidentData(
         split.train,
-        config.views,
-        preprocessing,
-        seed=config.seed,
-        batch_size=config.training.batch_size,
-        num_views=method.num_views,
-        num_proposals=num_proposals,
+        settings,
         device=device,
         channels_last=config.training.channels_last,
         rank=ranks.rank,

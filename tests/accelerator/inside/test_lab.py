@@ -125,8 +125,8 @@ def test_a_buffer_on_the_cpu_serves_a_network_on_the_device(tiny: Tiny, tmp_path
 def test_streamed_batches_reach_the_device_without_a_wait(
     tiny: Tiny, device: torch.device, pretended: PretendedDevice
 ) -> None:
-    from ebclab.data.delivery.ray_data.plan import ViewSettings
     from ebclab.data.delivery.ray_data.worker import StreamedData
+    from ebclab.data.delivery.view_settings import ViewSettings
 
     pixels = torch.randint(0, 256, (24, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = ImageSet("numbered", pixels, torch.arange(24) % 3, torch.arange(24), ("a", "b", "c"), (0.5,), (0.5,))
@@ -136,7 +136,7 @@ def test_streamed_batches_reach_the_device_without_a_wait(
         views=config, preprocessing=preprocessing, seed=1, num_views=2, num_proposals=3, batch_size=8, on_pipeline=False
     )
     shard: Any = Shard(images)
-    data = StreamedData(shard, settings, num_images=24, batch_size=8, device=device)
+    data = StreamedData(shard, settings, num_images=24, device=device)
     data.batch(0, 0)  # the constants of views go there with the first
     with pretended.counting() as (operations, waits):
         batch = data.batch(0, 1)

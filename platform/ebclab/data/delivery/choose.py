@@ -34,9 +34,7 @@ def choose_delivery(
 
     Args:
         asked: The setting ``data.delivery``.
-        name: The setting ``data.name``.
         needed_bytes: Bytes of all images in memory, counting every copy on the device.
-        free_bytes: Free bytes on the device.
         workers: Ray Train workers; 0 means a run in one process without Ray.
     """
     if asked == "stream":
@@ -70,11 +68,7 @@ def require_batch(num_images: int, batch_size: int) -> None:
 
 
 def require_neighbours(num_images: int, num_scored: int, evaluation: EvaluationConfig) -> None:
-    """Refuse more neighbours than there are training images that vote in the held-out kNN (DataError).
-
-    Args:
-        num_scored: Held-out images; of none, nobody asks for neighbours.
-    """
+    """Refuse more neighbours than there are training images that vote for the held-out images that there are."""
     voting = min(num_images, evaluation.knn_bank_limit or num_images)
     if num_scored and evaluation.knn_every and evaluation.knn_neighbours > voting:
         raise DataError(

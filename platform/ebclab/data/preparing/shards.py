@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,10 +17,11 @@ from PIL import Image
 from torch import Tensor
 
 from ebclab.data.hashing import hash_words
-from ebclab.data.preparing.split_rows import SplitRows
+from ebclab.data.preparing.rows import SplitRows
 from ebclab.data.sources.decode import LeftOut
 from ebclab.data.sources.image_source import RowIndex, read_rows
 from ebclab.data.sources.parquet import INDEX_COLUMN
+from ebclab.errors import UserError
 
 _GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several
 _GROUP_BYTES = 8 << 20  # the same for large images
@@ -31,31 +32,24 @@ _ORDER_SALT = 0x7368617264  # names this use of the keys
 
 @dataclass(frozen=True)
 class Storage:
-    """How images are stored.
+    """How images are stored."""
 
-    Attributes:
-        form: "pixels" keeps every byte; "jpeg" takes a tenth of the space and must be decoded again.
-        quality: Quality of JPEG files, 1 to 100; colours keep their resolution (4:4:4).
-    """
-
-    form: Literal["pixels", "jpeg"] = "pixels"
-    quality: int = 90
+    form: Literal["pixels", "jpeg"] = "pixels"  # jpeg takes a tenth of the space and must be decoded again
+    quality: int = 90  # of JPEG files, 1 to 100; colours keep their resolution (4:4:4)
 
     @property
     def in_words(self) -> str:
         """The content of the image column."""
         return "fixed_shape_tensor<uint8>[C, H, W]" if self.form == "pixels" else f"JPEG of quality {self.quality}"
 
-    @property
-    def compression(self) -> str:
-        """How Parquet compresses the pages."""
-        return "zstd" if self.form == "pixels" else "none"
-
     def column(self, images: Tensor) -> pa.Array:
         """Return images (n, C, H, W) uint8 as they are stored."""
-        if self.form == "pixels":
+        if self.form == "jpeg":
+            return pa.array([self._encoded(image) for image in images], pa.binary())
+        if len(images):
             return pa.FixedShapeTensorArray.from_numpy_ndarray(images.contiguous().numpy())
-        return pa.array([self._encoded(image) for image in images], pa.binary())
+        kind = pa.fixed_shape_tensor(pa.uint8(), images.shape[1:])
+        return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
 
     def _encoded(self, image: Tensor) -> bytes:
         pixels = image[0] if len(image) == 1 else image.permute(1, 2, 0)
@@ -64,12 +58,15 @@ class Storage:
         return buffer.getvalue()
 
 
-def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
-    """Return in how many files a split is stored.
+def storage_named(name: str, quality: int) -> Storage:
+    """Return how images are stored."""
+    if name not in ("pixels", "jpeg"):
+        raise UserError(f"--store: must be pixels or jpeg, got {name}")
+    return Storage(cast(Literal["pixels", "jpeg"], name), quality)
 
-    Args:
-        asked: The user's choice; 0 means by size.
-    """
+
+def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
+    """Return in how many files a split is stored: as many as the user asked for, or by size."""
     groups = math.ceil(images / group_rows(image_bytes))
     return min(asked or max(_FEWEST_SHARDS, math.ceil(images * image_bytes / _SHARD_BYTES)), max(1, groups))
 
@@ -93,26 +90,22 @@ def write_shard(
     threads: int = 1,
     done: Callable[[int], None] = lambda count: None,
 ) -> tuple[int, list[LeftOut]]:
-    """Write some rows of a split as a Parquet file, and sync it.
+    """Write some rows of a split as a Parquet file in this order, and sync it; return how many, and those left out.
 
     One row group at a time is in memory; the whole shard if the source is read in groups.
 
     Args:
-        rows: The rows to write, in this order.
-        storage: How images are stored.
         threads: Number of images that are decoded at a time.
         done: Called with the number of rows after every part; an exception that it raises stops the work.
-
-    Returns:
-        The number of images that were written, and those that were left out.
     """
     in_group = group_rows(split.image_bytes)
     at_once = max(in_group, _SHARD_BYTES // split.image_bytes) if split.reads_groups else in_group
     schema = _table(split.index.at(rows[:0]), torch.empty(0, *split.source.example.shape).byte(), storage).schema
+    compression = "zstd" if storage.form == "pixels" else "none"
     written, left_out = 0, []
     with (
         path.open("wb") as file,
-        pq.ParquetWriter(file, schema, compression=storage.compression, write_page_checksum=True) as writer,
+        pq.ParquetWriter(file, schema, compression=compression, write_page_checksum=True) as writer,
     ):
         for part in torch.split(rows, at_once):
             index = split.index.at(part)
@@ -128,12 +121,4 @@ def write_shard(
 
 
 def _table(index: RowIndex, images: Tensor, storage: Storage) -> pa.Table:
-    column = storage.column(images) if len(images) else _no_images(images, storage)
-    return pa.table({"image": column, "label": index.labels.numpy(), INDEX_COLUMN: index.keys.numpy()})
-
-
-def _no_images(images: Tensor, storage: Storage) -> pa.Array:
-    if storage.form == "jpeg":
-        return pa.array([], pa.binary())
-    kind = pa.fixed_shape_tensor(pa.uint8(), images.shape[1:])
-    return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
+    return pa.table({"image": storage.column(images), "label": index.labels.numpy(), INDEX_COLUMN: index.keys.numpy()})

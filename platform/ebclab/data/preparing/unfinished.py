@@ -29,19 +29,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """Record of a finished shard.
+    """Record of a finished shard."""
 
-    Attributes:
-        bytes: Size of its file.
-        sha256: SHA-256 of its file.
-        images: Number of its images.
-        left_out: Images left out of it because they could not be read.
-    """
-
-    bytes: int
-    sha256: str
+    bytes: int  # size of its file
+    sha256: str  # of its file
     images: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOut, ...]  # images that could not be read
 
 
 class UnfinishedSet:
@@ -53,14 +46,11 @@ class UnfinishedSet:
         self.set = self.folder / "set"
         self._records = self.folder / "records"
         self._written = self.folder / "written"
+        self._way_out = f"delete {self.folder} and begin again"
 
     @contextmanager
     def claimed(self, plan: dict[str, Any]) -> Iterator[None]:
-        """Claim the folder for this process; if no shard was finished, remove it at the end.
-
-        Args:
-            plan: Everything that the content of the shards depends on.
-        """
+        """Claim the folder for this process and a plan; if no shard was finished, remove it at the end."""
         self._require_free_target()
         with locked(self.folder, busy="prepares this set", option="--to"):
             try:
@@ -88,11 +78,11 @@ class UnfinishedSet:
         path = self._record_of(shard)
         if not path.exists():
             return None
-        found = self._read(path, ShardRecord)
+        record = self._read(path, ShardRecord)
         file = self.set / shard
-        if not file.is_file() or file.stat().st_size != found.bytes:
-            raise DataError(f"{file}: not as it was finished; delete {self.folder} and begin again")
-        return found
+        if not file.is_file() or file.stat().st_size != record.bytes:
+            raise DataError(f"{file}: not as it was finished; {self._way_out}")
+        return record
 
     def finish(self, shard: str, write: Callable[[Path], tuple[int, list[LeftOut]]]) -> ShardRecord:
         """Write a shard in ``written/``, move it to its place and record it; return the record."""
@@ -124,7 +114,7 @@ class UnfinishedSet:
         """Start, or continue with finished shards of the same plan."""
         path = self.folder / "plan.json"
         if path.exists():
-            before = read_json(path, way_out=f"delete {self.folder} and begin again", error=DataError)
+            before = read_json(path, way_out=self._way_out, error=DataError)
             if before != plan:
                 raise DataError(
                     f"--to: {self.folder} holds a part of another set, got {_difference(before, plan)}; repeat "
@@ -147,12 +137,11 @@ class UnfinishedSet:
         return self._records / f"{shard.replace('/', '-')}.json"
 
     def _read(self, path: Path, kind: type[T]) -> T:
-        way_out = f"delete {self.folder} and begin again"
-        content = read_json(path, way_out=way_out, error=DataError)
+        content = read_json(path, way_out=self._way_out, error=DataError)
         try:
             return typed(content, kind)
         except ValueError as error:
-            raise DataError(f"{path}: damaged, {error}; {way_out}") from error
+            raise DataError(f"{path}: damaged, {error}; {self._way_out}") from error
 
 
 def _difference(before: object, now: dict[str, Any]) -> str:

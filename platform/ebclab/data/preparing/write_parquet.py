@@ -7,20 +7,20 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preparing.rows import SplitRows
 from ebclab.data.preparing.shards import Storage, rows_of_shards, shard_count, write_shard
-from ebclab.data.preparing.split_rows import SplitRows, left_out_lines
 from ebclab.data.preparing.unfinished import ShardRecord, UnfinishedSet
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.image_source import Statistics, by_kind
+from ebclab.data.sources.image_source import Statistics, by_kind, lines_of
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
 from ebclab.errors import DataError
 from ebclab.formatting import count
@@ -35,13 +35,12 @@ LEFT_OUT = "left_out.jsonl"
 PIXELS = Storage()
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A shard to write: its path within the dataset, its split, and its rows of the split."""
+class _Piece(NamedTuple):
+    """A shard to write."""
 
-    path: str
+    path: str  # within the dataset
     split: Split
-    rows: Tensor
+    rows: Tensor  # of the split
 
 
 def prepare_dataset(
@@ -66,7 +65,6 @@ def prepare_dataset(
         folder: A folder that does not exist, or is empty; or the address of one in an object store.
         shards: Files of each split; 0 means one for each 128 MB of images, at least eight, but none below one row
             group of 1,024 rows or 8 MB.
-        storage: How images are stored.
         progress: Called with a line about each split, and one about images that were left out.
         seen: Called with the number of images written and of all images, at the start and during the work.
     """
@@ -89,59 +87,62 @@ def prepare_dataset(
         _upload(Path(aside, "set"), place)
 
 
+@dataclass
 class _Preparation:
     """One preparation; the arguments are those of ``prepare_dataset``."""
 
-    def __init__(
-        self,
-        splits: dict[Split, SplitRows],
-        target: Path,
-        shards: int,
-        storage: Storage,
-        progress: Callable[[str], None],
-        seen: Callable[[int, int], None],
-    ) -> None:
-        self._splits, self._storage, self._progress, self._seen = splits, storage, progress, seen
-        self._unfinished = UnfinishedSet(target)
-        self._counts = {name: shard_count(len(each.index), each.image_bytes, shards) for name, each in splits.items()}
-        self._total, self._done = sum(len(split.index) for split in splits.values()), 0
-        self._lock, self._stopped = threading.Lock(), threading.Event()
+    splits: dict[Split, SplitRows]
+    target: Path
+    shards: int
+    storage: Storage
+    progress: Callable[[str], None]
+    seen: Callable[[int, int], None]
+    done: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.unfinished = UnfinishedSet(self.target)
+        self.total = sum(len(split.index) for split in self.splits.values())
+        self.counts = {
+            name: shard_count(len(each.index), each.image_bytes, self.shards) for name, each in self.splits.items()
+        }
 
     def run(self) -> None:
         """Write the missing shards, then the files that describe them, and move the dataset to its target."""
         try:
             self._run()
         except OSError as error:
-            reason, target = error.strerror or error, self._unfinished.target
+            reason, target = error.strerror or error, self.unfinished.target
             raise DataError(f"--to: cannot write {target}, got {reason}; give another folder") from error
 
     def _run(self) -> None:
         shards = [
             _Piece(f"{name}/part-{number:05d}-of-{count:05d}.parquet", name, rows)
-            for name, count in self._counts.items()
-            for number, rows in enumerate(rows_of_shards(self._splits[name], count))
+            for name, count in self.counts.items()
+            for number, rows in enumerate(rows_of_shards(self.splits[name], count))
         ]
-        unfinished = self._unfinished
+        unfinished = self.unfinished
         with unfinished.claimed(self._plan()):
             records = {shard.path: record for shard in shards if (record := unfinished.record(shard.path))}
             self._count(sum(len(shard.rows) for shard in shards if shard.path in records))
-            statistics = unfinished.kept("statistics", self._splits["train"].statistics, Statistics)
+            statistics = unfinished.kept("statistics", self.splits["train"].statistics, Statistics)
             records |= self._write([shard for shard in shards if shard.path not in records])
             self._describe(shards, records, statistics)
             unfinished.publish()
 
     def _plan(self) -> dict[str, Any]:
         """Return all that the bytes of the shards depend on, as JSON holds it."""
-        train = self._splits["train"].source
+        train = self.splits["train"].source
         reading = asdict(replace(train.reading, skip_corrupt=False))  # sound images are the same with and without
         plan = {
             "format": FORMAT,
             "name": train.name,
             "shape": train.example.shape,
             "reading": reading,
-            "storage": asdict(self._storage),
-            "shards": self._counts,
-            "splits": {name: split.facts() for name, split in self._splits.items()},
+            "storage": asdict(self.storage),
+            "shards": self.counts,
+            "splits": {name: split.facts() for name, split in self.splits.items()},
             "written with": {name: version(name) for name in ("pillow", "pyarrow")},
         }
         return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
@@ -152,10 +153,10 @@ class _Preparation:
         threads = max(1, processors // max(1, len(shards)))
 
         def write(shard: _Piece) -> ShardRecord:
-            split = self._splits[shard.split]
-            return self._unfinished.finish(
+            split = self.splits[shard.split]
+            return self.unfinished.finish(
                 shard.path,
-                lambda path: write_shard(path, split, shard.rows, self._storage, threads=threads, done=self._count),
+                lambda path: write_shard(path, split, shard.rows, self.storage, threads=threads, done=self._count),
             )
 
         with ThreadPoolExecutor(processors) as pool:
@@ -163,44 +164,46 @@ class _Preparation:
             try:
                 return {work[piece].path: piece.result() for piece in as_completed(work)}
             except BaseException:
-                self._stopped.set()
+                self.stopped.set()
                 pool.shutdown(wait=True, cancel_futures=True)
-                if count := self._unfinished.num_finished:
-                    self._progress(f"stopped: {count} finished files are kept, and the same command goes on from them")
+                if count := self.unfinished.num_finished:
+                    self.progress(f"stopped: {count} finished files are kept, and the same command goes on from them")
                 raise
 
     def _count(self, images: int) -> None:
-        if self._stopped.is_set():
+        if self.stopped.is_set():
             raise InterruptedError("another shard failed")
-        with self._lock:
-            self._done += images
-            self._seen(self._done, self._total)
+        with self.lock:
+            self.done += images
+            self.seen(self.done, self.total)
 
     def _describe(self, shards: list[_Piece], records: dict[str, ShardRecord], statistics: Statistics) -> None:
         """Write what is told about the shards beside them, and tell the user."""
-        train = self._splits["train"].source
+        train = self.splits["train"].source
         counts = {
-            name: sum(records[shard.path].images for shard in shards if shard.split == name) for name in self._splits
+            name: sum(records[shard.path].images for shard in shards if shard.split == name) for name in self.splits
         }
-        lines = [line for shard in shards for line in left_out_lines(shard.split, list(records[shard.path].left_out))]
         left_out = [image for shard in shards for image in records[shard.path].left_out]
         if not counts["train"]:
             raise DataError(f"data prepare: no image is left, got {by_kind(left_out)}; replace the files")
         classes = f"{len(train.class_names)} classes" if train.class_names else "no names of classes"
         for name, images in counts.items():
-            self._progress(f"{name}: {count(images, 'image')}, {classes}, in {count(self._counts[name], 'file')}")
+            self.progress(f"{name}: {count(images, 'image')}, {classes}, in {count(self.counts[name], 'file')}")
         if left_out:
-            self._unfinished.add(LEFT_OUT, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-            self._progress(
-                f"left out {len(left_out):,} of {self._total:,} images: {by_kind(left_out)}; "
+            entries = [
+                {"split": shard.split} | asdict(image) for shard in shards for image in records[shard.path].left_out
+            ]
+            self.unfinished.add(LEFT_OUT, lines_of(entries))
+            self.progress(
+                f"left out {len(left_out):,} of {self.total:,} images: {by_kind(left_out)}; "
                 f"{LEFT_OUT} in the set names them"
             )
-        self._unfinished.add(DESCRIPTION, json.dumps(self._description(counts, statistics), indent=2) + "\n")
+        self.unfinished.add(DESCRIPTION, json.dumps(self._description(counts, statistics), indent=2) + "\n")
         sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}
-        self._unfinished.add(CHECKSUMS, json.dumps(sums, indent=2) + "\n")
+        self.unfinished.add(CHECKSUMS, json.dumps(sums, indent=2) + "\n")
 
     def _description(self, counts: dict[Split, int], statistics: Statistics) -> dict[str, Any]:
-        train = self._splits["train"].source
+        train = self.splits["train"].source
         return {
             "format": FORMAT,
             "name": train.name,
@@ -209,7 +212,7 @@ class _Preparation:
             "std": list(statistics.std),
             "shape": list(train.example.shape),
             "num_images": counts,
-            "schema": {"image": self._storage.in_words, "label": "int64", INDEX_COLUMN: "int64"},
+            "schema": {"image": self.storage.in_words, "label": "int64", INDEX_COLUMN: "int64"},
         }
 
 
@@ -218,9 +221,9 @@ def _upload(folder: Path, place: Location) -> None:
 
     The list of shards goes first: whoever reads a copy that was broken off is told which shard is missing.
     """
-    for path in sorted((path for path in folder.rglob("*") if path.is_file()), key=_list_first):
+
+    def order(path: Path) -> tuple[bool, bool, str]:
+        return path.name != CHECKSUMS, path.suffix == ".parquet", path.as_posix()
+
+    for path in sorted((path for path in folder.rglob("*") if path.is_file()), key=order):
         place.upload(path, path.relative_to(folder).as_posix())
-
-
-def _list_first(path: Path) -> tuple[bool, bool, str]:
-    return path.name != CHECKSUMS, path.suffix == ".parquet", path.as_posix()

@@ -17,24 +17,14 @@ from ebclab.errors import DataError
 
 @dataclass(frozen=True)
 class Reading:
-    """How stored images are read.
+    """How stored images are read."""
 
-    Attributes:
-        resize: Side of the square that images are scaled and cropped to, pixels; 0 leaves them unchanged.
-        colour: "rgb" gives three channels, "grey" one; images of tensors keep theirs.
-        skip_corrupt: Leave out images that cannot be decoded.
-        image_column: Column of a Parquet set that holds the images.
-        label_column: Column of a Parquet set that holds the labels, if there is one.
-        decoding: How JPEG files are decoded if ``resize`` is set.
-        resampling: How images are scaled to ``resize``.
-    """
-
-    resize: int = 0
-    colour: Literal["rgb", "grey"] = "rgb"
-    skip_corrupt: bool = False
+    resize: int = 0  # side of the square that images are scaled and cropped to, pixels; 0 leaves them unchanged
+    colour: Literal["rgb", "grey"] = "rgb"  # images of tensors keep their channels
+    skip_corrupt: bool = False  # leave out images that cannot be decoded
     image_column: str = "image"
-    label_column: str = "label"
-    decoding: Decoding = "full"
+    label_column: str = "label"  # there need not be one
+    decoding: Decoding = "full"  # of JPEG files, if ``resize`` is set
     resampling: Resampling = "bilinear"
 
     @classmethod
@@ -53,16 +43,10 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An image that was left out.
+    """An image that was left out."""
 
-    Attributes:
-        name: Its file, and its place within the file.
-        kind: Category from ``kind_of_damage``.
-        reason: What is wrong with it.
-    """
-
-    name: str
-    kind: str
+    name: str  # its file, and its place within the file
+    kind: str  # from ``kind_of_damage``
     reason: str
 
     @classmethod
@@ -77,26 +61,15 @@ class LeftOut:
 
 
 class Decoded(NamedTuple):
-    """Result of reading n requested images.
+    """Result of reading n requested images, in the order of the request."""
 
-    Attributes:
-        images: (k, C, H, W) uint8, those that could be decoded, in the order of the request.
-        good: (n,) bool, which of the requested images they are.
-        left_out: The images that could not be decoded, in the order of the request.
-    """
-
-    images: Tensor
-    good: Tensor
-    left_out: list[LeftOut]
+    images: Tensor  # (k, C, H, W) uint8, those that could be decoded
+    good: Tensor  # (n,) bool, which of the requested images they are
+    left_out: list[LeftOut]  # the others
 
 
 def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, example: Example) -> Decoded:
-    """Decode images, which must all have the shape of ``example``.
-
-    Args:
-        encoded: Name and content of each.
-        reading: How they are read; says whether damaged ones are left out.
-    """
+    """Decode images, each a name and its content, which must all have the shape of ``example``."""
     images, good, left_out = [], [], []
     for name, content in encoded:
         try:
@@ -132,9 +105,9 @@ def decode_image(content: bytes, reading: Reading) -> Tensor:
     return read_photograph(content, channels, reading.resize, reading.decoding, reading.resampling)
 
 
-def mixed_sizes(one: Example, other: Example) -> DataError:
+def mixed_sizes(other: Example, first: Example) -> DataError:
     """Return the error about two images of different shapes."""
-    shown = [f"{image.name} of {image.shape[2]}x{image.shape[1]}" for image in (other, one)]
+    shown = [f"{image.name} of {image.shape[2]}x{image.shape[1]}" for image in (first, other)]
     return DataError(
         f"data.resize: the images must be of one size, got {shown[0]} and {shown[1]} pixels; "
         "set data.resize to the side that all are scaled and cropped to"

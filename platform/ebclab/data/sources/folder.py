@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from posixpath import splitext
 
-import torch
-
 from ebclab.data.class_labels import of_words
 from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import image_suffixes
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Reading, first_example
-from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import ImageFiles, Listing
 from ebclab.data.sources.location import (
     files_of_split,
     folder_word,
-    hash_of_path,
     is_by_product,
     is_split,
     splits_among,
@@ -30,25 +27,17 @@ _SHOWN = 10  # suffixes in a message
 
 
 class FolderSource(ImageFiles):
-    """One split of an image folder; satisfies ``ImageSource``, with one image a group.
+    """One split of an image folder, local or in an object store, which may hold sub-folders train and test.
 
     Images in sub-folders get the first sub-folder's number among all in alphabetical order, others the label -1.
-
-    Args:
-        path: The folder, local or in an object store; may hold sub-folders train and test.
-        split: Which part. Its classes are numbered alone, see ``open_source``.
-        reading: How images are read.
     """
 
-    statistics: Statistics | None = None
-
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
-        self.name, self.reading = name, reading
-        self._place = Location(path)
-        sizes, others = _images_in(self._place)
+        place = Location(path)
+        sizes, others = _images_in(place)
         if not sizes:
             raise DataError(
-                f"data.name: no images in {self._place.path}, got no file that ends in .png, .jpg or another suffix "
+                f"data.name: no images in {place.path}, got no file that ends in .png, .jpg or another suffix "
                 f"that Pillow decodes{f', only {others}' if others else ''}; give the folder that holds the images"
             )
         if others:
@@ -60,14 +49,10 @@ class FolderSource(ImageFiles):
                 tell_once(
                     f"{name}: {' and '.join(doubtful)} are read as classes, since the other folders are no splits"
                 )
-        self._files = list(chosen)
-        self.files_digest = digest_of_files({name: str(sizes[file]) for file, name in chosen.items()})
-        labels = of_words(map(_class_of, chosen.values()))
-        self.class_names = labels.names
-        groups = torch.arange(len(chosen))
-        keys = torch.tensor([hash_of_path(path) for path in chosen.values()])
-        self.index = RowIndex(keys, labels.numbers, groups, torch.zeros_like(groups))
-        self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
+        labels = of_words(path.partition("/")[0] if "/" in path else "" for path in chosen.values())
+        listing = Listing({file: sizes[file] for file in chosen}, [*chosen.values()], labels.numbers, labels.names)
+        super().__init__(name, place, split, reading, listing)
+        self.files_digest = digest_of_files({path: str(sizes[file]) for file, path in chosen.items()})
 
 
 def folder_splits(path: str) -> tuple[Split, ...]:
@@ -105,9 +90,3 @@ def _require_no_parts_below(files: list[str], name: str) -> None:
         raise DataError(
             f"data.name: {name} has test images in its class {both[0]}, got folders train and test in it; {hint}"
         )
-
-
-def _class_of(path: str) -> str:
-    """Return the first sub-folder of a path within its split; empty when the image lies in no sub-folder."""
-    folder, slash, _ = path.partition("/")
-    return folder if slash else ""

@@ -1,6 +1,6 @@
 """Datasets that can be read in parts: keys and labels of all rows are known before any image is decoded.
 
-Shapes: n rows of the source, k rows that are read, C channels, H x W pixels.
+Shapes: n rows of the source in G groups, k rows that are read, C channels, H x W pixels.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ import logging
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
+import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet, level_counts, statistics_of_counts
-from ebclab.data.photograph import DAMAGE, size_in_header
-from ebclab.data.sources.decode import Decoded, Example, LeftOut, Reading, decode_images
+from ebclab.data.photograph import DAMAGE, size_in_header, sizes_in_headers
+from ebclab.data.sources.decode import Decoded, Example, LeftOut, Reading, decode_images, first_example
+from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.hardware import usable_processors
 from ebclab.storage import atomic
-from ebclab.storage.filesystem import Location
+from ebclab.storage.filesystem import Location, first_line
 
 STATISTICS_LIMIT = 4096
 """Number of images, chosen by hash, for channel statistics of a source that does not store them."""
@@ -42,21 +46,24 @@ _log = logging.getLogger("ebclab.data")
 
 @dataclass(frozen=True)
 class RowIndex:
-    """All rows of a source, in its order.
+    """All rows of a source, in its order."""
 
-    Attributes:
-        keys: (n,) int64 sample keys.
-        labels: (n,) int64; -1 where unknown.
-        groups: (n,) int64, never decreasing; the group of rows that are read together.
-        places: (n,) int64; position of each row within its group.
-        marks: (n, K) int8 for images that may have several labels, as in ``ImageSet``; else None.
-    """
+    keys: Tensor  # (n,) int64 sample keys
+    labels: Tensor  # (n,) int64; -1 where unknown
+    groups: Tensor  # (n,) int64, never decreasing; the group of rows that are read together
+    places: Tensor  # (n,) int64; position of each row within its group
+    marks: Tensor | None = None  # (n, K) int8 for images that may have several labels, as in ``ImageSet``
 
-    keys: Tensor
-    labels: Tensor
-    groups: Tensor
-    places: Tensor
-    marks: Tensor | None = None
+    @classmethod
+    def grouped(
+        cls, keys: Tensor, labels: Tensor, counts: Tensor | None = None, marks: Tensor | None = None
+    ) -> RowIndex:
+        """Return the index of groups with ``counts`` (G,) rows each; None: every row is a group."""
+        rows = torch.arange(len(keys))
+        if counts is None:
+            return cls(keys, labels, rows, torch.zeros_like(rows), marks)
+        groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        return cls(keys, labels, groups, rows - (counts.cumsum(0) - counts)[groups], marks)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -75,67 +82,105 @@ class Statistics:
     std: tuple[float, ...]
 
 
-class ImageSource(Protocol):
+class ImageSource:
     """One split of a dataset in files; several threads may read it at once.
 
-    Attributes:
-        name: Dataset name.
-        class_names: Names of the classes, by label; empty when unknown.
-        reading: How images are read.
-        example: One of its images; all have its shape.
-        index: Its rows.
-        statistics: Statistics that are stored with the set, or None.
-        files_digest: Digest of its files' names with their recorded SHA-256 sums, else with their sizes.
+    A kind of source sets the fields, and says by ``encoded`` what its images are, or else by ``read``.
     """
 
     name: str
-    class_names: tuple[str, ...]
     reading: Reading
-    example: Example
     index: RowIndex
-    statistics: Statistics | None
-    files_digest: str
-
-    def read(self, group: int, places: Tensor) -> Decoded: ...
-
-
-class ImageFiles:
-    """Part of an ``ImageSource`` with one file an image and one image a group.
-
-    Attributes:
-        reading: How images are read.
-        example: One of the images; all have its shape.
-    """
-
-    reading: Reading
-    example: Example
+    example: Example  # all images have its shape
+    files_digest: str  # of the files' names with their recorded SHA-256 sums, else with their sizes
+    class_names: tuple[str, ...] = ()  # by label; empty where unknown
+    statistics: Statistics | None = None  # those that are stored with the set
+    groups_measured: ClassVar[int | None] = None  # most groups whose images are read for their sizes
     _place: Location
-    _files: list[str]
+
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of the images at some places of a group."""
+        raise NotImplementedError
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return the image of file number ``group``, once for each of ``places``."""
-        return decode_images(self._contents([group] * len(places)), self.reading, self.example)
+        """Return the images at ``places`` of a group."""
+        return decode_images(self.encoded(group, places.tolist()), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of the images of some rows, pixels, leaving out those with unreadable headers."""
-        found = []
+        """Return width and height of about as many images as ``rows``, without decoding them.
+
+        Leaves out images whose header cannot be read; empty where images are stored as pixels, which have one shape.
+        """
+        groups = list(dict.fromkeys(self.index.groups[rows].tolist()))[: self.groups_measured]
+        return list(islice(sizes_in_headers(content for _, content in self._all_of(groups)), len(rows)))
+
+    def _first_example(self) -> Example:
+        groups = torch.unique_consecutive(self.index.groups).tolist()
+        return first_example(self._all_of(groups), self.reading, self._place.path)
+
+    def _all_of(self, groups: Iterable[int]) -> Iterator[tuple[str, bytes]]:
+        for group in groups:
+            first, end = torch.searchsorted(self.index.groups, torch.tensor([group, group + 1])).tolist()
+            yield from self.encoded(group, range(end - first))
+
+    def _where(self, file: str) -> str:
+        return f"{self._place.path}/{file}" if file else self._place.path
+
+    @contextmanager
+    def _reading_of(self, file: str, form: str) -> Iterator[None]:
+        """Make errors of a file into a DataError: of its storage, or that it is no readable ``form``."""
+        try:
+            yield
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise self._place.storage_error(error, file) or DataError(
+                f"{self._where(file)}: not a readable {form}, got {first_line(error)}; replace it with a good copy"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a split of a set of image files."""
+
+    sizes: Mapping[str, int]  # of the files in bytes, by path below the dataset's place
+    names: Sequence[str]  # of the images, independent of their folder; the key is the hash of the name
+    labels: Sequence[int] | Tensor
+    class_names: tuple[str, ...]
+    marks: Tensor | None = None  # (n, K) int8 for images that may have several labels
+
+
+class ImageFiles(ImageSource):
+    """One split of a set with one file an image."""
+
+    def __init__(self, name: str, place: Location, split: str, reading: Reading, listing: Listing) -> None:
+        self.name, self.reading, self._place = name, reading, place
+        self._files, self.class_names = list(listing.sizes), listing.class_names
+        if not self._files:
+            raise DataError(f"data.name: {name} has no {split} images, got none in {place.path}; unpack it again")
+        self.files_digest = digest_of_files({file: str(size) for file, size in listing.sizes.items()})
+        keys = torch.tensor([hash_of_path(each) for each in listing.names])
+        if len(torch.unique(keys)) < len(keys):
+            twice = Counter(listing.names).most_common(1)[0][0]
+            raise DataError(f"data.name: {name} has two {split} images called {twice}; unpack it again")
+        self.index = RowIndex.grouped(keys, torch.as_tensor(listing.labels), marks=listing.marks)
+        self.example = self._first_example()
+
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        for _ in places:
+            yield self._where(self._files[group]), self._place.read(self._files[group])
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:  # reads no more of a file than its header
+        measured = []
         for number in rows.tolist():
             path = self._place.inner_path(self._files[number])
             with suppress(*DAMAGE), self._place.filesystem.open_input_file(path) as file:
-                found.append(size_in_header(file))
-        return found
-
-    def _contents(self, numbers: Iterable[int]) -> Iterator[tuple[str, bytes]]:
-        for number in numbers:
-            file = self._files[number]
-            yield f"{self._place.path}/{file}", self._place.read(file)
+                measured.append(size_in_header(file))
+        return measured
 
 
 def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded:
-    """Return the images of some rows, in the order of ``index``; each group is read once.
+    """Return the images of some rows, in the order of ``index``, which may be any; each group is read once.
 
     Args:
-        index: The rows, in any order.
         threads: Number of groups that are read at a time.
     """
     images = torch.empty(len(index), *source.example.shape, dtype=torch.uint8)
@@ -155,27 +200,27 @@ def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded
             read(rows)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            _finish(pool, [pool.submit(read, rows) for rows in parts])
+            work = [pool.submit(read, rows) for rows in parts]
+            try:
+                for piece in work:
+                    piece.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     return Decoded(images if bool(good.all()) else images[good], good, [left_out[row] for row in sorted(left_out)])
-
-
-def _finish(pool: ThreadPoolExecutor, work: list[Future[None]]) -> None:
-    """Wait for all pieces of work; if one fails, cancel those that have not started."""
-    try:
-        for piece in work:
-            piece.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
 
 
 def load_images(source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
     """Return some rows of ``source`` as a set in memory, without damaged images if the source may skip them."""
     decoded = read_rows(source, index, threads=usable_processors())
     report_skipped(decoded.left_out, len(index))
-    kept = index.at(decoded.good)
+    return set_of_rows(source, index.at(decoded.good), decoded.images, statistics)
+
+
+def set_of_rows(source: ImageSource, index: RowIndex, images: Tensor, statistics: Statistics) -> ImageSet:
+    """Return rows of ``source`` with their images (k, C, H, W) as a set in memory."""
     names, mean, std = source.class_names, statistics.mean, statistics.std
-    return ImageSet(source.name, decoded.images, kept.labels, kept.keys, names, mean, std, kept.marks)
+    return ImageSet(source.name, images, index.labels, index.keys, names, mean, std, index.marks)
 
 
 def training_statistics(training: ImageSource) -> Statistics:
@@ -211,9 +256,14 @@ def by_kind(left_out: list[LeftOut]) -> str:
     return ", ".join(f"{times:,} {kind}" for kind, times in Counter(each.kind for each in left_out).most_common())
 
 
+def lines_of(entries: Iterable[object]) -> str:
+    """Return a line of JSON for each entry, as a list of images that were left out has them."""
+    return "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in entries)
+
+
 def _list_of(left_out: list[LeftOut]) -> str:
-    """Write one line of JSON for each image into the folder for temporary files, and return in words which file."""
-    lines = "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in left_out)
+    """Write the list of images into the folder for temporary files, and return in words which file."""
+    lines = lines_of(map(asdict, left_out))
     name = hashlib.sha256(lines.encode()).hexdigest()[:12]  # the same list gets the same file
     path = Path(tempfile.gettempdir(), f"ebclab-left-out-{name}.jsonl")
     if not path.is_file():  # in a shared folder, only the owner may replace it

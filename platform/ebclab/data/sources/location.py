@@ -7,11 +7,15 @@ import logging
 import re
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
+from ebclab.formatting import first_few
+from ebclab.storage.filesystem import Location
+from ebclab.storage.reading import LARGEST, foreign_json_value
+from ebclab.storage.typed_json import typed
 
 _WORDS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -24,25 +28,18 @@ _SHOWN = 5  # files in a message
 
 _log = logging.getLogger("ebclab.data")
 
+T = TypeVar("T")
+
 
 class DatasetLocation(NamedTuple):
-    """The location by which a dataset is named.
+    """The location by which a dataset is named."""
 
-    Attributes:
-        kind: One of ``LOCATIONS``, without the colon.
-        path: Path or address.
-    """
-
-    kind: str
-    path: str
+    kind: str  # one of ``LOCATIONS``, without the colon
+    path: str  # path or address
 
 
 def location_of(name: str) -> DatasetLocation | None:
-    """Return the location in a dataset's name, or None when the name is one of the catalogue.
-
-    Args:
-        name: What the setting ``data.name`` says.
-    """
+    """Return the location in the setting ``data.name``, or None when the name is one of the catalogue."""
     kind, colon, path = name.partition(":")
     if f"{kind}:" not in LOCATIONS:
         return None
@@ -73,8 +70,6 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     several words for a split, the first is used; files of neither split are left out, which is logged once.
 
     Args:
-        files: Paths relative to the dataset's location.
-        name: Dataset name, for the message.
         word_of: Returns the word of a file that may name its split, such as ``folder_word``.
     """
     words = list(map(word_of, files))
@@ -92,7 +87,8 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
             )
         if rest := [file for file, word in zip(files, words, strict=True) if word not in called.values()]:
             parts = " and ".join(called.values())
-            tell_once(f"{name}: files outside of {parts} were left out, {len(rest):,} of {len(files):,}: {_some(rest)}")
+            counts = f"{len(rest):,} of {len(files):,}"
+            tell_once(f"{name}: files outside of {parts} were left out, {counts}: {first_few(rest, _SHOWN)}")
         return inside
     raise DataError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
@@ -109,8 +105,7 @@ def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split
 def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict[Split, str]:
     """Return the word for each split that there is; empty if all files are the training split.
 
-    Args:
-        is_tree: Whether folders that name no split may be classes.
+    In a tree, folders that name no split may be classes.
     """
     present = set(words)
     called = {split: word for split in _WORDS if (word := word_for(split, present))}
@@ -128,9 +123,10 @@ def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict
         if called["train"] not in deep:
             return {}  # a class of this name
         if deep & others:
+            beside = first_few(sorted(others), _SHOWN)
             raise DataError(
-                f"data.name: {called['train']} may be the training part or a class, got it beside "
-                f"{_some(sorted(others))} with folders in them; give PATH/{called['train']}, or rename the class"
+                f"data.name: {called['train']} may be the training part or a class, got it beside {beside} with "
+                f"folders in them; give PATH/{called['train']}, or rename the class"
             )
     return called
 
@@ -185,5 +181,18 @@ def tell_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def _some(files: list[str]) -> str:
-    return ", ".join(files[:_SHOWN]) + (", ..." if len(files) > _SHOWN else "")
+def typed_file(place: Location, file: str, kind: type[T], without: str = "") -> T:
+    """Return the content of a JSON file of a dataset as ``kind``.
+
+    Args:
+        without: Characters with which the file's keys may begin, and the fields of ``kind`` do not.
+    """
+    try:
+        if (place.size(file) or 0) > LARGEST:
+            raise ValueError(f"more than {LARGEST:,} bytes")
+        value = foreign_json_value(place.read(file))
+        return typed(
+            {key.lstrip(without): each for key, each in value.items()} if isinstance(value, dict) else value, kind
+        )
+    except ValueError as error:
+        raise DataError(f"{place.path}/{file}: damaged, {error}; copy the set again") from error

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,20 +18,22 @@ from torch import Tensor
 from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
-from ebclab.data.photograph import DAMAGE, size_in_header
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, first_example, mixed_sizes
-from ebclab.data.sources.image_column import contents_of, holds_encoded, image_column_of, tell_without_labels
-from ebclab.data.sources.image_source import RowIndex, Statistics
-from ebclab.data.sources.label_column import class_names_in, holds_words, labels_of, whole_numbers
-from ebclab.data.sources.location import any_word, files_of_split, hash_of_path
+from ebclab.data.sources.columns import (
+    class_names_in,
+    contents_of,
+    holds_encoded,
+    holds_words,
+    image_column_of,
+    labels_of,
+    whole_numbers,
+)
+from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, mixed_sizes
+from ebclab.data.sources.image_source import ImageSource, RowIndex, Statistics
+from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
-from ebclab.storage.reading import LARGEST, foreign_json_value
-from ebclab.storage.typed_json import typed
-
-T = TypeVar("T")
 
 DESCRIPTION = "dataset.json"
 """File beside the splits with the class names and statistics of a prepared dataset."""
@@ -47,8 +47,6 @@ _BYTES_OF_A_VALUE = 8
 _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
 _BATCHES = 8  # that have room together, if values occur as often as they may
-
-_GROUPS_MEASURED = 4
 _INDEX_THREADS = 8  # they wait for storage
 
 
@@ -69,28 +67,24 @@ class _Shard:
     sha256: str = ""
 
 
-class _File(NamedTuple):
+class _FileIndex(NamedTuple):
     """What is known about one file without reading its images."""
 
-    name: str
     image_column: str
     rows_of_group: list[int]
     keys: Tensor
     labels: Labels
 
 
-class ParquetSource:
-    """One split of a Parquet set; satisfies ``ImageSource``, with one row group a group.
+class ParquetSource(ImageSource):
+    """One split of a Parquet file or a folder of such, local or in an object store; a row group is a group.
 
     The image column holds encoded images (as bytes, or as a struct with a field ``bytes``) or fixed-shape tensors of
     unsigned bytes (C, H, W). An integer column ``index`` is the sample key, else the key is the hash of file and row.
-
-    Args:
-        path: A file or a folder, local or in an object store; may hold parts train and test.
-        reading: How images are read; names the columns.
     """
 
     suffixes = (".parquet",)
+    groups_measured = 4
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
@@ -105,86 +99,74 @@ class ParquetSource:
             {inside: sums.get(file) or str(sizes[file]) for file, inside in paths.items()}
         )
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
-            read = list(pool.map(self._read_file_index, paths, paths.values()))
-        self._groups = [(file.name, number) for file in read for number in range(len(file.rows_of_group))]
-        columns = sorted({file.image_column for file in read})
+            files = dict(zip(paths, pool.map(self._read_file_index, paths, paths.values()), strict=True))
+        self._groups = [(file, number) for file, each in files.items() for number in range(len(each.rows_of_group))]
+        columns = sorted({each.image_column for each in files.values()})
         if len(columns) > 1:
             raise DataError(
                 f"data.image_column: the files of {self._place.path} must hold their images in one column, "
                 f"got {' and '.join(columns)}; rename one"
             )
         self.reading = replace(reading, image_column=columns[0])
-        labels = joined([file.labels for file in read], self._place.path)
+        labels = joined([each.labels for each in files.values()], self._place.path)
         self.class_names = labels.names
-        self.index = self._make_index(read, labels.numbers)
+        self.index = self._make_index(list(files.values()), labels.numbers)
         self.example = self._first_example()
 
     def read(self, group: int, places: Tensor) -> Decoded:
-        """Return rows ``places`` of row group ``group``."""
         file, number = self._groups[group]
-        column = self._read_columns(file, number, [self.reading.image_column]).column(0).take(pa.array(places.numpy()))
-        if isinstance(column.type, pa.FixedShapeTensorType):
-            if tuple(column.type.shape) != self.example.shape:
-                raise mixed_sizes(Example(self._where(file), tuple(column.type.shape)), self.example)
-            if empty := column.null_count + sum(chunk.storage.flatten().null_count for chunk in column.chunks):
-                raise DataError(
-                    f"{self._where(file)}, row group {number}: tensors need all their values, got {empty:,} that are "
-                    "empty; leave these rows out of the file"
-                )
-            images = _tensor_of(column)
-            return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
-        return decode_images(self._encoded(file, number, places.tolist(), column), self.reading, self.example)
+        column = self._images(file, number)
+        if not isinstance(column.type, pa.FixedShapeTensorType):
+            return decode_images(self._in_column(column, group, places.tolist()), self.reading, self.example)
+        if tuple(column.type.shape) != self.example.shape:
+            raise mixed_sizes(Example(self._where(file), tuple(column.type.shape)), self.example)
+        column = column.take(pa.array(places.numpy()))
+        if empty := column.null_count + sum(chunk.storage.flatten().null_count for chunk in column.chunks):
+            raise DataError(
+                f"{self._where(file)}, row group {number}: tensors need all their values, got {empty:,} that are "
+                "empty; leave these rows out of the file"
+            )
+        images = _tensor_of(column)
+        return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
 
-    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of about as many images as ``rows``, from few row groups, without decoding them.
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        column = self._images(*self._groups[group])
+        if not isinstance(column.type, pa.FixedShapeTensorType):
+            yield from self._in_column(column, group, places)
 
-        Leaves out images whose header cannot be read, and all tensors, since these have one shape.
-        """
-        found: list[tuple[int, int]] = []
-        for group in list(dict.fromkeys(self.index.groups[rows].tolist()))[:_GROUPS_MEASURED]:
-            file, number = self._groups[group]
-            column = self._read_columns(file, number, [self.reading.image_column]).column(0)
-            if isinstance(column.type, pa.FixedShapeTensorType):
-                return []
-            for _, content in self._encoded(file, number, list(range(len(column))), column):
-                if len(found) == len(rows):
-                    return found
-                with suppress(*DAMAGE):
-                    found.append(size_in_header(io.BytesIO(content)))
-        return found
+    def _in_column(self, column: pa.ChunkedArray, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        file, number = self._groups[group]
+        names = [f"{self._where(file)}, row {place} of row group {number}" for place in places]
+        yield from contents_of(column.take(pa.array(places, pa.int64())), self._place, file, names)
 
-    def _encoded(
-        self, file: str, group: int, places: list[int], column: pa.ChunkedArray
-    ) -> Iterator[tuple[str, bytes]]:
-        names = [f"{self._where(file)}, row {place} of row group {group}" for place in places]
-        yield from zip(names, contents_of(column, self._place, file, names), strict=True)
+    def _first_example(self) -> Example:
+        file, number = self._groups[int(self.index.groups[0])]
+        kind = self._images(file, number).type
+        if isinstance(kind, pa.FixedShapeTensorType):
+            channels, height, width = kind.shape
+            return Example(self._where(file), (channels, height, width))
+        return super()._first_example()
 
-    def _where(self, file: str) -> str:
-        return f"{self._place.path}/{file}" if file else self._place.path
-
-    def _unreadable(self, file: str, error: Exception) -> DataError:
-        return self._place.storage_error(error, file) or _damaged(self._where(file), error)
-
-    def _read_columns(self, file: str, group: int, columns: list[str]) -> pa.Table:
+    def _images(self, file: str, group: int) -> pa.ChunkedArray:
         with self._opened(file) as (opened, chunks):
-            return _read_groups(self._where(file), opened, chunks, [group], columns)
+            return _read_groups(self._where(file), opened, chunks, [group], [self.reading.image_column]).column(0)
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
         """Yield an open file; damage that is met in the block is a DataError."""
-        try:
-            with self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle:
-                chunks = Chunks(handle)
-                yield pq.ParquetFile(chunks, page_checksum_verification=True), chunks
-        except (OSError, pa.ArrowException, ValueError) as error:  # the latter of pages, and of names that are no text
-            raise self._unreadable(file, error) from error
+        with (
+            self._reading_of(file, "Parquet file"),
+            self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle,
+        ):
+            chunks = Chunks(handle)
+            yield pq.ParquetFile(chunks, page_checksum_verification=True), chunks
 
-    def _read_file_index(self, file: str, path_in_split: str) -> _File:
+    def _read_file_index(self, file: str, path_in_split: str) -> _FileIndex:
+        where = self._where(file)
         with self._opened(file) as (opened, chunks):
             schema, label = opened.schema_arrow, self.reading.label_column
             str(schema.remove_metadata())  # names of columns and fields are decoded late
-            images = self._require_image_column(file, schema)
-            tell_without_labels(self.name, schema, label, images)
+            images = self._require_image_column(where, schema)
             known = sorted(set(schema.names) & {INDEX_COLUMN, label})
             groups = range(opened.num_row_groups)
             rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
@@ -193,45 +175,37 @@ class ParquetSource:
             labels, keys = [Labels(torch.empty(0, dtype=torch.int64), names)], []
             lots = [[number] for number in groups] if by_group else [list(groups)]
             for lot in lots if known and groups else []:
-                table = _read_groups(self._where(file), opened, chunks, lot, known)
+                table = _read_groups(where, opened, chunks, lot, known)
                 if label in known:
-                    labels.append(labels_of(table.column(label), names, f"column {label} of {self._where(file)}"))
+                    labels.append(labels_of(table.column(label), names, f"column {label} of {where}"))
                 if INDEX_COLUMN in known:
-                    keys.append(self._index(file, table.column(INDEX_COLUMN)))
+                    keys.append(_keys_in(table.column(INDEX_COLUMN), where))
         count = sum(rows_of_group)
         if not keys:
             keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
         if label not in known:
             labels.append(Labels(torch.full((count,), -1)))
-        return _File(file, images, rows_of_group, torch.cat(keys), joined(labels, self._where(file)))
+        return _FileIndex(images, rows_of_group, torch.cat(keys), joined(labels, where))
 
-    def _index(self, file: str, column: pa.ChunkedArray) -> Tensor:
-        if not pa.types.is_integer(column.type) or column.null_count:
-            raise DataError(
-                f"data.name: column {INDEX_COLUMN} of {self._where(file)} must hold whole numbers, got {column.type} "
-                f"with {column.null_count} empty; convert it, rename it or leave it out"
-            )
-        return whole_numbers(column, f"data.name: column {INDEX_COLUMN} of {self._where(file)}")
-
-    def _require_image_column(self, file: str, schema: pa.Schema) -> str:
+    def _require_image_column(self, where: str, schema: pa.Schema) -> str:
         """Return the name of the column that holds the images."""
-        name = image_column_of(schema, self.reading.image_column, _holds_images)
+        name = image_column_of(self.name, schema, self.reading, _holds_images)
         if twice := [each for each in (name, self.reading.label_column, INDEX_COLUMN) if schema.names.count(each) > 1]:
-            raise DataError(f"data.name: {self._where(file)} has several columns called {twice[0]}; rename the others")
+            raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
         if name not in schema.names:
             raise DataError(
-                f"data.image_column: {self._where(file)} has no column {name}, got columns {', '.join(schema.names)}; "
+                f"data.image_column: {where} has no column {name}, got columns {', '.join(schema.names)}; "
                 "name the one that holds the images"
             )
         kind = schema.field(name).type
         if not _holds_images(kind):
             raise DataError(
-                f"data.image_column: {name} of {self._where(file)} holds no images, got {kind}; "
+                f"data.image_column: {name} of {where} holds no images, got {kind}; "
                 "expected encoded images as bytes, or fixed-shape tensors of unsigned bytes (C, H, W)"
             )
         if isinstance(kind, pa.FixedShapeTensorType) and self.reading.resize:
             raise DataError(
-                f"data.resize: the images of {self._where(file)} are tensors and keep their size, "
+                f"data.resize: the images of {where} are tensors and keep their size, "
                 f"got {self.reading.resize}; leave it out, views.image_size sets the size of views"
             )
         return name
@@ -240,7 +214,7 @@ class ParquetSource:
         """Compare name and size of the files with the list of a prepared dataset; return its SHA-256 sums."""
         if self._place.size(CHECKSUMS) is None:
             return {}
-        shards = self._typed(CHECKSUMS, dict[str, _Shard])
+        shards = typed_file(self._place, CHECKSUMS, dict[str, _Shard])
         for name, shard in shards.items():
             size = self._place.size(name) if {"", ".", ".."}.isdisjoint(name.split("/")) else None
             if size != shard.bytes:
@@ -252,7 +226,7 @@ class ParquetSource:
         """Return the class names and statistics that are stored with a prepared set."""
         if self._place.size(DESCRIPTION) is None:
             return (), None
-        described = self._typed(DESCRIPTION, _Description)
+        described = typed_file(self._place, DESCRIPTION, _Description)
         mean, std = described.mean, described.std
         if not (mean and len(mean) == len(std) and all(map(math.isfinite, (*mean, *std))) and min(std) >= 0):
             raise DataError(
@@ -261,44 +235,28 @@ class ParquetSource:
             )
         return described.class_names, Statistics(mean, std)
 
-    def _typed(self, name: str, kind: type[T]) -> T:
-        """Return the content of a JSON file of the set as ``kind``."""
-        try:
-            if (self._place.size(name) or 0) > LARGEST:
-                raise ValueError(f"more than {LARGEST:,} bytes")
-            return typed(foreign_json_value(self._place.read(name)), kind)
-        except ValueError as error:
-            raise DataError(f"{self._where(name)}: damaged, {error}; copy the set again") from error
-
-    def _make_index(self, files: list[_File], labels: Tensor) -> RowIndex:
+    def _make_index(self, files: list[_FileIndex], labels: Tensor) -> RowIndex:
         keys = torch.cat([file.keys for file in files])
         if len(keys) == 0:
             raise DataError(f"data.name: {self.name} holds no rows, got {len(files)} empty files in {self._place.path}")
-        counts = torch.tensor([count for file in files for count in file.rows_of_group])
-        groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        places = torch.arange(len(keys)) - (counts.cumsum(0) - counts)[groups]
         unique, times = torch.unique(keys, return_counts=True)
         if len(unique) < len(keys):
             raise DataError(
                 f"data.name: the column {INDEX_COLUMN} of {self._place.path} must differ in every row, "
                 f"got {int(unique[times.argmax()])} {int(times.max())} times; number the rows, or leave it out"
             )
-        return RowIndex(keys, labels, groups, places)
+        counts = torch.tensor([count for file in files for count in file.rows_of_group])
+        return RowIndex.grouped(keys, labels, counts)
 
-    def _first_example(self) -> Example:
-        group = int(self.index.groups[0])
-        file, number = self._groups[group]
-        column = self._read_columns(file, number, [self.reading.image_column]).column(0)
-        if isinstance(column.type, pa.FixedShapeTensorType):
-            channels, height, width = column.type.shape
-            return Example(self._where(file), (channels, height, width))
-        groups = torch.unique_consecutive(self.index.groups).tolist()
-        return first_example(chain.from_iterable(map(self._all_encoded, groups)), self.reading, self._place.path)
 
-    def _all_encoded(self, group: int) -> Iterator[tuple[str, bytes]]:
-        file, number = self._groups[group]
-        column = self._read_columns(file, number, [self.reading.image_column]).column(0)
-        yield from self._encoded(file, number, list(range(len(column))), column)
+def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:
+    """Return the keys in the index column of a file."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise DataError(
+            f"data.name: column {INDEX_COLUMN} of {where} must hold whole numbers, got {column.type} "
+            f"with {column.null_count} empty; convert it, rename it or leave it out"
+        )
+    return whole_numbers(column, f"data.name: column {INDEX_COLUMN} of {where}")
 
 
 def _read_groups(
@@ -306,10 +264,7 @@ def _read_groups(
 ) -> pa.Table:
     """Return columns of row groups; what their pages state is checked first, and one that becomes too large is refused.
 
-    Args:
-        where: Name of the file in messages.
-        chunks: What it reads from.
-        numbers: The row groups, at least one.
+    There is at least one group, and ``where`` is the file's name in messages.
     """
     room, rows = _room(chunks.num_bytes), sum(opened.metadata.row_group(number).num_rows for number in numbers)
     held = chunks.groups()
@@ -388,8 +343,3 @@ def _holds_pixels(kind: pa.FixedShapeTensorType) -> bool:
 
 def _holds_images(kind: pa.DataType) -> bool:
     return _holds_pixels(kind) if isinstance(kind, pa.FixedShapeTensorType) else holds_encoded(kind)
-
-
-def _damaged(where: str, error: Exception) -> DataError:
-    reason = str(error).strip().splitlines()[0]
-    return DataError(f"{where}: not a readable Parquet file, got {reason}; replace it with a good copy")

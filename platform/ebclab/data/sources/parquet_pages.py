@@ -25,23 +25,14 @@ T = TypeVar("T", int, bytes, list[_Value], _Fields)
 
 
 class Chunk(NamedTuple):
-    """What the footer says of a column chunk.
+    """What the footer says of a column chunk."""
 
-    Attributes:
-        column: Name of the column in the table; a struct's fields have chunks of their own.
-        physical_type: Number of its type in the format.
-        num_values: Number of its values.
-        num_bytes: Their size, decompressed.
-        start: Where its first page begins.
-        stored_bytes: Its size in the file.
-    """
-
-    column: str
-    physical_type: int
+    column: str  # name of the column in the table; a struct's fields have chunks of their own
+    physical_type: int  # number of its type in the format
     num_values: int
-    num_bytes: int
-    start: int
-    stored_bytes: int
+    num_bytes: int  # size of the values, decompressed
+    start: int  # where its first page begins
+    stored_bytes: int  # its size in the file
 
 
 class Chunks(io.RawIOBase):
@@ -91,26 +82,15 @@ class Chunks(io.RawIOBase):
 
 
 class Pages(NamedTuple):
-    """What the pages of a column chunk become in memory.
+    """What the pages of a column chunk become in memory."""
 
-    Attributes:
-        num_bytes: Their size, decompressed.
-        num_values: Number of their values.
-        repeated_bytes: Upper bound of the size of a value that may be stored once and occur often; 0 if there is none.
-    """
-
-    num_bytes: int
+    num_bytes: int  # their size, decompressed
     num_values: int
-    repeated_bytes: int
+    repeated_bytes: int  # upper bound of a value that may be stored once and occur often; 0 if there is none
 
 
 def pages_of(content: bytes, chunk: Chunk) -> Pages:
-    """Return what the headers of a column chunk's pages state.
-
-    Args:
-        content: The chunk's bytes.
-        chunk: What the footer says of it.
-    """
+    """Return what the headers of the pages in a column chunk's bytes state."""
     at = num_bytes = num_values = repeated = dictionary = 0
     while at < len(content):
         try:

@@ -10,6 +10,7 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import STREAMED
 from ebclab.data.holdout import Split, held_out, kept_to_confirm, limited
 from ebclab.data.sources.decode import Reading
@@ -34,7 +35,7 @@ from ebclab.training.setup import (
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
-    from ebclab.data.delivery.ray_data import Stream, ViewSettings
+    from ebclab.data.delivery.ray_data import Stream
 
 
 def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.device) -> Choice:
@@ -120,22 +121,14 @@ def prepare_streamed(
         shard,
         settings,
         num_images=len(plan.train),
-        batch_size=batch_size,
         first_epoch=step // max(1, len(plan.train) // batch_size),
         device=device,
         channels_last=channels_last,
         rank=ranks.rank,
         world_size=ranks.world_size,
     )
-    bank = ResidentData(
-        stream.bank,
-        config.views,
-        settings.preprocessing,
-        seed=config.seed,
-        batch_size=1,
-        device=device,
-        channels_last=channels_last,
-    )
+    of_bank = ViewSettings(config.views, settings.preprocessing, config.seed, batch_size=1)
+    bank = ResidentData(stream.bank, of_bank, device=device, channels_last=channels_last)
     counts = len(plan.train), len(stream.holdout), num_classes
     facts = describe_data(stream.bank, settings.preprocessing, plan.digest, *counts)
     training = build_training(config, method, data, (channels, size, size), device, ranks)

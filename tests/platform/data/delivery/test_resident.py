@@ -9,6 +9,7 @@ import torch
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import DataError, UserError
@@ -34,8 +35,10 @@ def textured(count: int = 50, side: int = 8) -> ImageSet:
 
 
 def resident(train: ImageSet, views: ViewsConfig = PLAIN, **changes: Any) -> ResidentData:
-    arguments = {"seed": 0, "batch_size": 8} | changes
-    return ResidentData(train, views, preprocessing_for(views, train), **arguments)
+    """Changes are of the settings, or of the other arguments."""
+    names = {"seed", "batch_size", "num_views", "num_proposals"}
+    asked = {"seed": 0, "batch_size": 8} | {name: changes.pop(name) for name in names & changes.keys()}
+    return ResidentData(train, ViewSettings(views, preprocessing_for(views, train), **asked), **changes)
 
 
 def rows_shown(views: torch.Tensor) -> torch.Tensor:

@@ -17,10 +17,10 @@ from ebclab.cli import main
 from ebclab.cli.data import PreparationProgress
 from ebclab.config.sections import DataConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.preparing import choose, shards, write_parquet
-from ebclab.data.preparing.choose import split_rows
+from ebclab.data.preparing import rows as rows_of_splits
+from ebclab.data.preparing import shards, write_parquet
+from ebclab.data.preparing.rows import SplitRows, split_rows
 from ebclab.data.preparing.shards import Storage
-from ebclab.data.preparing.split_rows import SplitRows
 from ebclab.data.preparing.write_parquet import LEFT_OUT, prepare_dataset
 from ebclab.data.sources.decode import Decoded, Reading
 from ebclab.data.sources.folder import FolderSource
@@ -241,7 +241,7 @@ def test_images_that_are_read_in_groups_become_the_same_set_in_any_memory(
 ) -> None:
     sets = []
     for name, share in (("much", 0.25), ("little", 0.0)):
-        monkeypatch.setattr(choose, "_HELD_SHARE", share)
+        monkeypatch.setattr(rows_of_splits, "_HELD_SHARE", share)
         rows = split_rows(DataConfig(name=grouped), "train", train_limit=30)
         assert rows.reads_groups == (name == "little")
         prepare_dataset({"train": rows}, tmp_path / name, progress=lambda line: None)
@@ -262,7 +262,7 @@ def test_the_verb_writes_jpeg_and_takes_settings(photos: Path, tmp_path: Path, c
     assert "--set data.colour=grey" in out
     assert load_split(f"parquet:{tmp_path}/set", None, "train", Reading(colour="grey")).images.shape == (40, 1, 8, 8)
     with pytest.raises(UserError):
-        choose.storage_named("png", 90)
+        shards.storage_named("png", 90)
 
 
 def test_a_preparation_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from ebclab.config import compose, parse_experiment, to_mapping
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.resident import ResidentData
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.views.parameters import draw_parameters
@@ -35,7 +36,8 @@ def alike() -> ImageSet:
 
 def resident(shared_by: str, **changes: Any) -> ResidentData:
     train, views = alike(), replace(CROPS, shared_by=shared_by, noise_std=changes.pop("noise_std", 0.0))
-    return ResidentData(train, views, preprocessing_for(views, train), **({"seed": 3, "batch_size": BATCH} | changes))
+    asked = {"seed": changes.pop("seed", 3), "num_proposals": changes.pop("num_proposals", 0), "batch_size": BATCH}
+    return ResidentData(train, ViewSettings(views, preprocessing_for(views, train), **asked), **changes)
 
 
 def epoch_of(data: ResidentData, epoch: int = 1) -> Iterator[tuple[Tensor, Tensor]]:

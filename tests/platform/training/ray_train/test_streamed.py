@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from ebclab.config import ExperimentConfig, compose
-from ebclab.data.delivery.ray_data.plan import ViewSettings
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, DataError

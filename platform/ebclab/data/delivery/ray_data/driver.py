@@ -15,8 +15,9 @@ import torch
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import require_batch, require_neighbouring_batch, require_neighbours
-from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
+from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import require_digest, stream_digest
 from ebclab.data.holdout import held_out, kept_to_confirm, limited
 from ebclab.data.image_set import ImageSet, channel_statistics
@@ -28,6 +29,7 @@ from ebclab.data.sources.image_source import (
     Statistics,
     read_rows,
     report_skipped,
+    set_of_rows,
     statistics_rows,
 )
 from ebclab.data.sources.load import open_source
@@ -39,19 +41,12 @@ _log = logging.getLogger("ebclab.data")
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream that is ready to be built, and the few images that selection needs in memory.
-
-    Attributes:
-        plan: The rows, their order and the settings of views.
-        digest: Digest for the setting ``data.digest`` of the run.
-        bank: Training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN.
-        holdout: Images that the run is scored on, at most as many.
-    """
+    """A stream that is ready to be built, and the few images that selection needs in memory."""
 
     plan: StreamPlan
-    bank: ImageSet
-    holdout: ImageSet
-    digest: str
+    bank: ImageSet  # training images, at most ``evaluation.knn_bank_limit``, that vote in the held-out kNN
+    holdout: ImageSet  # images that the run is scored on, at most as many
+    digest: str  # for the setting ``data.digest`` of the run
 
 
 def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int = 0) -> Stream:
@@ -60,10 +55,6 @@ def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int 
     Training and held-out rows are those of resident delivery. Images are decoded here only for the statistics (if none
     are stored with the dataset), for the bank and the held-out images and, with ``data.skip_corrupt``, once for all
     images to find damaged ones.
-
-    Args:
-        num_views: Views of each image that the method needs.
-        num_proposals: Views of images outside the batch that it needs with each global batch.
     """
     source = open_source(config.data.name, "train", Reading.of(config.data))
     source_ref = ray.put(source)
@@ -116,9 +107,7 @@ def _sound_rows(source_ref: Any, source: ImageSource) -> RowIndex:
 
 
 def _load(source_ref: Any, source: ImageSource, index: RowIndex, statistics: Statistics) -> ImageSet:
-    images = _read(source_ref, source, index).images
-    names, mean, std = source.class_names, statistics.mean, statistics.std
-    return ImageSet(source.name, images, index.labels, index.keys, names, mean, std, index.marks)
+    return set_of_rows(source, index, _read(source_ref, source, index).images, statistics)
 
 
 def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images: bool = True) -> Decoded:

@@ -14,8 +14,6 @@ from ray.data.context import DataContext
 
 from ebclab.data.delivery.ray_data.plan import StreamPlan
 from ebclab.data.sources.image_source import read_rows
-from ebclab.data.views import make_views
-from ebclab.data.views.sharing import words_of_batch
 
 EPOCH, ROW, LABEL, KEY, IMAGE, VIEWS = "epoch", "row", "label", "key", "image", "views"
 """Columns of a block: IMAGE (C, H, W) bytes, which workers make views and proposals of; where views are made in the
@@ -27,10 +25,6 @@ def build_dataset(plan: StreamPlan, *, first_epoch: int) -> Dataset:
 
     Pass it to ``streaming_split(workers, equal=True)`` or to Ray Train, with ``execution_options()`` in either case.
     A restart, after a failure or with another number of workers, needs a new dataset.
-
-    Args:
-        plan: The plan; it is put into the object store once.
-        first_epoch: The epoch that the first execution delivers.
     """
     blocks = ray.data.range(plan.num_blocks, override_num_blocks=plan.num_blocks)
     dataset = blocks.map_batches(
@@ -96,16 +90,7 @@ def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
         columns[IMAGE] = pa.FixedShapeTensorArray.from_numpy_ndarray(images.numpy())
     if not settings.on_pipeline:
         return pa.table(columns)
-    views = make_views(
-        images,
-        index.keys,
-        settings.views,
-        settings.preprocessing,
-        seed=settings.seed,
-        epoch=epoch,
-        num_views=settings.num_views,
-        # A task does not know the batch of a row; settings that would need it were refused before.
-        shared=words_of_batch(settings.views, rows, position=-1, batch_size=settings.batch_size),
-    )
+    # A task does not know the batch of a row; settings that would need it were refused before.
+    views = settings.views_of(images, index.keys, rows, epoch=epoch, position=-1)
     by_image = views.transpose(0, 1).contiguous()  # (R, V, C, h, w)
     return pa.table({**columns, VIEWS: pa.FixedShapeTensorArray.from_numpy_ndarray(by_image.numpy())})

@@ -12,10 +12,9 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from ebclab.config.sections import ViewsConfig
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import index_digest
 from ebclab.data.hashing import hash_words
-from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.image_source import ImageSource, RowIndex
 
 _GROUP_SALT = 0x67726F757073  # salts make the orders of groups and of rows independent
@@ -26,43 +25,13 @@ _FEWEST_BLOCKS = 12
 
 
 @dataclass(frozen=True)
-class ViewSettings:
-    """The settings on which the views of a stream depend.
-
-    Attributes:
-        views: How views are drawn.
-        preprocessing: Size and normalisation of the views.
-        seed: Seed of the run.
-        batch_size: Global batch size, images; matters if images of a batch or of a chunk share random numbers.
-        num_views: Views of each image.
-        num_proposals: Views of images outside the batch that come with each global batch.
-        on_pipeline: Views are made in Ray Data's tasks, not in the worker.
-    """
-
-    views: ViewsConfig
-    preprocessing: Preprocessing
-    seed: int
-    batch_size: int
-    num_views: int = 2
-    num_proposals: int = 0
-    on_pipeline: bool = False
-
-
-@dataclass(frozen=True)
 class StreamPlan:
-    """Everything that the tasks of a stream need to know.
-
-    Attributes:
-        source: Source of the images.
-        train: Index of the training rows, sorted by group.
-        settings: Settings of the views.
-        rows_per_block: Approximate number of rows of a block.
-    """
+    """Everything that the tasks of a stream need to know."""
 
     source: ImageSource
-    train: RowIndex
+    train: RowIndex  # the training rows, sorted by group
     settings: ViewSettings
-    rows_per_block: int
+    rows_per_block: int  # approximately
 
     @cached_property
     def group_sizes(self) -> Tensor:
@@ -96,10 +65,6 @@ class StreamPlan:
 
         The groups come in the order of a hash of (seed, epoch, group); a block takes the next few of them and orders
         their rows by a hash of (seed, epoch, key).
-
-        Args:
-            epoch: Epoch, from 0.
-            number: Number of the block within the epoch, in [0, num_blocks).
         """
         seed = self.settings.seed
         order = _order_of_groups(seed, epoch, len(self.group_sizes))
@@ -117,9 +82,5 @@ def _order_of_groups(seed: int, epoch: int, count: int) -> Tensor:
 
 
 def usual_rows_per_block(num_rows: int, image_bytes: int) -> int:
-    """Return about how many rows a block should have.
-
-    Args:
-        image_bytes: Bytes of one image.
-    """
+    """Return about how many rows a block should have."""
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // image_bytes, math.ceil(num_rows / _FEWEST_BLOCKS)))

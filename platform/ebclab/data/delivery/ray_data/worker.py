@@ -20,12 +20,9 @@ from torch import Tensor
 
 from ebclab import errors
 from ebclab.data.delivery.choose import require_batch
-from ebclab.data.delivery.proposals import CHOICE_SALT, fresh_views, own_slots
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
-from ebclab.data.delivery.ray_data.plan import ViewSettings
+from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots, require_even
 from ebclab.data.hashing import hash_words
-from ebclab.data.views import make_views
-from ebclab.data.views.sharing import words_of_batch
 from ebclab.errors import ConfigError, DataError, EbclabError, UnsavedError, UserError
 from ebclab.hardware import to_device
 from energy_contrast.method import Batch
@@ -48,14 +45,7 @@ class StreamedData:
         iterator: This rank's shard of ``build_dataset``.
         settings: Settings of the views, from the plan.
         num_images: Training images of the plan.
-        batch_size: Global batch size, images; an incomplete last batch is dropped.
         first_epoch: The same as for ``build_dataset``.
-        channels_last: Make views in NHWC memory order.
-        rank: Number of this rank.
-        world_size: Number of ranks that share the stream.
-
-    Attributes:
-        num_batches: Batches in an epoch.
     """
 
     def __init__(
@@ -64,22 +54,17 @@ class StreamedData:
         settings: ViewSettings,
         *,
         num_images: int,
-        batch_size: int,
         first_epoch: int = 0,
         device: torch.device | str = "cpu",
         channels_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        require_batch(num_images, batch_size)
-        if batch_size % world_size:
-            raise UserError(
-                f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; "
-                "change either number"
-            )
-        self.num_batches = num_images // batch_size
+        require_batch(num_images, settings.batch_size)
+        require_even(settings.batch_size, world_size)
+        self.num_batches = num_images // settings.batch_size
         self._iterator, self._settings = iterator, settings
-        self._share = batch_size // world_size
+        self._share = settings.batch_size // world_size
         self._device, self._channels_last = torch.device(device), channels_last
         self._slots = own_slots(settings.num_proposals, rank, world_size, self._device)
         self._tables: Iterator[pa.Table] = iter(())
@@ -88,12 +73,7 @@ class StreamedData:
         self._next: tuple[int, int] | None = None
 
     def batch(self, epoch: int, position: int) -> Batch:
-        """Return this rank's part of the next batch.
-
-        Args:
-            epoch: Epoch, counted from 0; the first one asked for must be ``first_epoch``.
-            position: Number of the batch within the epoch, in [0, num_batches); the first one asked for may be any.
-        """
+        """Return this rank's part of the next batch; the first may be at any position of ``first_epoch``."""
         expected = self._next or (self._first_epoch, position)
         if (epoch, position) != expected or not 0 <= position < self.num_batches:
             raise IndexError(
@@ -157,16 +137,9 @@ class StreamedData:
         if settings.on_pipeline:
             views = to_device(_laid_out(_array(table, VIEWS), self._channels_last), self._device)
         else:
-            views = make_views(
-                to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device),
-                keys,
-                settings.views,
-                settings.preprocessing,
-                seed=settings.seed,
-                epoch=epoch,
-                num_views=settings.num_views,
-                channels_last=self._channels_last,
-                shared=words_of_batch(settings.views, rows, position=position, batch_size=settings.batch_size),
+            images = to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device)
+            views = settings.views_of(
+                images, keys, rows, epoch=epoch, position=position, channels_last=self._channels_last
             )
         return views, rows, labels
 
@@ -179,16 +152,8 @@ class StreamedData:
         order = torch.argsort(hash_words(CHOICE_SALT, settings.seed, step, keys), stable=True)
         chosen = order[torch.arange(len(self._slots), device=self._device) % len(order)]
         images = to_device(torch.from_numpy(_array(table, IMAGE).copy()), self._device)
-        return fresh_views(
-            images[chosen],
-            keys[chosen],
-            self._slots,
-            settings.views,
-            settings.preprocessing,
-            seed=settings.seed,
-            epoch=epoch,
-            step=step,
-            channels_last=self._channels_last,
+        return settings.fresh_views(
+            images[chosen], keys[chosen], self._slots, epoch=epoch, step=step, channels_last=self._channels_last
         )
 
 

@@ -1,4 +1,4 @@
-"""Datasets in their published layout: their files, and the source for those that consist of image files."""
+"""Datasets in their published layout: what must be where, and readers of the lists that come with images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-import torch
-
-from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Reading, first_example
-from ebclab.data.sources.image_source import ImageFiles, ImageSource, RowIndex, Statistics
-from ebclab.data.sources.location import hash_of_path
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -30,97 +26,49 @@ _log = logging.getLogger("ebclab.data")
 
 @dataclass(frozen=True)
 class Layout:
-    """Facts about a published dataset.
+    """Facts about a published dataset. Of its files or folders in ``needs``, one must exist for it to be recognised."""
 
-    Attributes:
-        name: Prefix of ``data.name``, without the colon.
-        image: Size of its images in words.
-        num_images: Published number of images of each split.
-        needs: Files or folders; one of them must exist for the dataset to be recognised.
-        test_needs: The same for test images.
-        instructions: Which files to put where, for users.
-        open: Opens a split, given name, path, split and reading.
-    """
+    name: str  # prefix of ``data.name``, without the colon
+    image: str  # size of its images in words
+    num_images: Mapping[Split, int]  # published number of images of each split
+    needs: Mapping[Split, tuple[str, ...]]
+    instructions: str  # which files to put where, for users
+    source: Callable[[str, Location, Split, Reading], ImageSource]  # opens a split of the dataset called so
 
-    name: str
-    image: str
-    num_images: Mapping[Split, int]
-    needs: tuple[str, ...]
-    test_needs: tuple[str, ...]
-    instructions: str
-    open: Callable[[str, str, Split, Reading], ImageSource]
+    def open(self, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
+        """Return one split of the dataset at ``path``; warns if it does not have the published number of images."""
+        place = Location(path)
+        if not place.has(""):
+            raise DataError(f"data.name: no such folder, got {place.path}\n{self.instructions}")
+        if not any(map(place.has, self.needs["train"])):
+            near = _folder_nearby(place, self.needs["train"])
+            hint = f"; did you mean {self.name}:{near}?" if near else ""
+            absent = " or ".join(self.needs["train"])
+            raise DataError(
+                f"data.name: {self.name} does not lie in {place.path}, got no {absent}{hint}\n{self.instructions}"
+            )
+        if not any(map(place.has, self.needs[split])):
+            absent = " or ".join(self.needs[split])
+            raise DataError(
+                f"data.name: {name} has no {split} images, got no {absent} in {place.path}\n{self.instructions}"
+            )
+        source = self.source(name, place, split, reading)
+        if len(source.index) != self.num_images[split]:
+            _tell_numbers(name, split, self.num_images[split], len(source.index))
+        return source
 
-
-@dataclass(frozen=True)
-class Listing:
-    """The images of a split according to the files of a published dataset.
-
-    Attributes:
-        sizes: Size of each image's file in bytes, by its path below the dataset's folder.
-        names: Name of each image, independent of its folder; its key is the hash of the name.
-        labels: Class number of each image.
-        class_names: Names of the classes, by label.
-    """
-
-    sizes: Mapping[str, int]
-    names: list[str]
-    labels: list[int]
-    class_names: tuple[str, ...]
+    def splits(self, path: str) -> tuple[Split, ...]:
+        """Return which splits the dataset at ``path`` has."""
+        return ("train", "test") if any(map(Location(path).has, self.needs["test"])) else ("train",)
 
 
-class ListedImages(ImageFiles):
-    """One split of a published set of image files; satisfies ``ImageSource``, with one image a group.
+def listed_by(images_of: Callable[[Location, Split], Listing]) -> Callable[..., ImageSource]:
+    """Return what opens a set with one file an image, of which ``images_of`` lists the images of a split."""
 
-    Args:
-        path: The set's folder, local or in an object store.
-        reading: How images are read.
-        listed: Returns the images of a split.
-    """
+    def opened(name: str, place: Location, split: Split, reading: Reading) -> ImageSource:
+        return ImageFiles(name, place, split, reading, images_of(place, split))
 
-    statistics: Statistics | None = None
-
-    def __init__(
-        self, name: str, path: str, split: Split, reading: Reading, *, listed: Callable[[Location, Split], Listing]
-    ) -> None:
-        self.name, self.reading = name, reading
-        self._place = Location(path)
-        listing = listed(self._place, split)
-        self._files, self.class_names = list(listing.sizes), listing.class_names
-        if not self._files:
-            raise DataError(f"data.name: {name} has no {split} images, got none in {self._place.path}; unpack it again")
-        self.files_digest = digest_of_files({file: str(size) for file, size in listing.sizes.items()})
-        groups, keys = torch.arange(len(self._files)), torch.tensor([hash_of_path(each) for each in listing.names])
-        if len(torch.unique(keys)) < len(keys):
-            twice = Counter(listing.names).most_common(1)[0][0]
-            raise DataError(f"data.name: {name} has two {split} images called {twice}; unpack it again")
-        self.index = RowIndex(keys, torch.tensor(listing.labels), groups, torch.zeros_like(groups))
-        self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
-
-
-def open_layout(layout: Layout, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
-    """Return one split of a published dataset; warns if it does not have the published number of images.
-
-    Args:
-        path: Its folder, local or in an object store.
-        reading: How images are read.
-    """
-    place = Location(path)
-    if not place.has(""):
-        raise DataError(f"data.name: no such folder, got {place.path}\n{layout.instructions}")
-    if not any(map(place.has, layout.needs)):
-        near = _folder_nearby(place, layout)
-        hint = f"; did you mean {layout.name}:{near}?" if near else ""
-        got = " or ".join(layout.needs)
-        raise DataError(
-            f"data.name: {layout.name} does not lie in {place.path}, got no {got}{hint}\n{layout.instructions}"
-        )
-    if split == "test" and not any(map(place.has, layout.test_needs)):
-        got = " or ".join(layout.test_needs)
-        raise DataError(f"data.name: {name} has no test images, got no {got} in {place.path}\n{layout.instructions}")
-    source = layout.open(name, path, split, reading)
-    if len(source.index) != layout.num_images[split]:
-        _tell_numbers(name, split, layout.num_images[split], len(source.index))
-    return source
+    return opened
 
 
 @cache
@@ -129,30 +77,37 @@ def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
     _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{got:,}")
 
 
-def splits_of_layout(layout: Layout, path: str) -> tuple[Split, ...]:
-    """Return which splits a published dataset at ``path`` has."""
-    return ("train", "test") if any(map(Location(path).has, layout.test_needs)) else ("train",)
+def _folder_nearby(place: Location, needs: tuple[str, ...]) -> str | None:
+    """Return a folder in ``place``, or above it, that holds one of ``needs``; None if there is none."""
+    for folder in islice(place.folders(), _FOLDERS_TRIED):
+        if any(place.has(f"{folder}/{need}") for need in needs):
+            return f"{place.path}/{folder}"
+    above = Path(place.path).parent
+    return str(above) if place.is_local and any((above / need).exists() for need in needs) else None
+
+
+def bounded_file(place: Location, file: str, largest: int, kind: str = "a file") -> bytes:
+    """Return the content of a file of at most ``largest`` bytes."""
+    size = place.size(file)
+    if size is None or size > largest:
+        got = "none" if size is None else f"{size:,} bytes"
+        raise DataError(
+            f"{place.path}/{file}: {kind} of at most {largest:,} bytes is needed, got {got}; unpack it again"
+        )
+    return place.read(file)
 
 
 def lines_of(place: Location, file: str) -> list[str]:
     """Return the lines of a file that lists images or classes, without blank ones."""
-    size = place.size(file)
-    if size is None or size > LARGEST_LIST:
-        got = "none" if size is None else f"{size:,} bytes"
-        raise DataError(f"{place.path}/{file}: a list of at most {LARGEST_LIST:,} bytes is needed, got {got}")
-    lines = [line.strip() for line in place.read(file).decode(errors="replace").splitlines() if line.strip()]
+    content = bounded_file(place, file, LARGEST_LIST, "a list").decode(errors="replace")
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{place.path}/{file}: a list is needed, got an empty file; unpack it again")
     return lines
 
 
 def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes of the files that a list names, in its order.
-
-    Args:
-        place: The set's folder.
-        sizes: Sizes of the files that are there, by path.
-    """
+    """Return the sizes of the files that a list names, in its order, from those of all files."""
     if len(set(wanted)) < len(wanted):
         twice = Counter(wanted).most_common(1)[0][0]
         raise DataError(f"data.name: the list of images in {place.path} names {twice} twice; unpack the archive again")
@@ -164,25 +119,8 @@ def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) 
 
 
 def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> list[int]:
-    """Return the number of each image's class.
-
-    Args:
-        class_names: Names of the classes, by label.
-        classes: The class of each image.
-        where: What names the classes, for the message.
-    """
+    """Return the number of each image's class; ``where`` names the classes, for the message."""
     numbers = {name: number for number, name in enumerate(class_names)}
     if unknown := sorted(set(classes) - set(numbers)):
         raise DataError(f"{where}: an image must be of one of {len(numbers)} classes, got {unknown[0]!r:.80}")
     return [numbers[name] for name in classes]
-
-
-def _folder_nearby(place: Location, layout: Layout) -> str | None:
-    """Return a folder in ``place``, or above it, that holds the dataset; None if there is none."""
-    for folder in islice(place.folders(), _FOLDERS_TRIED):
-        if any(place.has(f"{folder}/{need}") for need in layout.needs):
-            return f"{place.path}/{folder}"
-    above = Path(place.path).parent
-    if place.is_local and any((above / need).exists() for need in layout.needs):
-        return str(above)
-    return None

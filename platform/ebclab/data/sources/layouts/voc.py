@@ -19,17 +19,16 @@ from xml.parsers import expat
 import torch
 from torch import Tensor
 
-from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Reading, first_example
-from ebclab.data.sources.image_source import ImageFiles, RowIndex, Statistics
-from ebclab.data.sources.layouts.layout import Layout
-from ebclab.data.sources.location import hash_of_path
+from ebclab.data.sources.image_source import Listing
+from ebclab.data.sources.layouts.layout import require_files
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
-_LISTS: dict[Split, str] = {"train": "trainval", "test": "test"}
 _MAIN = "ImageSets/Main"
+VOC_LISTS: dict[Split, str] = {"train": f"{_MAIN}/trainval", "test": f"{_MAIN}/test"}
+"""Lists of the images of each split, without their suffix."""
+
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _CLASS = re.compile(rf"{_MAIN}/([A-Za-z0-9_-]+)_trainval\.txt")
 _MARKS = {"1": 1, "-1": 0, "0": -1}
@@ -37,113 +36,90 @@ _LARGEST_XML = 1 << 20  # bytes
 _DEEPEST = 16  # elements within elements
 
 
-class VocSource(ImageFiles):
-    """One split of a set of PASCAL VOC; satisfies ``ImageSource``, with one image a group.
+def list_voc(place: Location, split: Split) -> Listing:
+    """Return the images of a split; "train" is trainval, which has all classes."""
+    files = place.sizes((".txt", ".jpg", ".xml"))
+    images = _images_in(place, split)
+    sizes = require_files(place, [f"JPEGImages/{image}.jpg" for image in images], files)
+    listed = {match[1] for file in files if (match := _CLASS.fullmatch(file))}
+    training = {} if listed else _annotations(place, files, _images_in(place, "train"))
+    classes = tuple(sorted(listed or {name for marks in training.values() for name in marks}))
+    marks = _marks(place, files, images, classes, split)
+    return Listing(sizes, list(sizes), torch.full((len(images),), -1), classes, marks)
 
-    Args:
-        path: The folder that holds JPEGImages and ImageSets, local or in an object store.
-        split: "train" is trainval. The classes are those of trainval.
-        reading: How images are read.
-    """
 
-    statistics: Statistics | None = None
+def _images_in(place: Location, split: Split) -> list[str]:
+    """Return the names of the images of a split."""
+    file = f"{VOC_LISTS[split]}.txt"
+    names = [fields[0] for fields in _fields(place, file, 1)]
+    if not names:
+        raise DataError(f"{place.path}/{file}: the names of images are needed, got an empty list")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(f"{place.path}/{file}: must name an image once, got {twice} again; unpack it again")
+    return names
 
-    def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
-        self.name, self.reading = name, reading
-        self._place = Location(path)
-        self._sizes = self._place.sizes((".txt", ".jpg", ".xml"))
-        self._names = self._names_of(split)
-        self._files = [f"JPEGImages/{image}.jpg" for image in self._names]
-        if absent := [file for file in self._files if file not in self._sizes]:
+
+def _marks(place: Location, files: dict[str, int], images: list[str], classes: tuple[str, ...], split: Split) -> Tensor:
+    """Return which image has which class, (n, K) int8, from the lists of classes or from annotations."""
+    name = VOC_LISTS[split].removeprefix(f"{_MAIN}/")
+    lists = [f"{_MAIN}/{each}_{name}.txt" for each in classes]
+    absent = [file for file in lists if file not in files]
+    if not classes or (absent and len(absent) < len(lists)):
+        got = f"no {absent[0]}" if absent else "no class at all"
+        raise DataError(f"{place.path}: every class needs its list of images, got {got}; unpack it again")
+    if absent:
+        annotations = _annotations(place, files, images)
+        return torch.tensor([[annotations[i].get(each, 0) for each in classes] for i in images], dtype=torch.int8)
+    columns = []
+    for file in lists:
+        marks = {fields[0]: _MARKS[fields[1]] for fields in _fields(place, file, 2)}
+        if missing := [image for image in images if image not in marks]:
+            raise DataError(f"{place.path}/{file}: must name all images of {name}.txt, got no {missing[0]}")
+        columns.append([marks[image] for image in images])
+    return torch.tensor(columns, dtype=torch.int8).T.contiguous()
+
+
+def _fields(place: Location, file: str, count: int) -> Iterator[list[str]]:
+    """Yield the fields of each line: the name of an image and, where ``count`` is 2, its mark."""
+    for number, line in enumerate(place.read(file).decode(errors="replace").splitlines(), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != count or not _ID.fullmatch(fields[0]) or (count == 2 and fields[1] not in _MARKS):
+            expected = "the name of an image" + (" and -1, 0 or 1" if count == 2 else "")
+            raise DataError(f"{place.path}/{file}: line {number} must be {expected}, got {line!r:.80}")
+        yield fields
+
+
+def _annotations(place: Location, files: dict[str, int], images: Iterable[str]) -> dict[str, dict[str, int]]:
+    """Return the classes of each image with their marks, as its annotation has them."""
+    annotations = {}
+    for image in images:
+        file = f"Annotations/{image}.xml"
+        if files.get(file, _LARGEST_XML + 1) > _LARGEST_XML:
+            size = f"{files[file]:,} bytes" if file in files else "none"
             raise DataError(
-                f"data.name: {self._place.path} lacks {len(absent):,} images, got no {absent[0]}; unpack it again"
+                f"{place.path}: without lists of classes each image needs an annotation of at most "
+                f"{_LARGEST_XML:,} bytes, got {size} at {file}"
             )
-        self.files_digest = digest_of_files({file: str(self._sizes[file]) for file in self._files})
-        listed = {match[1] for file in self._sizes if (match := _CLASS.fullmatch(file))}
-        training = {} if listed else self._annotated(self._names_of("train"))
-        self.class_names = tuple(sorted(listed or {name for found in training.values() for name in found}))
-        groups = torch.arange(len(self._files))
-        self.index = RowIndex(
-            keys=torch.tensor([hash_of_path(file) for file in self._files]),
-            labels=torch.full_like(groups, -1),
-            groups=groups,
-            places=torch.zeros_like(groups),
-            marks=self._marks(_LISTS[split]),
-        )
-        self.example = first_example(self._contents(range(len(self._files))), reading, self._place.path)
-
-    def _names_of(self, split: Split) -> list[str]:
-        file = f"{_MAIN}/{_LISTS[split]}.txt"
-        names = [fields[0] for fields in self._lines(file, 1)]
-        if not names:
-            raise DataError(f"{self._place.path}/{file}: the names of images are needed, got an empty list")
-        if len(set(names)) < len(names):
-            twice = Counter(names).most_common(1)[0][0]
-            raise DataError(f"{self._place.path}/{file}: must name an image once, got {twice} again; unpack it again")
-        return names
-
-    def _marks(self, name: str) -> Tensor:
-        """Return which image has which class, (n, K) int8, from the lists of classes or from annotations."""
-        files = {each: f"{_MAIN}/{each}_{name}.txt" for each in self.class_names}
-        absent = [file for file in files.values() if file not in self._sizes]
-        if not self.class_names or (absent and len(absent) < len(files)):
-            got = f"no {absent[0]}" if absent else "no class at all"
-            raise DataError(f"{self._place.path}: every class needs its list of images, got {got}; unpack it again")
-        if absent:
-            found = self._annotated(self._names)
-            rows = [[found[image].get(each, 0) for each in self.class_names] for image in self._names]
-            return torch.tensor(rows, dtype=torch.int8)
-        columns = []
-        for file in files.values():
-            marks = {fields[0]: _MARKS[fields[1]] for fields in self._lines(file, 2)}
-            if missing := [image for image in self._names if image not in marks]:
-                raise DataError(f"{self._place.path}/{file}: must name all images of {name}.txt, got no {missing[0]}")
-            columns.append([marks[image] for image in self._names])
-        return torch.tensor(columns, dtype=torch.int8).T.contiguous()
-
-    def _lines(self, file: str, count: int) -> Iterator[list[str]]:
-        """Yield the fields of each line: the name of an image and, where ``count`` is 2, its mark."""
-        for number, line in enumerate(self._place.read(file).decode(errors="replace").splitlines(), start=1):
-            fields = line.split()
-            if not fields:
-                continue
-            if len(fields) != count or not _ID.fullmatch(fields[0]) or (count == 2 and fields[1] not in _MARKS):
-                expected = "the name of an image" + (" and -1, 0 or 1" if count == 2 else "")
-                raise DataError(f"{self._place.path}/{file}: line {number} must be {expected}, got {line!r:.80}")
-            yield fields
-
-    def _annotated(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Return the classes of each image with their marks, as its annotation has them."""
-        found = {}
-        for image in names:
-            file = f"Annotations/{image}.xml"
-            if self._sizes.get(file, _LARGEST_XML + 1) > _LARGEST_XML:
-                size = f"{self._sizes[file]:,} bytes" if file in self._sizes else "none"
-                raise DataError(
-                    f"{self._place.path}: without lists of classes each image needs an annotation of at most "
-                    f"{_LARGEST_XML:,} bytes, got {size} at {file}"
-                )
-            try:
-                found[image] = read_annotation(self._place.read(file))
-            except ValueError as error:
-                raise DataError(
-                    f"{self._place.path}/{file}: not an annotation, got {error}; unpack it again"
-                ) from error
-        return found
+        try:
+            annotations[image] = read_annotation(place.read(file))
+        except ValueError as error:
+            raise DataError(f"{place.path}/{file}: not an annotation, got {error}; unpack it again") from error
+    return annotations
 
 
 def read_annotation(content: bytes) -> dict[str, int]:
     """Return the classes of the objects of an image: 1, or -1 where all objects of a class are difficult.
 
-    Document types are refused, and with them entities, which could name other files or grow without end.
-
-    Args:
-        content: XML: an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``.
+    The XML is an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``. Document types are
+    refused, and with them entities, which could name other files or grow without end.
     """
     path: list[str] = []
     text: list[str] = []
     fields: dict[str, str] = {}
-    found: dict[str, int] = {}
+    marks: dict[str, int] = {}
 
     def refuse(*_: object) -> None:
         raise ValueError("a document type, which an annotation has not")
@@ -163,7 +139,7 @@ def read_annotation(content: bytes) -> dict[str, int]:
             name = fields.get("name", "")
             if not name:
                 raise ValueError("an object without a name")
-            found[name] = max(found.get(name, -1), -1 if fields.get("difficult", "0") == "1" else 1)
+            marks[name] = max(marks.get(name, -1), -1 if fields.get("difficult", "0") == "1" else 1)
         path.pop()
         text.clear()
 
@@ -174,19 +150,4 @@ def read_annotation(content: bytes) -> dict[str, int]:
         parser.Parse(content, True)
     except (expat.ExpatError, LookupError) as error:  # the latter of an unknown encoding
         raise ValueError(f"no XML ({error})") from error
-    return found
-
-
-VOC = Layout(
-    name="voc",
-    image="photographs",
-    num_images={"train": 5_011, "test": 4_952},
-    needs=(f"{_MAIN}/{_LISTS['train']}.txt",),
-    test_needs=(f"{_MAIN}/{_LISTS['test']}.txt",),
-    instructions="""\
-Unpack VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar into one folder; PATH is VOCdevkit/VOC2007 in it, with
-  JPEGImages/000001.jpg ...
-  Annotations/000001.xml ...
-  ImageSets/Main/trainval.txt, test.txt, aeroplane_trainval.txt, aeroplane_test.txt ...""",
-    open=VocSource,
-)
+    return marks

@@ -19,13 +19,14 @@ from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.data.delivery.ray_data import driver, pipeline, plan
-from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings
+from ebclab.data.delivery.ray_data.plan import StreamPlan
 from ebclab.data.delivery.ray_data.worker import user_error_in
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.holdout import held_out
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
-from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
+from ebclab.data.sources.layouts.every_layout import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.errors import ConfigError, DataError, UserError
 

@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 
 from ebclab.config import ExperimentConfig, compose
-from ebclab.data.delivery.ray_data.plan import StreamPlan, ViewSettings, usual_rows_per_block
+from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
+from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.holdout import limit, split_holdout, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
@@ -161,7 +162,6 @@ def deliver(
             shard,
             stream.plan.settings,
             num_images=len(stream.plan.train),
-            batch_size=BATCH,
             first_epoch=first[0],
             rank=rank,
             world_size=world_size,
@@ -286,7 +286,7 @@ def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(stream
     stream = streaming.plan_stream(config_of(f"folder:{folder}"), num_views=2)
     num_images = len(stream.plan.train)
     (shard,) = streaming.build_dataset(stream.plan, first_epoch=5).streaming_split(1, equal=True)
-    settings = {"num_images": num_images, "batch_size": BATCH}
+    settings = {"num_images": num_images}
     data = streaming.StreamedData(shard, stream.plan.settings, **settings, first_epoch=3)
     with pytest.raises(IndexError, match=r"epoch 3, position 0 of 2 is next, got 4, 0"):
         data.batch(4, 0)
@@ -296,7 +296,7 @@ def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(stream
     with pytest.raises(
         DataError, match=rf"training\.batch_size: larger than the training set, got 200 for {num_images}"
     ):
-        streaming.StreamedData(shard, stream.plan.settings, num_images=num_images, batch_size=200)
+        streaming.StreamedData(shard, replace(stream.plan.settings, batch_size=200), num_images=num_images)
     with pytest.raises(UserError, match="must split evenly over 3 workers, got 32"):
         streaming.StreamedData(shard, stream.plan.settings, **settings, world_size=3)
 

@@ -27,9 +27,7 @@ from ebclab.config.addresses import LOCATIONS, PUBLISHED
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows
-from ebclab.data.sources.layouts.caltech101 import TRAINING_IMAGES
-from ebclab.data.sources.layouts.every_layout import LAYOUTS
-from ebclab.data.sources.layouts.imagenet import classes_of_imagenet100
+from ebclab.data.sources.layouts.every_layout import LAYOUTS, TRAINING_IMAGES, classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import ConfigError, DataError
 
@@ -192,8 +190,13 @@ def _write_some(kind: str, root: Path) -> Path:
         ("stl10", "test_y.bin", b"\x00\x01\x0b", "labels from 0 to 11, expected 1 to 10"),
         ("stl10-unlabelled", "unlabeled_X.bin", None, "stl10-unlabelled does not lie in .*, got no unlabeled_X.bin"),
         ("flowers102", "setid.mat", b"no matlab", "setid.mat: must hold numbers called tstid, got"),
-        ("flowers102", "imagelabels.mat", None, "imagelabels.mat: at most 65,536 bytes are needed, got none"),
-        ("flowers102", "imagelabels.mat", b"x" * 65537, "imagelabels.mat: at most 65,536 bytes are needed, got 65,537"),
+        ("flowers102", "imagelabels.mat", None, "imagelabels.mat: a file of at most 65,536 bytes is needed, got none"),
+        (
+            "flowers102",
+            "imagelabels.mat",
+            b"x" * 65537,
+            "imagelabels.mat: a file of at most 65,536 bytes is needed, got 65,537",
+        ),
         ("flowers102", "jpg/image_00004.jpg", None, "lacks 1 images, got no jpg/image_00004.jpg"),
         ("caltech101", "101_ObjectCategories/another/a.jpg", b"x", "101 classes and BACKGROUND_Google, got 103"),
         (

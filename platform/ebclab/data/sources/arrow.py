@@ -13,36 +13,34 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor
 
 from ebclab.config.addresses import is_address, without_credentials
 from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
-from ebclab.data.photograph import sizes_in_headers
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Decoded, Reading, decode_images, first_example
-from ebclab.data.sources.image_column import contents_of, holds_encoded, image_column_of, tell_without_labels
-from ebclab.data.sources.image_source import RowIndex, Statistics
-from ebclab.data.sources.label_column import class_names_in, labels_of, names_of_feature
-from ebclab.data.sources.location import tell_once, word_for
+from ebclab.data.sources.columns import (
+    class_names_in,
+    contents_of,
+    holds_encoded,
+    image_column_of,
+    labels_of,
+    names_of_feature,
+)
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import ImageSource, RowIndex
+from ebclab.data.sources.location import tell_once, typed_file, word_for
 from ebclab.errors import DataError
-from ebclab.storage.filesystem import Location, first_line
-from ebclab.storage.reading import LARGEST, foreign_json_value
-from ebclab.storage.typed_json import typed
-
-T = TypeVar("T")
+from ebclab.storage.filesystem import Location
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-_BATCHES_MEASURED = 4
-_DAMAGE = (OSError, pa.ArrowException, ValueError)
+_FORM = "Arrow stream"
 
 
 @dataclass(frozen=True)
@@ -74,110 +72,79 @@ class _Info:
     features: dict[str, Any] = field(default_factory=dict)
 
 
-class ArrowSource:
-    """One split of a dataset as ``save_to_disk`` wrote it; satisfies ``ImageSource``, with one record batch a group.
+class ArrowSource(ImageSource):
+    """One split of a dataset as ``save_to_disk`` wrote it, on a disk; a record batch is a group, the key is the row.
 
-    The key of an image is its row.
-
-    Args:
-        path: The folder that was written to, on a disk.
-        split: Which part; "test" is the first of test, val, valid and validation.
-        reading: How images are read; names the columns.
+    The split "test" is the first of test, val, valid and validation.
     """
 
-    statistics: Statistics | None = None
+    groups_measured = 4
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = _place(path)
         folder = _folder_of(self._place, split, name)
-        self._files = [f"{folder}{file}" for file in _data_files(self._place, folder)]
+        files = {file: self._place.size(file) for file in _data_files(self._place, folder)}
+        if lost := [file for file, size in files.items() if size is None]:
+            raise DataError(f"{self._where(lost[0])}: there is no such file, and {_STATE} names it; copy the set again")
         self.class_names = _class_names(self._place, folder, reading.label_column)
-        self.files_digest = digest_of_files({file: str(self._place.size(file)) for file in self._files})
+        self.files_digest = digest_of_files({file: str(size) for file, size in files.items()})
         batches: list[Labels] = []
         self._batches: list[tuple[str, int]] = []
-        for file in self._files:
+        for file in files:
             for number, batch in enumerate(self._read(file)):
                 self._require_image_column(file, batch.schema)
                 batches.append(self._labels(file, batch))
                 self._batches.append((file, number))
         counts = torch.tensor([len(each.numbers) for each in batches], dtype=torch.int64)
         if int(counts.sum()) == 0:
-            raise DataError(f"data.name: {name} holds no rows, got {len(self._files)} files in {self._place.path}")
-        rows = torch.arange(int(counts.sum()))
-        groups = torch.repeat_interleave(torch.arange(len(counts)), counts)
+            raise DataError(f"data.name: {name} holds no rows, got {len(files)} files in {self._place.path}")
         labels = joined(batches, self._place.path)
         self.class_names = labels.names or self.class_names
-        self.index = RowIndex(rows, labels.numbers, groups, rows - (counts.cumsum(0) - counts)[groups])
-        every = (self._encoded(group, range(count)) for group, count in enumerate(counts.tolist()) if count)
-        self.example = first_example(chain.from_iterable(every), reading, self._place.path)
+        self.index = RowIndex.grouped(torch.arange(int(counts.sum())), labels.numbers, counts)
+        self.example = self._first_example()
 
-    def read(self, group: int, places: Tensor) -> Decoded:
-        """Return rows ``places`` of record batch ``group``."""
-        return decode_images(self._encoded(group, places.tolist()), self.reading, self.example)
-
-    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        """Return width and height of about as many images as ``rows``, from few record batches, without decoding them.
-
-        Images whose header cannot be read are left out.
-        """
-        groups = list(dict.fromkeys(self.index.groups[rows].tolist()))[:_BATCHES_MEASURED]
-        counts = {group: int((self.index.groups == group).sum()) for group in groups}
-        every = chain.from_iterable(self._encoded(group, range(count)) for group, count in counts.items())
-        return sizes_in_headers(content for _, content in islice(every, len(rows)))
-
-    def _encoded(self, group: int, places: range | list[int]) -> Iterator[tuple[str, bytes]]:
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
         file, number = self._batches[group]
-        where = f"{self._place.path}/{file}"
-        try:
-            batch = next(batch for at, batch in enumerate(self._read(file)) if at == number)
+        batch = next((batch for at, batch in enumerate(self._read(file)) if at == number), None)
+        if batch is None:
+            raise DataError(f"{self._where(file)}: has {number} record batches and had more; the file has changed")
+        with self._reading_of(file, _FORM):
             column = batch.column(self.reading.image_column)
             column.validate(full=True)
-            values = column.take(pa.array(places))
-        except StopIteration:
-            raise DataError(f"{where}: has {number} record batches and had more; the file has changed") from None
-        except _DAMAGE as error:
-            raise _damaged(where, error) from error
-        names = [f"{where}, row {place} of record batch {number}" for place in places]
-        yield from zip(names, contents_of(values, self._place, file, names), strict=True)
+            values = column.take(pa.array(places, pa.int64()))
+        names = [f"{self._where(file)}, row {place} of record batch {number}" for place in places]
+        yield from contents_of(values, self._place, file, names)
 
     def _read(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of a file, which are views of the mapped file."""
-        where = f"{self._place.path}/{file}"
-        try:
-            inside = self._place.inner_path(file)
-            told = os.stat(inside)
-            _require_uncompressed(inside, told.st_size, told.st_mtime_ns)
+        inside = self._place.inner_path(file)
+        with self._reading_of(file, _FORM):
+            state = os.stat(inside)
+            _require_uncompressed(inside, state.st_size, state.st_mtime_ns)
             with pa.memory_map(inside) as mapped, pa.ipc.open_stream(mapped) as stream:
                 _require_readable_names(stream.schema)
                 yield from stream
-        except FileNotFoundError as error:
-            raise DataError(f"{where}: there is no such file, and {_STATE} names it; copy the set again") from error
-        except _DAMAGE as error:
-            raise _damaged(where, error) from error
 
     def _labels(self, file: str, batch: pa.RecordBatch) -> Labels:
         """Return the labels of a record batch; -1 where there are none."""
-        name, where = self.reading.label_column, f"{self._place.path}/{file}"
-        try:
+        name = self.reading.label_column
+        with self._reading_of(file, _FORM):
             if name not in batch.schema.names:
                 return Labels(torch.full((batch.num_rows,), -1))
             column = batch.column(name)
             column.validate(full=True)
             names = self.class_names or class_names_in(batch.schema, name)
-            return labels_of(pa.chunked_array([column]), names, f"column {name} of {where}")
-        except _DAMAGE as error:
-            raise _damaged(where, error) from error
+            return labels_of(pa.chunked_array([column]), names, f"column {name} of {self._where(file)}")
 
     def _require_image_column(self, file: str, schema: pa.Schema) -> None:
-        name = image_column_of(schema, self.reading.image_column, holds_encoded)
+        name = image_column_of(self.name, schema, self.reading)
         self.reading = replace(self.reading, image_column=name)
-        tell_without_labels(self.name, schema, self.reading.label_column, name)
         if name not in schema.names or not holds_encoded(schema.field(name).type):
             held = [each.name for each in schema if holds_encoded(each.type)]
             hint = f"set data.image_column={held[0]}" if held else "no column holds any; save encoded images"
             got = schema.field(name).type if name in schema.names else f"columns {', '.join(schema.names)}"
-            where = f"column {name} of {self._place.path}/{file}"
+            where = f"column {name} of {self._where(file)}"
             raise DataError(f"data.image_column: {where} must hold encoded images, got {got}; {hint}")
 
 
@@ -186,7 +153,7 @@ def arrow_splits(path: str) -> tuple[Split, ...]:
     place = _place(path)
     if not place.has(_SPLITS):
         return ("train",)
-    words = [split.lower() for split in _typed(place, _SPLITS, _SavedSplits).splits]
+    words = [split.lower() for split in typed_file(place, _SPLITS, _SavedSplits).splits]
     return ("train", "test") if word_for("test", words) else ("train",)
 
 
@@ -212,16 +179,16 @@ def _place(path: str) -> Location:
 def _folder_of(place: Location, split: Split, name: str) -> str:
     """Return the folder of a split, with a slash after it; empty where PATH is that folder."""
     if place.has(_SPLITS):
-        splits = _typed(place, _SPLITS, _SavedSplits).splits
+        splits = typed_file(place, _SPLITS, _SavedSplits).splits
         by_word = {each.lower(): each for each in splits}
-        if not (found := word_for(split, by_word)):
+        if not (word := word_for(split, by_word)):
             raise DataError(
                 f"data.name: {name} has no {split} images, got splits {', '.join(splits)}; name one {split}"
             )
-        parts = [by_word[word] for part in ("train", "test") if (word := word_for(part, by_word))]
+        parts = [by_word[one] for part in ("train", "test") if (one := word_for(part, by_word))]
         if rest := [each for each in splits if each not in parts]:
             tell_once(f"{name}: splits other than {' and '.join(parts)} were left out: {', '.join(rest)}")
-        return f"{by_word[found]}/"
+        return f"{by_word[word]}/"
     if not place.has(_STATE):
         near = next((folder for folder in place.folders() if place.has(f"{folder}/{_STATE}")), None)
         hint = f"did you mean arrow:{place.path}/{near}?" if near else "give the folder that save_to_disk wrote to"
@@ -234,51 +201,35 @@ def _folder_of(place: Location, split: Split, name: str) -> str:
 
 
 def _data_files(place: Location, folder: str) -> list[str]:
-    """Return the names of the files of a split."""
-    state = _typed(place, f"{folder}{_STATE}", _SavedFiles)
+    """Return the files of a split."""
+    where = f"{place.path}/{folder}{_STATE}"
+    state = typed_file(place, f"{folder}{_STATE}", _SavedFiles, "_")
     if state.indices_data_files:
         raise DataError(
-            f"{place.path}/{folder}{_STATE}: its rows are chosen by a list of numbers, which is not read; save the set "
+            f"{where}: its rows are chosen by a list of numbers, which is not read; save the set "
             "again after flatten_indices()"
         )
     names = [file.filename for file in state.data_files]
     if odd := [name for name in names if "/" in name or "\\" in name or name in ("", ".", "..")]:
-        raise DataError(
-            f"{place.path}/{folder}{_STATE}: names of files in its own folder are needed, got {odd[0]!r:.80}"
-        )
+        raise DataError(f"{where}: names of files in its own folder are needed, got {odd[0]!r:.80}")
     if not names:
-        raise DataError(f"{place.path}/{folder}{_STATE}: names no files; save the set again")
-    return names
+        raise DataError(f"{where}: names no files; save the set again")
+    return [f"{folder}{name}" for name in names]
 
 
 def _class_names(place: Location, folder: str, label_column: str) -> tuple[str, ...]:
     """Return the names that the label's feature has, by label; empty where it has none."""
     if not place.has(f"{folder}{_INFO}"):
         return ()
-    return names_of_feature(_typed(place, f"{folder}{_INFO}", _Info).features, label_column)
-
-
-def _typed(place: Location, file: str, kind: type[T]) -> T:
-    """Return the content of a JSON file of the set as ``kind``."""
-    try:
-        if (place.size(file) or 0) > LARGEST:
-            raise ValueError(f"more than {LARGEST:,} bytes")
-        value = foreign_json_value(place.read(file))
-        plain = {key.lstrip("_"): each for key, each in value.items()} if isinstance(value, dict) else value
-        return typed(plain, kind)
-    except ValueError as error:
-        raise DataError(f"{place.path}/{file}: damaged, {error}; copy the set again") from error
+    return names_of_feature(typed_file(place, f"{folder}{_INFO}", _Info).features, label_column)
 
 
 @lru_cache(maxsize=10_000)
 def _require_uncompressed(path: str, size: int, changed: int) -> None:
     """Refuse compressed record batches, which could become any size in memory; the library writes none.
 
-    Each record batch is found by reading its file from the beginning, so a file is looked through once.
-
-    Args:
-        size: Its bytes.
-        changed: When it was written, ns.
+    Each record batch is found by reading its file from the beginning, so a file is looked through once, until its size
+    or the time of its last change is another.
     """
     with pa.memory_map(path) as mapped:
         for number, message in enumerate(pa.ipc.MessageReader.open_stream(mapped)):
@@ -318,7 +269,3 @@ def _is_compressed(metadata: bytes) -> bool:
         return place(batch, _COMPRESSION) != 0
     except struct.error as error:
         raise ValueError(f"damaged metadata ({error})") from error
-
-
-def _damaged(where: str, error: Exception) -> DataError:
-    return DataError(f"{where}: not a readable Arrow stream, got {first_line(error)}; replace it with a good copy")

@@ -26,26 +26,18 @@ _LENGTH = re.compile(rb"([1-9][0-9]{0,5}) ")
 
 
 class Member(NamedTuple):
-    """A member of a tar.
+    """A member of a tar."""
 
-    Attributes:
-        name: Its path.
-        kind: "other" for links, devices, sparse files and all else.
-        offset: Position of its content's first byte in the tar.
-        size: Number of bytes of its content.
-    """
-
-    name: str
-    kind: Literal["file", "folder", "other"]
-    offset: int
-    size: int
+    name: str  # its path
+    kind: Literal["file", "folder", "other"]  # the last for links, devices, sparse files and all else
+    offset: int  # position of its content's first byte in the tar
+    size: int  # bytes of its content
 
 
 class Tar:
     """An open tar; iterating over it gives its members.
 
-    Args:
-        can_seek: Skip contents; otherwise the tar is read from beginning to end, and ``read`` only goes forwards.
+    One that cannot be sought is read from beginning to end, and ``read`` only goes forwards.
     """
 
     def __init__(self, file: IO[bytes], *, can_seek: bool) -> None:
@@ -68,8 +60,7 @@ class Tar:
                 if kind in _OF_ALL:
                     of_all |= _records(content, place)
                 elif kind not in _LONG_LINK:
-                    found = {b"path": _text(content)} if kind in _LONG_NAME else _records(content, place)
-                    own = found | own
+                    own = ({b"path": _text(content)} if kind in _LONG_NAME else _records(content, place)) | own
                 place += _BLOCK + _padded(size)
                 header = self.read(place, _BLOCK)
             start, records = place + _BLOCK, of_all | own
@@ -139,7 +130,7 @@ def _number(field: bytes, place: int, *, decimal: bool = False) -> int:
 
 def _records(content: bytes, place: int) -> dict[bytes, bytes]:
     """Return the fields of an extended header of POSIX: lines "LENGTH KEY=VALUE"."""
-    found, at = dict[bytes, bytes](), 0
+    records, at = dict[bytes, bytes](), 0
     while at < len(content) and content[at]:
         length = _LENGTH.match(content, at)
         end = at + int(length[1]) if length else 0
@@ -147,9 +138,9 @@ def _records(content: bytes, place: int) -> dict[bytes, bytes]:
         key, equals, value = record[:-1].partition(b"=")
         if not equals or record[-1:] != b"\n":
             raise ValueError(f"cut off or damaged at byte {place:,} (an extended header)")
-        found[key] = value
+        records[key] = value
         at = end
-    return found
+    return records
 
 
 def _text(field: bytes) -> bytes:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ebclab.data.sources.shards.tar_members import Tar
-from ebclab.data.sources.shards.webdataset import _without_braces
+from ebclab.data.sources.tar_members import Tar
+from ebclab.data.sources.webdataset import _without_braces
 from ebclab.errors import DataError
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

@@ -1,0 +1,168 @@
+"""Columns of an Arrow table that hold images or labels, as Parquet files and saved datasets have them.
+
+Images are encoded: bytes, or Hugging Face's structs of bytes and a path. Labels are numbers, words, or the numbers of
+Hugging Face's ``ClassLabel``.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from pyarrow import fs
+from torch import Tensor
+
+from ebclab.data.class_labels import Labels, joined, of_words
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.location import tell_once
+from ebclab.errors import DataError
+from ebclab.storage.filesystem import Location
+from ebclab.storage.reading import foreign_json_value
+
+_USUAL = Reading()
+_FALSE_AND_TRUE = ("false", "true")
+
+
+def holds_encoded(kind: pa.DataType) -> bool:
+    """Return whether values of a kind are encoded images: bytes, or structs with a field ``bytes``."""
+    if pa.types.is_struct(kind):
+        if kind.get_field_index("bytes") < 0:
+            return False
+        held = kind.field("bytes").type
+        return holds_encoded(held) or (pa.types.is_null(held) and kind.get_field_index("path") >= 0)
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def image_column_of(
+    name: str, schema: pa.Schema, reading: Reading, is_image: Callable[[pa.DataType], bool] = holds_encoded
+) -> str:
+    """Return the column of images: the one that settings name, or the only one where none has the usual name.
+
+    Logs once that the dataset ``name`` has no column of the usual name for labels, where others may be that.
+    """
+    wanted, labels = reading.image_column, reading.label_column
+    if wanted not in schema.names and wanted == _USUAL.image_column:
+        held = [each.name for each in schema if is_image(each.type)]
+        wanted = held[0] if len(held) == 1 else wanted
+    others = [each for each in schema.names if each not in (wanted, "index")]
+    if wanted in schema.names and others and labels == _USUAL.label_column and labels not in schema.names:
+        tell_once(
+            f"{name}: has no column {labels}, so its images have no labels, got columns {', '.join(others)}; "
+            "data.label_column names another"
+        )
+    return wanted
+
+
+def contents_of(
+    column: pa.Array | pa.ChunkedArray, place: Location, file: str, names: Sequence[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the names of the images of a column of ``file``, and their encoded content.
+
+    Where a struct has no bytes, its content is the file beside the table that its path names.
+    """
+    values, paths = column, None
+    if pa.types.is_struct(column.type):
+        values = pc.struct_field(column, "bytes")
+        paths = pc.struct_field(column, "path") if column.type.get_field_index("path") >= 0 else None
+    for number, (content, name) in enumerate(zip(values, names, strict=True)):
+        path = None if content.is_valid or paths is None else paths[number].cast(pa.binary()).as_py()
+        yield name, _read_beside(place, file, path.decode(errors="replace"), name) if path else content.as_py() or b""
+
+
+def _read_beside(place: Location, file: str, path: str, name: str) -> bytes:
+    """Return the content of a file by its path from the folder of the table's file, which it must not leave."""
+    folder = posixpath.dirname(place.inner_path(file))
+    inside = path.removeprefix(f"{folder}/")
+    whole = f"{folder}/{inside}"
+    is_inside = path.isprintable() and "\ufffd" not in path and {"", ".", ".."}.isdisjoint(inside.split("/"))
+    if place.is_local:
+        is_inside = is_inside and os.path.realpath(whole).startswith(f"{os.path.realpath(folder)}/")
+    way_out = "write the table again with the images in it"
+    if not is_inside:
+        raise DataError(
+            f"{name}: holds a path and no bytes, which leads out of its folder, got {path!r:.80}; {way_out}"
+        )
+    try:
+        if place.filesystem.get_file_info(whole).type != fs.FileType.File:
+            raise DataError(f"{name}: holds a path and no bytes, got no file {inside:.80} beside the table; {way_out}")
+        with place.filesystem.open_input_stream(whole, compression=None) as opened:
+            content: bytes = opened.read()
+            return content
+    except OSError as error:
+        raise DataError(f"{name}: its image {inside:.80} cannot be read, got {error}; check permissions") from error
+
+
+def labels_of(column: pa.ChunkedArray, names: tuple[str, ...], where: str) -> Labels:
+    """Return the labels of a column called ``where`` in messages, -1 where it is empty or no number.
+
+    It holds whole numbers, which may be stored as floats, words or booleans; or a dictionary of such values.
+
+    Args:
+        names: Names of the classes by number, for numbers.
+    """
+    kind = _values_of(column.type)
+    if holds_words(column.type):
+        chunks = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        return joined([Labels(torch.empty(0, dtype=torch.int64)), *map(_of_words, chunks.chunks)], where)
+    if pa.types.is_null(kind):
+        return Labels(torch.full((len(column),), -1), names)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(
+            f"data.label_column: {where} must hold whole numbers or words, got {kind}; convert it, or name another "
+            "column or none"
+        )
+    column = column.cast(kind)
+    if pa.types.is_boolean(kind):
+        column, names = column.cast(pa.int8()), names or _FALSE_AND_TRUE
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column)
+    return Labels(whole_numbers(column, f"data.label_column: {where}"), names)
+
+
+def holds_words(kind: pa.DataType) -> bool:
+    """Return whether a column of a kind holds text, in which case its values have any length."""
+    values = _values_of(kind)
+    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
+
+
+def whole_numbers(column: pa.ChunkedArray, where: str) -> Tensor:
+    """Return a column of numbers, (n,) int64, -1 where it is empty; ``where`` is the setting and the column."""
+    try:
+        values: Tensor = torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().copy())
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"{where} must hold whole numbers of 64 bits with a sign, got {error}; number them anew"
+        ) from error
+    return values
+
+
+def class_names_in(schema: pa.Schema, column: str) -> tuple[str, ...]:
+    """Return the class names that Hugging Face's ``datasets`` wrote into a schema; empty where there are none."""
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    value = foreign_json_value(metadata) if metadata else None
+    for key in ("info", "features"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return names_of_feature(value, column)
+
+
+def names_of_feature(features: object, column: str) -> tuple[str, ...]:
+    """Return the class names of a column among Hugging Face's features; empty where it has none."""
+    feature = features.get(column) if isinstance(features, dict) else None
+    names = feature.get("names") if isinstance(feature, dict) else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _values_of(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _of_words(chunk: pa.DictionaryArray) -> Labels:
+    codes = torch.from_numpy(chunk.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False).copy())
+    used, places = torch.unique(codes, return_inverse=True)
+    labels = of_words((chunk.dictionary[code].as_py() or "") if code >= 0 else "" for code in used.tolist())
+    return Labels(labels.numbers[places], labels.names)

@@ -1,0 +1,302 @@
+"""WebDataset: tars of samples, which can be read in any order once the positions of all images are known.
+
+    000017.jpg  000017.cls  000018.jpg  000018.json ...
+
+The files of a sample follow each other and have one name; the ending of a file is everything after the first dot of its
+name. Nothing is unpacked: only the position of an image's bytes is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from itertools import chain, groupby, islice
+from typing import IO, NamedTuple
+
+import torch
+
+from ebclab.config.addresses import is_address
+from ebclab.data.class_labels import LONGEST_WORD, Labels, joined, of_words
+from ebclab.data.digests import digest_of_files
+from ebclab.data.photograph import image_suffixes
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import ImageSource, RowIndex
+from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, is_by_product
+from ebclab.data.sources.tar_members import Tar
+from ebclab.errors import DataError
+from ebclab.formatting import first_few
+from ebclab.storage.filesystem import Location
+from ebclab.storage.reading import foreign_json_value
+
+_FORM = "WebDataset"
+_TARS = (".tar",)
+_COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})")
+_MOST_NAMES = 1_000_000  # that braces stand for
+_MOST_CHARACTERS = 200_000_000  # of these names together
+_MOST_MATCHES = 10_000_000  # of names with * or ? and files that each is compared with
+_MOST_WILD = 1_000  # of the former: each is compiled
+_SHOWN = 200  # characters of a pattern in a message
+_INDEX_THREADS = 8  # they wait for storage
+_SEQUENTIAL_BYTES = 8 << 20  # read at once from a store
+_NAMES_SHOWN = 5
+_USUAL_COLUMN = Reading().image_column
+_USUAL_ENDINGS = ("jpg", "jpeg", "png", "webp")  # taken for the image of a sample before others that Pillow decodes
+
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)")
+_OF_THE_SET = re.compile(r"__[^/]*__(/|$)")  # such as __index__/..., which belong to no sample
+_LARGEST_LABEL = 1 << 20  # bytes of a file .cls or .json
+_LARGEST_INTEGER = 1 << 63
+
+_log = logging.getLogger("ebclab.data")
+
+
+class WebdatasetSource(ImageSource):
+    """One split of a tar, a folder of tars or a pattern such as /data/train-{000..099}.tar; each image is a group.
+
+    The key of an image is the hash of its shard's path within the split and of its name in it. Its label is the number
+    or word in its .cls, else that in the field ``data.label_column`` of its .json, else -1. If samples have several
+    images, ``data.image_column`` chooses one by its ending.
+    """
+
+    def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
+        self.name, self.reading = name, reading
+        self._place, sizes = shards_at(path)
+        shards = files_of_split(list(sizes), split, name, any_word)
+        self._shards = list(shards)
+        self.files_digest = digest_of_files({inside: str(sizes[file]) for file, inside in shards.items()})
+        with ThreadPoolExecutor(_INDEX_THREADS) as pool:
+            of_shards = list(pool.map(self._read_shard, shards))
+        samples = list(chain.from_iterable(of_shards))
+        if not samples:
+            raise DataError(f"data.name: {name} holds no samples, got {len(shards)} empty tars in {self._place.path}")
+        labels = _labels([sample.label for sample in samples], self._place.path)
+        self.class_names = labels.names
+        counts = torch.tensor([len(each) for each in of_shards])
+        self._shard_of = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        self._bytes_of = torch.tensor([(sample.offset, sample.size) for sample in samples])
+        self._names = [sample.name for sample in samples]
+        paths = [
+            f"{inside}/{each.name}" for inside, part in zip(shards.values(), of_shards, strict=True) for each in part
+        ]
+        self.index = RowIndex.grouped(torch.tensor([hash_of_path(each) for each in paths]), labels.numbers)
+        self._require_names_once()
+        self.example = self._first_example()
+
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        file = self._shards[int(self._shard_of[group])]
+        offset, size = self._bytes_of[group].tolist()
+        with (
+            self._reading_of(file, _FORM),
+            self._place.filesystem.open_input_file(self._place.inner_path(file)) as tar,
+        ):
+            content = tar.read_at(size, offset)
+        yield from [(f"{self._where(file)}, sample {self._names[group]}", content)] * len(places)
+
+    def _read_shard(self, file: str) -> list[Sample]:
+        filesystem, inside = self._place.filesystem, self._place.inner_path(file)
+        column = self.reading.image_column
+        image_ending = "" if column == _USUAL_COLUMN else column.lower()
+        can_seek = self._place.is_local
+        with (
+            self._reading_of(file, _FORM),
+            filesystem.open_input_file(inside)
+            if can_seek
+            else filesystem.open_input_stream(inside, compression=None, buffer_size=_SEQUENTIAL_BYTES) as opened,
+        ):
+            samples, left_out = read_samples(opened, image_ending, self.reading.label_column, can_seek=can_seek)
+        if left_out:
+            shown = first_few(left_out, _NAMES_SHOWN)
+            _log.warning(
+                "%s: %d members are no files of samples and were left out: %s", self._where(file), len(left_out), shown
+            )
+        return samples
+
+    def _require_names_once(self) -> None:
+        """Refuse a sample whose files are not consecutive: it would be two images with one key."""
+        unique, times = torch.unique(self.index.keys, return_counts=True)
+        if len(unique) == len(self.index):
+            return
+        number = int((self.index.keys == unique[times.argmax()]).nonzero()[0])
+        where = self._where(self._shards[int(self._shard_of[number])])
+        raise DataError(f"{where}: the files of a sample must follow each other, got {self._names[number]} twice")
+
+
+class Sample(NamedTuple):
+    """One sample."""
+
+    name: str  # WebDataset's ``__key__``
+    offset: int  # position of the image's first byte in the tar
+    size: int  # number of its bytes
+    label: int | str  # number or name of its class; -1 where unknown
+
+
+class _Member(NamedTuple):
+    sample: str
+    ending: str
+    offset: int
+    size: int
+    content: bytes  # of endings that hold labels; else empty
+
+
+def read_samples(
+    file: IO[bytes], image_ending: str, label_field: str, *, can_seek: bool
+) -> tuple[list[Sample], list[str]]:
+    """Return the samples of a tar, and the names of members that were left out.
+
+    Links, devices and other members that are not plain files are left out, names that lead out of the tar or have no
+    ending, and thumbnails of file managers. Hidden files are left out without being named.
+
+    Args:
+        image_ending: Ending of the file with the image; empty: any that Pillow decodes.
+        label_field: Key of the label in a sample's .json, where it has no .cls.
+        can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
+    """
+    left_out: list[str] = []
+    members = _members(file, left_out, can_seek=can_seek)
+    samples = [
+        _sample(name, list(group), image_ending, label_field) for name, group in groupby(members, lambda m: m.sample)
+    ]
+    return samples, left_out
+
+
+def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterator[_Member]:
+    tar = Tar(file, can_seek=can_seek)
+    for member in tar:
+        if member.kind == "folder" or _OF_THE_SET.match(member.name):
+            continue
+        match = _NAME.fullmatch(member.name)
+        leads_out = member.name.startswith("/") or ".." in member.name.split("/")
+        if member.kind != "file" or leads_out or is_by_product(member.name) or not match:
+            if not member.name.rpartition("/")[2].startswith("."):
+                left_out.append(member.name)
+            continue
+        ending, content = match[2].lower(), b""
+        if ending in ("cls", "json"):
+            if member.size > _LARGEST_LABEL:
+                raise ValueError(f"{member.name} holds {member.size:,} bytes, at most {_LARGEST_LABEL:,} are read")
+            content = tar.read(member.offset, member.size)
+        yield _Member(match[1], ending, member.offset, member.size, content)
+
+
+def _sample(name: str, members: list[_Member], image_ending: str, label_field: str) -> Sample:
+    files = {member.ending: member for member in members}
+    if len(files) < len(members):
+        raise ValueError(f"sample {name} has two files of one ending")
+    usual = (image_ending,) if image_ending else _USUAL_ENDINGS
+    images = [ending for ending in files if ending in usual]
+    if not images and not image_ending:
+        images = [ending for ending in files if f".{ending}" in image_suffixes()]
+    if not images:
+        wanted = ", ".join(f".{ending}" for ending in usual) + ("" if image_ending else " or other that Pillow decodes")
+        raise ValueError(f"sample {name} has no image {wanted}, only .{', .'.join(files)}")
+    if len(images) > 1:
+        raise ValueError(f"sample {name} has several images, .{', .'.join(images)}; name one by data.image_column")
+    image = files[images[0]]
+    return Sample(name, image.offset, image.size, _label(name, files, label_field))
+
+
+def _label(name: str, files: dict[str, _Member], label_field: str) -> int | str:
+    """Return the number or word in .cls, else in a field of .json, else -1."""
+    if "cls" in files:
+        text = files["cls"].content.decode().strip()
+        label: object = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text
+    elif "json" in files:
+        told = foreign_json_value(files["json"].content)
+        label = told.get(label_field, -1) if isinstance(told, dict) else -1
+    else:
+        label = -1
+    match label:
+        case None:
+            return -1
+        case str() if len(label) <= LONGEST_WORD:
+            return sys.intern(label)  # the same for many samples
+        case bool():
+            return str(label).lower()
+        case int() | float() if -_LARGEST_INTEGER <= label < _LARGEST_INTEGER and label == int(label):
+            return int(label)
+    raise ValueError(f"sample {name} needs a whole number or a word for a label, not {label!r:.80}")
+
+
+def shards_at(path: str) -> tuple[Location, dict[str, int]]:
+    """Return the folder of a WebDataset, and the sizes in bytes of its tars by path below it.
+
+    In a pattern, * and ? stand for any text and any character, {a,b} for either, {00..99} for all numbers with that
+    many digits. Everything that braces name must exist.
+    """
+    address, mark, options = path.partition("?") if is_address(path) else (path, "", "")
+    parts = address.split("/")
+    depth = next((number for number, part in enumerate(parts) if re.search(r"[*?{]", part)), len(parts))
+    place = Location("/".join(parts[:depth]) + mark + options)
+    tars = place.sizes(_TARS)
+    if depth == len(parts):
+        if not tars:
+            packed = place.files(_COMPRESSED)
+            got = f"{packed[0]}; decompress it, images are read from any place of a tar" if packed else "none"
+            raise DataError(f"data.name: tars are needed in {place.path}, got {got}")
+        return place, tars
+    patterns = _without_braces("/".join(parts[depth:]))
+    if absent := [each for each in patterns if not re.search(r"[*?]", each) and each not in tars]:
+        raise DataError(
+            f"data.name: {place.path} lacks {len(absent):,} tars of {path:.{_SHOWN}}, got no {absent[0]:.{_SHOWN}}; "
+            "fetch them again"
+        )
+    wild = [each for each in patterns if each not in tars]
+    if len(wild) > _MOST_WILD or len(wild) * len(tars) > _MOST_MATCHES:
+        raise DataError(
+            f"data.name: braces may stand for {_MOST_WILD:,} names with * or ?, compared {_MOST_MATCHES:,} times, got "
+            f"{len(wild):,} from {path:.{_SHOWN}} for {len(tars):,} files; write * in place of braces"
+        )
+    named = set(patterns)
+    chosen = {file: size for file, size in tars.items() if file in named or any(fnmatchcase(file, w) for w in wild)}
+    if not chosen:
+        raise DataError(
+            f"data.name: no tar is named like {path:.{_SHOWN}}, "
+            f"got {', '.join(list(tars)[:3]) or 'none'} in {place.path}"
+        )
+    return place, chosen
+
+
+def _without_braces(pattern: str) -> list[str]:
+    """Return the patterns that one with braces stands for, none of which is longer than it."""
+    most = min(_MOST_NAMES, _MOST_CHARACTERS // len(pattern))
+    done, open_ones = [], [pattern]
+    while open_ones:
+        each = open_ones.pop()
+        match = _BRACES.search(each)
+        if match is None:
+            done.append(each)
+        else:
+            room = most - len(done) - len(open_ones)
+            words = list(islice(_words(match[1]), room + 1))
+            if len(words) > room:
+                raise DataError(
+                    f"data.name: a pattern of {len(pattern):,} characters may name {most:,} tars, "
+                    f"got {pattern:.{_SHOWN}}; name their folder"
+                )
+            open_ones += [each[: match.start()] + word + each[match.end() :] for word in words]
+    return sorted(done)
+
+
+def _words(braces: str) -> map[str] | list[str]:
+    """Return what the text between braces stands for: numbers of a range, or words between commas."""
+    if ends := _RANGE.fullmatch(braces):
+        first, last = ends.groups()
+        return map(f"{{:0{len(first)}d}}".format, range(int(first), int(last) + 1))
+    return braces.split(",")
+
+
+def _labels(labels: list[int | str], where: str) -> Labels:
+    """Return labels that are all numbers or all words; -1 is unknown in both."""
+    numbers = Labels(torch.tensor([-1 if isinstance(each, str) else each for each in labels]))
+    words = of_words(each if isinstance(each, str) else "" for each in labels)
+    if not words.names:
+        return numbers
+    joined([numbers, words], where)  # refuses a mixture
+    return words
