@@ -16,6 +16,7 @@ from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
 from ebclab.compare.output import write_findings
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
+from ebclab.compare.power import planned_power, power_warnings
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
@@ -73,7 +74,7 @@ def compare(
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
-    for warning in require_runnable(plan) if left else ():
+    for warning in [*require_runnable(plan), *power_warnings(planned_power(plan, folder))] if left else ():
         shown.note(f"warning: {warning}")
     failed = []
     with folder.claim() as syncer:

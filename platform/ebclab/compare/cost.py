@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebclab.compare.make_comparison import EpochsOf
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep
-from ebclab.config.experiment import methods_of
+from ebclab.config.experiment import ExperimentConfig, methods_of
 from ebclab.data.holdout import Split
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, splits_of
@@ -122,13 +122,17 @@ def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
         config, sweep = planned.plan.config, planned.plan
         key = Protocol(config, config.data.train_limit, probe).key(UNTRAINED)
         if key not in one:
-            num_test = len(load_split(config.data.name, config.data.root, "test", Reading.of(config.data)))
-            one[key] = reading_seconds(config, probe, images(planned), num_test)
+            one[key] = reading_seconds(config, probe, images(planned), num_test_images(config))
         seeds.setdefault(key, set()).update(sweep.confirming_seeds)
         runs = (sweep.top + sweep.baseline) * sweep.seeds
         number, seconds = number + runs, seconds + runs * one[key]
     beside = {key: len(each) + 1 for key, each in seeds.items()}  # untrained encoders, and raw pixels
     return number + sum(beside.values()), seconds + sum(one[key] * reads for key, reads in beside.items())
+
+
+def num_test_images(config: ExperimentConfig) -> int:
+    """Return the number of test images."""
+    return len(load_split(config.data.name, config.data.root, "test", Reading.of(config.data)))
 
 
 def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:

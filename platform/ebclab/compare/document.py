@@ -8,6 +8,7 @@ from ebclab.compare.findings import ComparisonFindings
 from ebclab.compare.folder import PlanVersion
 from ebclab.compare.plan import RULES
 from ebclab.compare.plots import plots
+from ebclab.compare.power import measured_power, power_facts, power_warnings
 from ebclab.compare.tables import tables
 from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section
@@ -20,12 +21,13 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     digest = findings.measured.plan.digest
     title = " · ".join(findings.request.methods)
     warnings = [f"Not complete: {line}" for line in _problems(findings)]
-    warnings += _old(findings)
+    powers = measured_power(findings)
+    warnings += [*_old(findings), *(f"Little power: {line}" for line in power_warnings(powers))]
     warnings += [f"The plan grew when there were numbers already: {line}" for line in _growth(versions)]
     head = [*(Remark(line, "lead") for line in answer(findings)), *(Remark(line, "warning") for line in warnings)]
     written = f"{digest}, of comparison.yaml, which was written before any number"
     plan = (
-        Facts.of({**facts(findings), "digest": written}),
+        Facts.of({**facts(findings), **power_facts(powers), "digest": written}),
         Folded("How settings are chosen and compared", (Items(RULES, is_ordered=True),)),
         Remark(what_intervals_say(findings), "note"),
     )

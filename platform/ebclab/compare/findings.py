@@ -42,6 +42,18 @@ _LEARNT: tuple[tuple[Family, Literal["tuned", "default"]], ...] = (
 Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
 
 
+def verdict_of(low: float | None, high: float | None, margin: float) -> Verdict:
+    """Return the conclusion from the interval of a difference.
+
+    If the interval lies within [-margin, margin], the verdict is "equal" (equivalence), even if it does not contain 0.
+    """
+    if low is None or high is None:
+        return "no interval"
+    if -margin <= low and high <= margin:
+        return "equal"
+    return "ahead" if low > 0 else "behind" if high < 0 else "open"
+
+
 @dataclass(frozen=True)
 class Side:
     """One side of a difference.
@@ -80,18 +92,8 @@ class Gap:
     seeds: int
 
     def verdict(self, margin: float) -> Verdict:
-        """Return the conclusion from the interval.
-
-        Args:
-            margin: Smallest relevant difference, in [0, 1]. If the interval lies within [-margin, margin], the verdict
-                is "equal" (equivalence), even if it does not contain 0.
-        """
-        low, high = self.difference.low, self.difference.high
-        if low is None or high is None:
-            return "no interval"
-        if -margin <= low and high <= margin:
-            return "equal"
-        return "ahead" if low > 0 else "behind" if high < 0 else "open"
+        """Return the conclusion from the interval, with the smallest relevant difference, in [0, 1]."""
+        return verdict_of(self.difference.low, self.difference.high, margin)
 
 
 @dataclass(frozen=True)

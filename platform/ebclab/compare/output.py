@@ -10,6 +10,7 @@ from ebclab.compare.document import comparison_document
 from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Overall, Side
 from ebclab.compare.folder import ComparisonFolder, PlanVersion
 from ebclab.compare.measured import SettingsRuns
+from ebclab.compare.power import measured_power
 from ebclab.compare.wording import answer
 from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
@@ -46,6 +47,7 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
             for (task, name, value), methods in findings.references_at.items()
         ],
         "differences": [_gap(findings, gap) for gap in findings.gaps],
+        "power": [each.to_mapping() for each in measured_power(findings)],
         "overall": [_overall(each) for each in findings.overall],
         "improvements": [
             {"one": each.one, "other": each.other, **_ends("probability", each.probability)}

@@ -35,12 +35,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 Table = np.ndarray[Any, np.dtype[np.float64]]
 """x_{r,i}, (R, n): one row per seed, one column per image."""
+
+
+class Sums(NamedTuple):
+    """Sums of a table: all that its interval depends on.
+
+    Attributes:
+        by_seed: Sum over images for each seed, (R,).
+        by_image: Sum over seeds for each image, (n,).
+        squares: Sum of x_{r,i}^2.
+    """
+
+    by_seed: Table
+    by_image: Table
+    squares: float
+
+    @classmethod
+    def of(cls, table: Table) -> Sums:
+        """Return the sums of a table."""
+        return cls(table.sum(axis=1), table.sum(axis=0), float((table**2).sum()))
+
+    def with_images(self, values: Table) -> Sums:
+        """Return the sums of the table extended by images with these values in every row."""
+        runs = len(self.by_seed)
+        squares = self.squares + runs * float((values**2).sum())
+        return Sums(self.by_seed + values.sum(), np.append(self.by_image, runs * values), squares)
 
 
 @dataclass(frozen=True)
@@ -54,14 +79,19 @@ class VarianceParts:
     @classmethod
     def of(cls, table: Table) -> VarianceParts:
         """Return the variance components of a table of at least two seeds and two images."""
-        num_seeds, num_images = table.shape
-        by_seed, by_image, mean = table.mean(axis=1), table.mean(axis=0), table.mean()
+        return cls.of_sums(Sums.of(table - table.mean()))
+
+    @classmethod
+    def of_sums(cls, sums: Sums) -> VarianceParts:
+        """Return the variance components of a table with these sums, whose mean is small beside its spread."""
+        num_seeds, num_images = len(sums.by_seed), len(sums.by_image)
+        size = num_seeds * num_images
+        by_seed, by_image, mean = sums.by_seed / num_images, sums.by_image / num_seeds, sums.by_seed.sum() / size
         seeds = num_images * float(((by_seed - mean) ** 2).sum())
         images = num_seeds * float(((by_image - mean) ** 2).sum())
-        rest = max(0.0, float(((table - mean) ** 2).sum()) - seeds - images)
+        rest = max(0.0, sums.squares - size * float(mean) ** 2 - seeds - images)
         ms_seeds, ms_images = seeds / (num_seeds - 1), images / (num_images - 1)
         ms_rest = rest / ((num_seeds - 1) * (num_images - 1))
-        size = table.size
         return cls(ms_seeds / size, max(0.0, ms_images - ms_rest) / size, ms_images / size)
 
     def half_width(self, num_seeds: int, num_images: int, chance: float) -> float:
@@ -73,17 +103,26 @@ class VarianceParts:
 
 def mean_interval(right: Table, chance: float) -> tuple[float, float]:
     """Return the interval of an accuracy, clipped to [0, 1], by answers of at least two seeds on at least one image."""
-    low, high = _interval(right, (1.0, 1.0, 0.0, 0.0), chance)
+    whole = np.hstack([right, np.broadcast_to((1.0, 1.0, 0.0, 0.0), (len(right), 4))])
+    half = VarianceParts.of(whole).half_width(whole.shape[0], whole.shape[1], chance)
+    low, high = _around(float(whole.mean()), half)
     return max(0.0, low), min(1.0, high)
 
 
 def difference_interval(one: Table, other: Table, chance: float) -> tuple[float, float]:
     """Return the interval of how much higher the accuracy of ``one`` is, for the same seeds and images."""
-    table = one - other
-    in_a_run = float((table**2).sum()) / len(table)  # images on which the two differ
-    kept = float((table.mean(axis=0) ** 2).sum()) / in_a_run if in_a_run else 1.0
+    return interval_of_difference(Sums.of(one - other), chance)
+
+
+def interval_of_difference(sums: Sums, chance: float) -> tuple[float, float]:
+    """Return ``difference_interval`` of two tables whose difference has these sums."""
+    num_seeds, num_images = len(sums.by_seed), len(sums.by_image)
+    in_a_run = sums.squares / num_seeds  # images on which the two differ
+    kept = float(((sums.by_image / num_seeds) ** 2).sum()) / in_a_run if in_a_run else 1.0
     added = (kept / 2) ** 0.5
-    return _interval(table, (added, -added), chance)
+    whole = sums.with_images(np.array([added, -added]))
+    half = VarianceParts.of_sums(whole).half_width(num_seeds, num_images + 2, chance)
+    return _around(float(whole.by_seed.sum()) / (num_seeds * (num_images + 2)), half)
 
 
 def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
@@ -97,11 +136,8 @@ def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
     return max(-1.0, float(whole.mean()) - half), min(1.0, float(whole.mean()) + half)
 
 
-def _interval(table: Table, added: tuple[float, ...], chance: float) -> tuple[float, float]:
-    """Return the interval of the mean of a table extended by the values ``added``, as images, in every row."""
-    whole = np.hstack([table, np.broadcast_to(added, (len(table), len(added)))])
-    half = VarianceParts.of(whole).half_width(whole.shape[0], whole.shape[1], chance)
-    return float(whole.mean()) - half, float(whole.mean()) + half
+def _around(mean: float, half: float) -> tuple[float, float]:
+    return mean - half, mean + half
 
 
 @cache

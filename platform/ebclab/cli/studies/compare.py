@@ -21,6 +21,7 @@ from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
+    from ebclab.compare.folder import ComparisonFolder
     from ebclab.compare.plan import ComparisonPlan
     from ebclab.sweeps.resources import Limits
 
@@ -108,8 +109,8 @@ def compare(given: CompareOptions) -> None:
     if given.show:
         from ebclab.compare.compare import plan_of_request
 
-        plan, _, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
-        return _print_plan(plan)
+        plan, folder, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
+        return _print_plan(plan, folder)
     from ebclab.compare.compare import compare as run_comparison
 
     found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
@@ -123,12 +124,13 @@ def _named(name: str | None) -> str:
     return name
 
 
-def _print_plan(plan: ComparisonPlan) -> None:
-    """Print the search spaces and searches of a comparison, with their maximum cost."""
+def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
+    """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
     from ebclab.compare.cost import costs, reading_cost, require_runnable
     from ebclab.compare.document import facts
     from ebclab.compare.findings import ComparisonFindings
     from ebclab.compare.measured import Measured
+    from ebclab.compare.power import planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.sweeps.space.check import describe_space
 
@@ -150,21 +152,22 @@ def _print_plan(plan: ComparisonPlan) -> None:
     ]
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
     total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan)
-    lines = facts(ComparisonFindings(Measured(plan, ())))
+    lines, powers = facts(ComparisonFindings(Measured(plan, ()))), planned_power(plan, folder)
     lines |= {
         "longest time": (
             f"{clock(total + reading)}: {clock(total)} of training, one run after the other, divided by how many run "
             f"at once, and {clock(reading)} for {reads} readings of the test images, one after the other"
         ),
+        **power_facts(powers),
         "plan": plan.digest,
     }
     print_facts(lines)
-    for warning in warnings:
-        say(f"warning: {warning}")
+    print_blocks(Remark(f"warning: {line}") for line in [*warnings, *power_warnings(powers)])
 
 
 def _print_result(found: ComparisonRun) -> None:
     """Print whether anything was learnt, two tables, the other conclusions and the location of the page."""
+    from ebclab.compare.power import measured_power, power_facts, power_warnings
     from ebclab.compare.tables import differences, tuned_and_default
     from ebclab.compare.wording import answer
     from ebclab.evaluation.comparison import few_seeds
@@ -175,9 +178,11 @@ def _print_result(found: ComparisonRun) -> None:
     print_blocks(_by_task(tuned_and_default(findings), columns=4))
     print_blocks(_by_task(differences(findings), columns=3))
     few = few_seeds(findings.request.seeds)
-    print_blocks(Remark(line) for line in [*rest, *([few] if few else [])])
+    powers = measured_power(findings)
+    warnings = [f"warning: {line}" for line in power_warnings(powers)]
+    print_blocks(Remark(line) for line in [*rest, *([few] if few else []), *warnings])
     address = found.folder.address_of(found.folder.page)
-    print_facts({"plan": findings.measured.plan.digest, "page": address})
+    print_facts({**power_facts(powers), "plan": findings.measured.plan.digest, "page": address})
     for line in found.failed:
         say(f"not measured: {line}", err=True)
 
