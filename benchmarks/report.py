@@ -21,13 +21,16 @@ from ebclab.config import compose
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.request import SweepRequest
 
 RUNGS = (20, 60)
 
 
 def write_sweep(folder: SweepFolder, trials: int, epochs: int) -> None:
     """Write a plan and a log in which two of three trials stop at each rung and 27 runs confirm."""
-    plan = make_plan(compose("flatclr", overrides=[f"training.epochs={epochs}"]), trials=trials, top=8, seeds=3)
+    plan = make_plan(
+        compose("flatclr", overrides=[f"training.epochs={epochs}"]), SweepRequest(trials=trials, top=8, seeds=3)
+    )
     folder.path.mkdir()
     write_plan(folder.plan, plan)
     source = random.Random(0)

@@ -101,7 +101,9 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     tuner.run_turn = turn
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
     space = parse_space(SPACE, "benchmark")
-    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
+    plan = ebclab.make_plan(
+        config, ebclab.SweepRequest(space=space, search="random", scheduler="none", trials=trials, top=0)
+    )
     ebclab.sweep(plan, sweeps=place, name="s", limits=Limits(concurrent=concurrent), display=SweepDisplay())
 
 
@@ -131,7 +133,9 @@ def decisions(trials: int) -> float:
     from ebclab.sweeps.space.space import parse_space
 
     space, config = parse_space(SPACE, "benchmark"), ebclab.compose("simclr", overrides=TINY)
-    plan = ebclab.make_plan(config, space=space, search="random", scheduler="none", trials=trials, top=0)
+    plan = ebclab.make_plan(
+        config, ebclab.SweepRequest(space=space, search="random", scheduler="none", trials=trials, top=0)
+    )
     with tempfile.TemporaryDirectory() as folder:
         log, asked = SweepLog(Path(folder) / "trials.jsonl"), {"concurrent": 4, "failures_allowed": 0}
         scheduler = SweepScheduler(

@@ -43,7 +43,8 @@ def ours(root: str) -> list[float]:
     from ebclab.sweeps.space.space import parse_space
 
     plan = ebclab.make_plan(
-        config_of(root), space=parse_space(SPACE, "benchmark"), scheduler="none", trials=TRIALS, top=0
+        config_of(root),
+        ebclab.SweepRequest(space=parse_space(SPACE, "benchmark"), scheduler="none", trials=TRIALS, top=0),
     )
     with tempfile.TemporaryDirectory() as folder:
         ebclab.sweep(plan, sweeps=folder, name="s", limits=Limits(concurrent=1), display=SweepDisplay())
@@ -113,7 +114,7 @@ def resume(root: str) -> dict[str, float]:
     from ebclab.sweeps.space.space import load_space
 
     config = ebclab.compose("flatclr", recipe="fashion-mnist-small")
-    plan = ebclab.make_plan(config, trials=1001, epochs=20)
+    plan = ebclab.make_plan(config, ebclab.SweepRequest(trials=1001, epochs=20))
     space = load_space(None, "flatclr")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trials.jsonl"

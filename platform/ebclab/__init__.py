@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
     from ebclab.runs.evaluate import evaluate_run
     from ebclab.runs.record import open_run as open_run
     from ebclab.sweeps.make_plan import make_plan as make_plan
+    from ebclab.sweeps.request import SweepRequest as SweepRequest
     from ebclab.sweeps.sweep import sweep as sweep
     from ebclab.training.callbacks import Callback as Callback
     from ebclab.training.callbacks import RunView as RunView
@@ -40,6 +41,7 @@ _HOMES = {
     "ExperimentConfig": "ebclab.config:ExperimentConfig",
     "ImageSet": "ebclab.data.image_set:ImageSet",
     "RunView": "ebclab.training.callbacks:RunView",
+    "SweepRequest": "ebclab.sweeps.request:SweepRequest",
     "compose": "ebclab.config:compose_for_user",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",

@@ -36,7 +36,7 @@ SPACE = {
 
 def _plan(**asked: Any) -> SweepPlan:
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=3"])
-    return ebclab.make_plan(config, space=parse_space({"parameters": SPACE}, "test"), **asked)
+    return ebclab.make_plan(config, ebclab.SweepRequest(space=parse_space({"parameters": SPACE}, "test"), **asked))
 
 
 def _names(address: str) -> set[str]:

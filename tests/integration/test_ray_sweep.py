@@ -47,7 +47,9 @@ ONE = Limits(concurrent=1)
 
 def _plan(*settings: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", *settings])
-    return ebclab.make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
+    return ebclab.make_plan(
+        config, ebclab.SweepRequest(space=parse_space({"parameters": space or SPACE}, "test"), **asked)
+    )
 
 
 def _log(sweep: Path) -> list[dict[str, Any]]:
@@ -143,7 +145,8 @@ if __name__ == "__main__":
     config = ebclab.compose("simclr", overrides=[
         "data.train_limit=320", "training.batch_size=32", "training.epochs=2", "resources.max_failures=1"])
     space = parse_space({"parameters": {"method.temperature": {"choice": [0.5, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8]}}}, "own")
-    plan = ebclab.make_plan(config, space=space, search="grid", scheduler="none", top=1, seeds=1, baseline=False)
+    asked = {"search": "grid", "scheduler": "none", "top": 1, "seeds": 1, "baseline": False}
+    plan = ebclab.make_plan(config, ebclab.SweepRequest(space=space, **asked))
     ebclab.sweep(plan, sweeps=folder, name="own", method=Fragile)
 """,
         encoding="utf-8",
@@ -187,7 +190,7 @@ if __name__ == "__main__":
 def test_a_sweep_without_any_measurement_ends_with_the_reasons(cluster: str, tmp_path: Path) -> None:
     config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.learning_rate=1e29", "training.epochs=1"])
     space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e28, 1e30]}}}, "test")
-    plan = ebclab.make_plan(config, space=space, search="random", trials=2, top=1)
+    plan = ebclab.make_plan(config, ebclab.SweepRequest(space=space, search="random", trials=2, top=1))
     with pytest.raises(TrainingError, match=r"no trial measured anything: step \d.*\(2 times\)"):
         ebclab.sweep(plan, sweeps=tmp_path, name="hopeless", limits=ONE, display=SweepDisplay())
 

@@ -16,6 +16,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 
 HOSTILE = "</script><img src=http://example.org/x onerror=console.error('owned')>"
@@ -37,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = SweepFolder(tmp_path_factory.mktemp("sweeps") / "<b>made up")
     folder.path.mkdir()
     config = compose("simclr", overrides=["training.epochs=4", "optimizer.learning_rate=0.01"])
-    plan = make_plan(config, space=parse_space({"parameters": SPACE}, "test"), trials=12, top=1, seeds=2)
+    plan = make_plan(config, SweepRequest(space=parse_space({"parameters": SPACE}, "test"), trials=12, top=1, seeds=2))
     write_plan(folder.plan, plan)
     log = SweepLog(folder.log)
     for number in range(12):

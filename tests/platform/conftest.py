@@ -15,6 +15,7 @@ import pytest
 from ebclab.config import compose
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 
 
@@ -95,6 +96,6 @@ def sweep_plan() -> Callable[..., SweepPlan]:
     def make(*overrides: str, space: dict[str, Any] | None = None, **asked: Any) -> SweepPlan:
         small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=6", "encoder.width=4"]
         config = compose("simclr", overrides=[*small, "resources.threads=1", *overrides])
-        return make_plan(config, space=parse_space({"parameters": space or SPACE}, "test"), **asked)
+        return make_plan(config, SweepRequest(space=parse_space({"parameters": space or SPACE}, "test"), **asked))
 
     return make

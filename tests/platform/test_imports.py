@@ -46,7 +46,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         import ebclab.sweeps.sweep
         from ebclab.cli.sweep import SweepOptions
 
-        SweepOptions(method="simclr", limit="1h").limits()
+        SweepOptions(method="simclr", time=3600.0).limits()
         note("checking a sweep")
         import ebclab.reports.output
 

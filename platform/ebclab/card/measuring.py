@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from ebclab.card.request import GroupOptions
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.config.experiment import RecordedSettings
+from ebclab.config.options import values_of
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
@@ -46,7 +47,7 @@ class CardOptions(GroupOptions):
     @classmethod
     def of(cls, request: GroupOptions, settings: EvaluationConfig) -> CardOptions:
         """Return the options of a request."""
-        return cls(settings, **{each.name: getattr(request, each.name) for each in fields(GroupOptions)})
+        return cls(settings, **values_of(GroupOptions, request))
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ class GroupOptions:
 
 
 @dataclass(frozen=True)
-class _Inputs:
-    """The encoders and images of a card."""
+class ProbeRequest:
+    """What is measured of which encoders, by single probes too."""
 
     encoders: tuple[str, ...] = option(
         MISSING,
@@ -46,12 +46,6 @@ class _Inputs:
     )
     datasets: tuple[str, ...] = option(
         (), "Dataset to measure on instead of the run's own; repeat it to also measure transfer.", flag="--dataset"
-    )
-    outside: tuple[str, ...] = option(
-        (),
-        "Out-of-distribution images: a dataset, or `rotated` or `inverted` (half of the test images).",
-        flag="--ood",
-        metavar="[near=|far=]NAME",
     )
     only: tuple[str, ...] = option(
         (),
@@ -66,6 +60,19 @@ class _Inputs:
     )
     checkpoint: Literal["last", "best"] = option("last", "Checkpoint of runs: last, or best by the run's objective.")
     references: bool = option(False, "Also measure raw pixels and the untrained encoder.")
+    data_root: str | None = option(None, DATA_ROOT)
+
+
+@dataclass(frozen=True)
+class CardRequest(GroupOptions, ProbeRequest):
+    """What to measure for a card."""
+
+    outside: tuple[str, ...] = option(
+        (),
+        "Out-of-distribution images: a dataset, or `rotated` or `inverted` (half of the test images).",
+        flag="--ood",
+        metavar="[near=|far=]NAME",
+    )
     train_limit: int = option(0, "Number of training images to use, chosen by hash; 0: all.", minimum=0)
     test_limit: int = option(0, "Number of test images to use, chosen by hash; 0: all.", minimum=0)
     size: int = option(
@@ -77,14 +84,7 @@ class _Inputs:
     resampling: Literal["", "bilinear", "bicubic"] = option(
         "", "How images are scaled: bilinear or bicubic; by default as the encoder's own were."
     )
-
-
-@dataclass(frozen=True)
-class CardRequest(GroupOptions, _Inputs):
-    """What to measure."""
-
     workers: int = option(0, "0: this process; W: distribute the groups over W Ray workers.", metavar="W", minimum=0)
-    data_root: str | None = option(None, DATA_ROOT)
     to: str | None = option(
         None,
         "Folder for the page; default: that of a single run, else ./cards.",

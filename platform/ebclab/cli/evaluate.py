@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from ebclab.card.request import CardRequest
+from ebclab.card.request import CardRequest, ProbeRequest
 from ebclab.cli.options import Json, takes
 from ebclab.cli.progress import progress_bar
-from ebclab.config.options import is_given, word_of
+from ebclab.config.options import word_of
 from ebclab.errors import UnsavedError, UserError
 from ebclab.formatting import count
 from ebclab.terminal import say
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
     from ebclab.runs.evaluate import Evaluation
-
-
-_OF_PROBES = ("encoders", "datasets", "only", "protocol", "checkpoint", "references", "data_root")
-"""Options that single probes use."""
 
 
 @takes(CardRequest)
@@ -123,9 +119,10 @@ def _probe(request: CardRequest, as_json: bool) -> None:
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
     """Refuse options that single probes do not use."""
+    of_probes = {each.name for each in fields(ProbeRequest)}
     for entry in fields(CardRequest):
-        if entry.name not in _OF_PROBES and is_given(entry, request):
-            given = getattr(request, entry.name)
+        given = getattr(request, entry.name)
+        if entry.name not in of_probes and given != entry.default:
             shown = ", ".join(given) if isinstance(given, tuple) else given
             raise UserError(
                 f"{word_of(entry)}: is for groups of the card, got {shown} with single probes; leave it out"

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import wraps
 from typing import (
     TYPE_CHECKING,
@@ -25,13 +25,14 @@ from typing import (
 import typer
 
 from ebclab.config.addresses import LOCATIONS
-from ebclab.config.options import DATA_ROOT, word_of
+from ebclab.config.options import DATA_ROOT, option, word_of
 from ebclab.errors import UserError
 from ebclab.formatting import fitted as in_terminal
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.config import ExperimentConfig
+    from ebclab.sweeps.resources import Limits
 
 Options = TypeVar("Options")
 
@@ -41,14 +42,6 @@ RESULTS = "results"
 On a cluster, such a path is on the head node, which ``submit`` reports.
 """
 
-Method = Annotated[
-    str,
-    typer.Argument(
-        help="Method (`ebclab show --methods` lists them), or your own class as package.module:Class.",
-        show_default=False,
-    ),
-]
-Dataset = Annotated[str | None, typer.Option(help="Same as --set data.name=...")]
 DataRoot = Annotated[str | None, typer.Option("--data-root", help=DATA_ROOT)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -58,22 +51,62 @@ def set_option(help_text: str) -> Any:
     return typer.Option("--set", metavar="KEY=VALUE", help=help_text)
 
 
-def init_option(help_text: str) -> Any:
-    """Return the option ``--init`` with a help text."""
-    return typer.Option("--init", metavar="DIR", help=help_text)
+@dataclass(frozen=True)
+class SettingsOptions:
+    """Options that compose the settings of a run, or of every trial of a sweep."""
+
+    method: str = option(
+        MISSING,
+        "Method (`ebclab show --methods` lists them), or your own class as package.module:Class.",
+        is_argument=True,
+    )
+    recipe: str | None = option(None, "Named settings; `ebclab show --recipes` lists them.")
+    config: str | None = option(None, "YAML file of settings, as printed by `ebclab show` or kept in a run.")
+    dataset: str | None = option(None, "Same as --set data.name=...")
+    data_root: str | None = option(None, DATA_ROOT)
+    init: str | None = option(
+        None, "Initial weights: an export, a finished run, or timm/NAME.", metavar="DIR", is_place_of_results=True
+    )
+    assignments: tuple[str, ...] = option(
+        (), "Any setting, e.g. method.temperature=0.2.", flag="--set", metavar="KEY=VALUE"
+    )
 
 
-def resume_option(help_text: str) -> Any:
-    """Return the flag ``--resume`` with a help text."""
-    return typer.Option("--resume", help=help_text)
+def concurrent_of(text: str) -> int | None:
+    """Return a number of concurrent trials; None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise UserError(f"--concurrent: not a number of trials, got {text!r}; write auto or a number from 1")
+    return int(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions:
+    """Options of how many trials run at once."""
+
+    gpus_per_trial: float | None = option(None, "GPUs per trial; 0.25 puts four trials on one GPU.")
+    concurrent: int | None = option(
+        None,
+        "Number of concurrent trials; auto: as many as fit.",
+        metavar="N",
+        read=concurrent_of,
+        text="auto",
+    )
+
+    def limits(self, seconds: float | None = None) -> Limits:
+        """Return the resource limits of the trials, and the time limit of the search."""
+        from ebclab.sweeps.resources import Limits
+
+        return Limits(self.gpus_per_trial, self.concurrent, seconds)
 
 
 def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...], None]], Callable[..., None]]:
     """Return a decorator that passes a command's options as one object; typer sees one parameter per field.
 
     Args:
-        options: A dataclass whose fields are declared by ``option``, or annotated as typer parameters. Further
-            parameters of the command belong to the command line alone, e.g. ``--json``.
+        options: A dataclass whose fields are declared by ``option``. Further parameters of the command belong to the
+            command line alone, e.g. ``--json``.
     """
     parameters = [_parameter(entry, hint) for entry, hint in _on_command_line(options)]
 
@@ -129,18 +162,17 @@ def _on_command_line(options: Any) -> Iterator[tuple[Field[Any], Any]]:
 def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:
     """Return the parameter from which typer makes an option."""
     facts, default = entry.metadata, inspect.Parameter.empty if entry.default is MISSING else entry.default
-    if facts:
-        if facts["read"]:
-            hint, default = str | None, facts["text"]
-        elif get_origin(hint) is tuple:
-            hint, default = list[get_args(hint)[0]], default or None  # type: ignore[misc]
-        elif get_origin(hint) is Literal:
-            hint = str  # a word that is no choice is reported with all other mistakes
-        if facts["is_argument"]:
-            asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
-        else:
-            asked = typer.Option(facts["flag"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
-        hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
+    if facts["read"]:
+        hint, default = str | None, facts["text"]
+    elif get_origin(hint) is tuple:
+        hint, default = list[get_args(hint)[0]], default or None  # type: ignore[misc]
+    elif get_origin(hint) is Literal:
+        hint = str  # a word that is no choice is reported with all other mistakes
+    if facts["is_argument"]:
+        asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
+    else:
+        asked = typer.Option(facts["flag"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
+    hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

@@ -7,12 +7,12 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ebclab.cli import options
-from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
+from ebclab.cli.options import SettingsOptions, as_assignments, composed, takes, with_named_cluster
+from ebclab.config.options import option
 from ebclab.formatting import count, fitted, is_terminal, visible
 from ebclab.terminal import say
 
@@ -27,40 +27,22 @@ _FAR = 4
 
 
 @dataclass(frozen=True)
-class PretrainOptions:
+class PretrainOptions(SettingsOptions):
     """Arguments and options of ``ebclab pretrain``; see the help text of each option."""
 
-    method: options.Method
-    recipe: Annotated[str | None, typer.Option(help="Named settings; `ebclab show --recipes` lists them.")] = None
-    config: Annotated[
-        str | None, typer.Option(help="YAML file of settings, as printed by `ebclab show` or kept in a run.")
-    ] = None
-    dataset: options.Dataset = None
-    data_root: options.DataRoot = None
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="W", help="0: this process; 2: two Ray workers; 1:4: one to four, as available."),
-    ] = None
-    epochs: Annotated[int | None, typer.Option(help="Same as --set training.epochs=...")] = None
-    seed: Annotated[int | None, typer.Option(help="Same as --set seed=...")] = None
-    name: Annotated[str | None, typer.Option(help="Name of the run; default: METHOD-DATASET-seedSEED.")] = None
-    runs: Annotated[str, typer.Option(help="Folder of runs, or an address such as s3://bucket/runs."), RESULTS] = "runs"
-    init: Annotated[
-        str | None, options.init_option("Initial weights: an export, a finished run, or timm/NAME."), RESULTS
-    ] = None
-    assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. method.temperature=0.2.")] = None
-    resume: Annotated[bool, options.resume_option("Continue a run with its recorded settings.")] = False
-    extend: Annotated[
-        int | None,
-        typer.Option(metavar="EPOCHS", help="Continue a run to this new total of epochs; recorded in its settings."),
-    ] = None
-    overwrite: Annotated[
-        bool,
-        typer.Option(
-            "--overwrite", help="Replace an existing run of this name that has finished or has other settings."
-        ),
-    ] = False
-    yes: Annotated[bool, typer.Option("--yes", help="With --overwrite: delete a finished run without asking.")] = False
+    epochs: int | None = option(None, "Same as --set training.epochs=...")
+    seed: int | None = option(None, "Same as --set seed=...")
+    workers: str | None = option(
+        None, "0: this process; 2: two Ray workers; 1:4: one to four, as available.", metavar="W"
+    )
+    name: str | None = option(None, "Name of the run; default: METHOD-DATASET-seedSEED.")
+    runs: str = option("runs", "Folder of runs, or an address such as s3://bucket/runs.", is_place_of_results=True)
+    resume: bool = option(False, "Continue a run with its recorded settings.")
+    extend: int | None = option(
+        None, "Continue a run to this new total of epochs; recorded in its settings.", metavar="EPOCHS"
+    )
+    overwrite: bool = option(False, "Replace an existing run of this name that has finished or has other settings.")
+    yes: bool = option(False, "With --overwrite: delete a finished run without asking.")
 
     @property
     def goes_on(self) -> bool:
@@ -80,7 +62,7 @@ class PretrainOptions:
             "seed": self.seed,
             "init.weights": self.init,
         }
-        overrides = as_assignments(named, [*_worker_settings(self.workers), *(self.assignments or ())])
+        overrides = as_assignments(named, [*_worker_settings(self.workers), *self.assignments])
         if self.goes_on and self.recipe is None and self.config is None:
             settings = _saved_settings(self.method, self.runs, self.name, overrides)
         else:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from ebclab.cli.options import RESULTS, DataRoot, set_option, takes
+from ebclab.cli.options import Json, takes
 from ebclab.cli.progress import progress_bar
+from ebclab.config.options import DATA_ROOT, option, values_of
 from ebclab.errors import UnsavedError, UserError
 from ebclab.formatting import count
 from ebclab.terminal import console, say
+from ebclab.training.sample_request import SampleRequest
 
 if TYPE_CHECKING:
     from ebclab.evaluation.samples import SampleMeasures
@@ -21,48 +21,35 @@ if TYPE_CHECKING:
 _CLASSES = 20  # of the table, at most
 
 
-@dataclass(frozen=True)
-class SampleOptions:
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(SampleRequest):
     """Arguments and options of ``ebclab sample``; see the help text of each option."""
 
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="Run of ebclr, jem or vem-image (folder or address).", show_default=False),
-        RESULTS,
-    ]
-    source: Annotated[
-        Literal["noise", "data", "buffer"],
-        typer.Option(
-            "--from", help="Where chains begin: uniform pixels, views of training images, the run's replay buffer."
-        ),
-    ] = "noise"
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps of the run's own sampler, without restarts.")] = 500
-    count: Annotated[int, typer.Option(metavar="M", help="Number of chains; the picture shows up to 16.")] = 64
-    seed: Annotated[int, typer.Option(help="Seed of starts and noise; the same seed gives the same samples.")] = 0
-    overrides: Annotated[
-        list[str] | None, set_option("Setting of the method other than the run's, e.g. method.step_size=0.02.")
-    ] = None
-    checkpoint: Annotated[str, typer.Option(help="Checkpoint: last, or best by the run's objective.")] = "last"
-    data_root: DataRoot = None
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="DIR", help="Folder for the files; default: that of the run."),
-        RESULTS,
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+    run: str = option(
+        MISSING,
+        "Run of ebclr, jem or vem-image (folder or address).",
+        metavar="RUN",
+        is_argument=True,
+        is_place_of_results=True,
+    )
+    checkpoint: str = option("last", "Checkpoint: last, or best by the run's objective.")
+    data_root: str | None = option(None, DATA_ROOT)
+    to: str | None = option(
+        None, "Folder for the files; default: that of the run.", metavar="DIR", is_place_of_results=True
+    )
 
 
 @takes(SampleOptions)
-def sample(options: SampleOptions) -> None:
+def sample(options: SampleOptions, as_json: Json = False) -> None:
     """Run long chains of an energy-based run; draw them by step, and measure them beside real test images."""
     from ebclab.config.timm_names import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import checkpoint_name
-    from ebclab.training.samples import SampleRequest, sample_chains
+    from ebclab.training.samples import sample_chains
 
     if options.run.startswith(TIMM) or is_export(options.run):
         raise UserError(f"RUN: an encoder alone has no chains, got {options.run}; name the run that it comes from")
-    request = SampleRequest(options.source, options.steps, options.count, options.seed, tuple(options.overrides or ()))
+    request = SampleRequest(**values_of(SampleRequest, options))
     unsaved = None
     with progress_bar() as on_progress:
         try:
@@ -76,13 +63,13 @@ def sample(options: SampleOptions) -> None:
             )
         except UnsavedError as error:
             done, unsaved = cast("Samples", error.result), error
-    if options.as_json:
+    if as_json:
         say(json.dumps(done.to_mapping(), indent=2))
     else:
         _print_table(done)
     if unsaved is not None:
         raise unsaved
-    if not options.as_json:
+    if not as_json:
         for place in done.written:
             say(f"wrote {place}")
 

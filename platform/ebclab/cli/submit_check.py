@@ -80,7 +80,7 @@ def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
         comparison.require_possible()
     if (
         verb == "pretrain"
-        and not (run := PretrainOptions(**given)).goes_on
+        and not (run := read_options(PretrainOptions, given)).goes_on
         and not run.settings(look=False).resources.workers
     ):
         return (

@@ -2,64 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ebclab.cli import options
-from ebclab.cli.options import RESULTS, as_assignments, composed, takes, with_named_cluster
-from ebclab.config.options import seconds_of
+from ebclab.cli.options import SettingsOptions, TrialOptions, as_assignments, composed, takes, with_named_cluster
+from ebclab.config.options import option, seconds_of, values_of
 from ebclab.errors import UserError
-from ebclab.sweeps.request import SweepChoices, given_choices
+from ebclab.sweeps.request import SweepRequest
 
 if TYPE_CHECKING:
     from ebclab.sweeps.plan import SweepPlan
-    from ebclab.sweeps.resources import Limits
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(SweepChoices):
+class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
     """Arguments and options of ``ebclab sweep``; see the help text of each option."""
 
-    method: options.Method
-    recipe: Annotated[str | None, typer.Option(help="Named settings of every trial.")] = None
-    config: Annotated[str | None, typer.Option(help="YAML file of settings of every trial.")] = None
-    dataset: options.Dataset = None
-    data_root: options.DataRoot = None
-    init: Annotated[
-        str | None,
-        options.init_option("Initial weights of every trial: an export, a finished run, or timm/NAME."),
-        RESULTS,
-    ] = None
-    assignments: Annotated[list[str] | None, options.set_option("Any setting of all trials.")] = None
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all."
-        ),
-    ] = None
-    limit: Annotated[str | None, typer.Option("--time", help="Time limit of the search, such as 8h or 1h30m.")] = None
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
-        None
+    objective: str | None = option(
+        None, "Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all."
     )
-    concurrent: Annotated[str, typer.Option(metavar="N", help="Number of concurrent trials; auto: as many as fit.")] = (
-        "auto"
+    time: float | None = option(None, "Time limit of the search, such as 8h or 1h30m.", read=seconds_of)
+    name: str | None = option(None, "Name of the sweep; default: METHOD-DATASET.")
+    sweeps: str = option(
+        "sweeps", "Folder of sweeps, or an address such as s3://bucket/sweeps.", is_place_of_results=True
     )
-    name: Annotated[str | None, typer.Option(help="Name of the sweep; default: METHOD-DATASET.")] = None
-    sweeps: Annotated[
-        str, typer.Option(help="Folder of sweeps, or an address such as s3://bucket/sweeps."), RESULTS
-    ] = "sweeps"
-    resume: Annotated[bool, options.resume_option("Continue a sweep; --trials may be raised.")] = False
-    warm_start: Annotated[
-        str | None, typer.Option(help="Folder or address of an earlier sweep to learn from."), RESULTS
-    ] = None
-    show: Annotated[
-        bool, typer.Option("--show", help="Only print search space, trials, resources and longest time.")
-    ] = False
-    price_per_hour: Annotated[float | None, typer.Option(help="With --show: price of one hour of one trial.")] = None
+    resume: bool = option(False, "Continue a sweep; --trials may be raised.")
+    warm_start: str | None = option(
+        None, "Folder or address of an earlier sweep to learn from.", is_place_of_results=True
+    )
+    show: bool = option(False, "Only print search space, trials, resources and longest time.")
+    price_per_hour: float | None = option(None, "With --show: price of one hour of one trial.", minimum=0)
 
     def plan(self, *, look: bool = True) -> SweepPlan:
         """Return the plan of the sweep; omitted options have their defaults, or the values of the resumed sweep.
@@ -81,24 +54,18 @@ class SweepOptions(SweepChoices):
         }
         overrides = as_assignments(named, self.assignments)
         if (saved := self._saved()) is None:
-            config, choices = composed(self.method, self.recipe, self.config, overrides, look=look), given_choices(self)
+            config, asked = composed(self.method, self.recipe, self.config, overrides, look=look), self
         else:
             config = compose(self.method, config=to_mapping(saved.config), overrides=overrides)
-            choices = given_choices(saved.choices) | given_choices(self)
-        plan = make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), **choices)
+            known = values_of(SweepRequest, saved.request)
+            asked = replace(self, **(known | values_of(SweepRequest, self, only_given=True)))
+        plan = make_plan(with_named_cluster(config, overrides, self.config or "the sweep's sweep.yaml"), asked)
         if self.interval_epochs is not None and plan.rules.scheduler != "pbt":
             raise UserError(
                 f"--interval: only a population exchanges, got {self.interval_epochs} with --scheduler "
                 f"{plan.rules.scheduler}; leave it out, or add --scheduler pbt"
             )
         return plan
-
-    def limits(self) -> Limits:
-        """Return the resource limits of the trials and the time limit of the search."""
-        from ebclab.sweeps.resources import Limits
-
-        seconds = None if self.limit is None else seconds_of(self.limit)
-        return Limits(self.gpus_per_trial, concurrent_of(self.concurrent), seconds)
 
     def _saved(self) -> SweepPlan | None:
         """Return the plan of the sweep to resume; None if there is none, or if this command specifies it completely."""
@@ -120,9 +87,7 @@ def sweep(given: SweepOptions) -> None:
     """
     from ebclab.cli.sweep_report import print_forecast, print_result
 
-    plan, limits = given.plan(), given.limits()
-    if given.price_per_hour is not None and not 0 <= given.price_per_hour < math.inf:
-        raise UserError(f"--price-per-hour: must be a number, not negative, got {given.price_per_hour:g}")
+    plan, limits = given.plan(), given.limits(given.time)
     if given.show:
         if given.warm_start:
             from ebclab.sweeps.warm_start import earlier_results
@@ -135,12 +100,3 @@ def sweep(given: SweepOptions) -> None:
         plan, limits=limits, sweeps=given.sweeps, name=given.name, resume=given.resume, warm_start=given.warm_start
     )
     print_result(result, plan)
-
-
-def concurrent_of(text: str) -> int | None:
-    """Return a number of concurrent trials; None for ``auto``."""
-    if text == "auto":
-        return None
-    if not text.isdigit() or int(text) == 0:
-        raise UserError(f"--concurrent: not a number of trials, got {text!r}; write auto or a number from 1")
-    return int(text)

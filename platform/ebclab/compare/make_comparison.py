@@ -18,6 +18,7 @@ from ebclab.evaluation.objectives import ANSWERED
 from ebclab.storage.object_store import fetched
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import Space, load_space
 
 SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
@@ -163,8 +164,7 @@ def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> Sw
     if not left.parameters:
         raise ConfigError([f"{space.where}: nothing is searched beside views and batch size; name another by --space"])
     fixed = f" without {', '.join(sorted(searched))}" if searched else ""
-    plan = make_plan(
-        config,
+    asked = SweepRequest(
         space=Space(left.parameters, f"{space.where}{fixed}"),
         search="random" if arm == "draws" else "tpe",
         scheduler="none" if arm == "draws" else "asha",
@@ -173,6 +173,7 @@ def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> Sw
         seeds=request.seeds,
         baseline=arm == "draws",
     )
+    plan = make_plan(config, asked)
     return replace(plan, tested="all", search_seconds=request.practice_seconds if arm == "practice" else 0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import Field, field, fields
 from typing import Any, get_type_hints
 
 from ebclab.config.check import short, within
@@ -15,6 +15,9 @@ from ebclab.errors import UserError
 from energy_contrast.settings import setting
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+OPEN: Any = None
+"""Default of an option that is decided by the others when a plan is made; the plan has a value for it."""
 
 DATA_ROOT = "Folder of datasets; default: data.root of the settings, else $EBCLAB_DATA, else ~/.cache/ebclab."
 
@@ -71,15 +74,16 @@ def word_of(entry: Field[Any]) -> str:
     return facts["flag"].partition("/")[0] or "--" + entry.name.replace("_", "-")
 
 
-def is_given(entry: Field[Any], options: Any) -> bool:
-    """Return whether an option has another value than its default."""
-    return entry.default is MISSING or getattr(options, entry.name) != entry.default
+def values_of(request: Any, options: Any, *, only_given: bool = False) -> dict[str, Any]:
+    """Return the values that ``options`` has for the fields of a request, or those that are not the default."""
+    values = {each: getattr(options, each.name) for each in fields(request)}
+    return {each.name: value for each, value in values.items() if not (only_given and value == each.default)}
 
 
 def option_problems(options: Any) -> list[str]:
     """Return what is wrong with the options of a request one by one: words that are no choice, numbers out of range."""
     hints, lines = get_type_hints(type(options)), []
-    for entry in fields(options):
+    for entry in (each for each in fields(options) if "doc" in each.metadata):
         given, word = getattr(options, entry.name), word_of(entry)
         words = [*entry.metadata["choices"], *filter(None, literal_choices(hints[entry.name]))]
         for value in given if isinstance(given, tuple) else (given,):

@@ -30,6 +30,8 @@ def typed(content: object, kind: type[T]) -> T:
         made = adapter.validate_python(content)
     except ValidationError as error:
         problem = error.errors()[0]
+        if own := problem.get("ctx", {}).get("error"):  # raised by the dataclass itself
+            raise ValueError(str(own)) from error
         got = "nothing" if problem["type"] == "missing" else repr(problem["input"])
         place = ".".join(map(str, problem["loc"]))
         raise ValueError(f"{place + ': ' if place else ''}{problem['msg']}, got {got:.80}") from error

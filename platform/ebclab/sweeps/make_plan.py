@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, get_args
 
 from ebclab.config import ExperimentConfig, did_you_mean
 from ebclab.config.check import Problems, check_section
@@ -16,57 +16,59 @@ from ebclab.errors import ConfigError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.sweeps.plan import Population, SweepPlan
 from ebclab.sweeps.policies.stopping import StopRules
-from ebclab.sweeps.request import Scheduler, Search, SweepChoices
+from ebclab.sweeps.request import Scheduler, SweepRequest
 from ebclab.sweeps.space.check import check_space, refused_by_method, why_not_live
 from ebclab.sweeps.space.space import Space, load_space
 
 TRIALS = 16
 FEW_SEEDS = 3
+T = TypeVar("T")
 
 
-def make_plan(config: ExperimentConfig, **choices: Any) -> SweepPlan:
+def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> SweepPlan:
     """Return the plan of a sweep.
 
     Args:
         config: Settings of every trial, except the searched ones; ``training.epochs`` is the full budget.
-        choices: Fields of ``SweepChoices``: trials, epochs, space and so on.
+        asked: What to search and confirm; None means the defaults.
 
     Raises:
         ConfigError: With every problem found.
     """
-    asked, problems = SweepChoices(**choices), Problems()
+    asked, problems = asked or SweepRequest(), Problems()
     problems.lines += option_problems(asked)
-    scheduler, trials = asked.scheduler or "asha", asked.trials
+    scheduler = asked.scheduler or "asha"
     stop_rules = _rules(scheduler, asked.rules, problems)
     search = asked.search or ("random" if scheduler == "pbt" else "tpe")
     fitting = _fitting_space(asked.space, config, stop_rules, problems)
-    if search == "grid" and trials is not None and trials != fitting.grid_size:
-        problems.add(
-            "--trials", f"the grid has {fitting.grid_size} points, got {trials}; leave --trials out or thin it"
-        )
-    count = fitting.grid_size if search == "grid" else TRIALS if trials is None else trials
-    budget = config.training.epochs if asked.epochs is None else asked.epochs
-    best = min(3, count) if asked.top is None else asked.top
-    interval = max(1, budget // 5) if asked.interval_epochs is None else asked.interval_epochs
-    baseline = asked.baseline is not False
+    count = fitting.grid_size if search == "grid" else _given(asked.trials, TRIALS)
+    if search == "grid" and asked.trials not in (None, count):
+        problems.add("--trials", f"the grid has {count} points, got {asked.trials}; leave --trials out or thin it")
+    budget = _given(asked.epochs, config.training.epochs)
+    best = _given(asked.top, min(3, count))
+    baseline = _given(asked.baseline, True)
     if asked.confirm_split and config.data.confirm_rate == 0:
         config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))
-    usual_seeds = _seeds(best + baseline, config.training.epochs, count * budget)
     plan = SweepPlan(
         config=config,
         space=fitting,
-        search=cast(Search, search),
+        search=search,
         rules=stop_rules,
-        population=Population(interval),
+        population=Population(_given(asked.interval_epochs, max(1, budget // 5))),
         trials=count,
         epochs=budget,
         top=best,
-        seeds=usual_seeds if asked.seeds is None else asked.seeds,
+        seeds=_given(asked.seeds, _seeds(best + baseline, config.training.epochs, count * budget)),
         baseline=baseline,
     )
     if lines := [*dict.fromkeys(problems.lines + plan.problems())]:
         raise ConfigError(lines)
     return plan
+
+
+def _given(value: T | None, usual: T) -> T:
+    """Return the value of an option, or the usual one if it is omitted."""
+    return usual if value is None else value
 
 
 def _seeds(num_settings: int, epochs: int, search_epochs: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,13 +11,13 @@ import yaml
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to_mapping
 from ebclab.config.names import other_folder
-from ebclab.config.options import option_problems
+from ebclab.config.options import option_problems, values_of
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.runs.resume import changed_settings
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
-from ebclab.sweeps.request import Search, SweepChoices
+from ebclab.sweeps.request import SweepChoices, SweepRequest
 from ebclab.sweeps.space.check import apply_settings
 from ebclab.sweeps.space.space import Space, parse_space
 from energy_contrast.method import Method
@@ -46,8 +46,8 @@ class Population:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Chosen:
-    """Resolved choices of a sweep, as sweep.yaml holds them; see ``SweepChoices``.
+class SweepPlan(SweepChoices):
+    """Everything that defines a sweep; ``config`` has the settings of every trial, except the searched ones.
 
     Attributes:
         search_seconds: Training time, according to the log, for which the search proposes trials; running trials count
@@ -55,31 +55,25 @@ class _Chosen:
         tested: Which confirmed settings are tested: the winner and the starting settings, or all.
     """
 
-    search: Search
-    trials: int
-    epochs: int
-    top: int
-    seeds: int
-    baseline: bool
     search_seconds: float = 0.0
     tested: Tested = "winner"
     rules: StopRules
     population: Population
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepPlan(_Chosen):
-    """Everything that defines a sweep; ``config`` has the settings of every trial, except the searched ones."""
-
     space: Space
     config: ExperimentConfig
 
+    def __post_init__(self) -> None:
+        """Refuse a plan that leaves a choice open, such as one from a file without it."""
+        if missing := [name for name, value in values_of(SweepChoices, self).items() if value is None]:
+            raise ValueError(f"{', '.join(missing)}: missing")
+
     @property
-    def choices(self) -> SweepChoices:
-        """Choices from which ``make_plan`` makes this plan."""
-        rules, known = asdict(self.rules), {each.name for each in fields(SweepChoices)}
-        return SweepChoices(
-            **{name: value for name, value in vars(self).items() if name in known - {"rules"}},
+    def request(self) -> SweepRequest:
+        """Request from which ``make_plan`` makes this plan."""
+        rules = asdict(self.rules)
+        return SweepRequest(
+            **values_of(SweepChoices, self),
+            space=self.space,
             scheduler=rules.pop("scheduler"),
             rules=tuple(f"{key}={value}" for key, value in rules.items()),
             interval_epochs=self.population.interval_epochs,
@@ -87,7 +81,7 @@ class SweepPlan(_Chosen):
 
     def problems(self) -> list[str]:
         """Return what is wrong or does not fit together, one line per problem."""
-        lines = option_problems(self.choices)
+        lines = option_problems(self)
         pbt = self.rules.scheduler == "pbt"
         if pbt and self.search != "random":
             lines.append(
@@ -139,7 +133,8 @@ class SweepPlan(_Chosen):
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, as sweep.yaml holds them."""
         plain = {"space": self.space.to_mapping(), "config": to_mapping(self.config)}
-        return {"format": 1, **asdict(_Saved(**(vars(self) | plain)))}
+        plain |= {"rules": asdict(self.rules), "population": asdict(self.population)}
+        return {"format": 1, **vars(self), **plain}
 
 
 def trial_config(
@@ -173,9 +168,9 @@ def trial_config(
     return chosen
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Saved(_Chosen):
-    """The content of sweep.yaml."""
+@dataclass(frozen=True)
+class _Parts:
+    """What sweep.yaml holds as mappings that have readers of their own."""
 
     space: dict[str, Any]
     config: dict[str, Any]
@@ -220,13 +215,14 @@ def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None =
         methods: Methods by name; None means the catalogue.
     """
     try:
-        plain = typed(saved, _Saved)
+        plain = typed(saved, _Parts)
+        parts = {"space": parse_space(plain.space, where), "config": parse_experiment(plain.config, methods)}
+        plan = typed(saved | parts, SweepPlan)
         StopRules(**saved["rules"])  # raises for unknown keys, which ``typed`` ignores
         Population(**saved["population"])
     except (ValueError, TypeError) as error:
         raise RunError(f"{where} is not a sweep's plan, got {error}; restore the file") from error
-    config, space = parse_experiment(plain.config, methods), parse_space(plain.space, where)
-    return SweepPlan(**(vars(plain) | {"config": config, "space": space}))
+    return plan
 
 
 def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:

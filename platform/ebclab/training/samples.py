@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.training.fitting import load_memories, load_model
+from ebclab.training.sample_request import SampleRequest
 from ebclab.training.setup import Prepared, prepare
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import TracedMethod
@@ -36,51 +37,7 @@ from energy_contrast.memory.replay_buffer import ReplayBuffer
 from energy_contrast.method import Batch, Method, PixelRange
 from energy_contrast.sampling_method import ChainStart, ChainTrace
 
-Source = Literal["noise", "data", "buffer"]
-
 _DRAWN = 16  # chains of the picture, at most
-
-
-@dataclass(frozen=True)
-class SampleRequest:
-    """Which chains to run.
-
-    Attributes:
-        source: Where they begin: uniform pixels, views of training images, or images of the run's replay buffer.
-        num_steps: Steps of the run's own sampler.
-        count: Number of chains.
-        seed: Determines starts and noise, and the test images that samples are compared with.
-        overrides: Settings of the method other than the run's, as ``method.key=value``.
-    """
-
-    source: Source
-    num_steps: int
-    count: int
-    seed: int = 0
-    overrides: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse what no chain can be run by."""
-        problems = [
-            f"--{name}: must be at least 1, got {value}"
-            for name, value in (("steps", self.num_steps), ("count", self.count))
-            if value < 1
-        ]
-        if self.seed not in range(2**32):
-            problems.append(f"--seed: must be from 0 to {2**32 - 1}, got {self.seed}")
-        problems += [
-            f"--set: only settings of the method act on chains, got {text}; write method.KEY=VALUE"
-            for text in self.overrides
-            if not text.startswith("method.")
-        ]
-        if problems:
-            raise UserError("\n".join(problems))
-
-    @property
-    def moments(self) -> tuple[int, ...]:
-        """The numbers of steps after which chains are looked at: 0, 1, 10, 100, and the last."""
-        powers = (10**power for power in range(len(str(self.num_steps))))
-        return (0, *(power for power in powers if power < self.num_steps), self.num_steps)
 
 
 @dataclass(frozen=True)

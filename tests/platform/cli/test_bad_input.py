@@ -26,12 +26,16 @@ ERROR_PATHS = [
     *(
         (
             ["sweep", "simclr", "--gpus-per-trial", value],
-            f"--gpus-per-trial: a share of one GPU or a whole number, got {shown}",
+            f"--gpus-per-trial: {wanted}, got {value}",
         )
-        for value, shown in (("nan", "nan"), ("inf", "inf"), ("1.5", "1.5"), ("-0.5", "-0.5"))
+        for wanted, values in (
+            ("must be a number", ("nan", "inf")),
+            ("a share of one GPU or a whole number", ("1.5", "-0.5")),
+        )
+        for value in values
     ),
-    (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be a number, not negative, got -2"),
-    (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be a number, not negative, got nan"),
+    (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be at least 0, got -2"),
+    (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be at least 0, got nan"),
     (
         ["data", "prepare", "digits", "--to", "there", "--quality", "50"],
         "--quality: of --store jpeg, got 50 with --store pixels; leave it out",

@@ -10,18 +10,22 @@ import typer
 
 from ebclab.card.request import CardRequest
 from ebclab.cli.app import app
+from ebclab.cli.export import ExportOptions
 from ebclab.cli.options import read_options
+from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.compare.request import ComparisonRequest
-from ebclab.config.options import option_problems, word_of
+from ebclab.config.options import option_problems, values_of, word_of
 from ebclab.errors import UserError
 from ebclab.reproduce.request import ReproduceRequest
-from ebclab.sweeps.request import SweepChoices, given_choices
+from ebclab.sweeps.request import SweepRequest
 
 REQUESTS: dict[str, Any] = {
     "evaluate": CardRequest(("run",)),
-    "sweep": SweepChoices(),
+    "sweep": SweepOptions(method="simclr"),
+    "pretrain": PretrainOptions("simclr"),
+    "export": ExportOptions("runs/a", "out"),
     "compare": ComparisonRequest(methods=("simclr", "dcl"), batch_sizes=(64,)),
     "reproduce": ReproduceRequest("ebclr/table1"),
 }
@@ -81,7 +85,7 @@ def test_ends_of_an_options_range_and_its_choices_are_allowed(verb: str, entry: 
 def test_a_command_without_options_asks_for_what_python_does_by_default() -> None:
     assert read_options(CardRequest, _given("evaluate", "run")) == REQUESTS["evaluate"]
     assert read_options(ReproduceRequest, _given("reproduce", "ebclr/table1")) == REQUESTS["reproduce"]
-    assert given_choices(read_options(SweepOptions, _given("sweep", "simclr"))) == {"confirm_split": False}
+    assert values_of(SweepRequest, read_options(SweepOptions, _given("sweep", "simclr")), only_given=True) == {}
     assert read_options(CompareOptions, _given("compare")).given == {}
 
 

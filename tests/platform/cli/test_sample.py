@@ -146,7 +146,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no steps": (["runs/ebclr", "--steps", "0"], "--steps: must be at least 1, got 0"),
     "no chains": (["runs/ebclr", "--count", "0"], "--count: must be at least 1, got 0"),
     "no such start": (["runs/ebclr", "--from", "dust"], "--from: "),
-    "no seed": (["runs/ebclr", "--seed", "-1"], "--seed: must be from 0 to 4294967295, got -1"),
+    "no seed": (["runs/ebclr", "--seed", "-1"], "--seed: must be at least 0, at most 4294967295, got -1"),
     "a setting of training": (
         ["runs/ebclr", "--set", "training.epochs=3"],
         "--set: only settings of the method act on chains, got training.epochs=3; write method.KEY=VALUE",

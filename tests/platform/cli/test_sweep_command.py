@@ -87,7 +87,7 @@ def test_what_is_asked_wrongly_is_one_sentence(
 def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_one_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = ebclab.make_plan(ebclab.compose("simclr"), scheduler="pbt")
+    plan = ebclab.make_plan(ebclab.compose("simclr"), ebclab.SweepRequest(scheduler="pbt"))
     assert "training.batch_size" not in plan.space.by_name
     assert "without training.batch_size" in plan.space.where
     assert "method.ess_target" not in plan.space.by_name  # off or on changes what is stored
@@ -116,7 +116,7 @@ def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ebclab.compose("simclr")
-    plan = ebclab.make_plan(config, space=parse_space({"parameters": RATE}, "test"))
+    plan = ebclab.make_plan(config, ebclab.SweepRequest(space=parse_space({"parameters": RATE}, "test")))
     with claim_sweep(SweepFolder(tmp_path / "s"), plan):
         pass
     wider = _space(tmp_path, {"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})

@@ -23,6 +23,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS
 
@@ -116,4 +117,4 @@ def _sweep(folder: Path, name: str = "hunt", *, top: int = 2, seeds: int = 2) ->
     small = ["data.train_limit=128", "training.batch_size=64", "training.epochs=1", "encoder.width=4"]
     config = compose("simclr", overrides=[*small, "resources.threads=1"])
     space = parse_space({"parameters": SPACE}, "test")
-    return FinishedSweep(folder / name, make_plan(config, space=space, trials=4, top=top, seeds=seeds))
+    return FinishedSweep(folder / name, make_plan(config, SweepRequest(space=space, trials=4, top=top, seeds=seeds)))

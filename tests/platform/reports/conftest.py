@@ -14,6 +14,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 
 SPACE: dict[str, Any] = {
@@ -36,7 +37,7 @@ class Folder:
         path.mkdir(parents=True)
         own = [f"{name}={value}" for name, value in START.items()]
         config = compose("simclr", overrides=["training.epochs=4", "encoder.width=4", *own, *overrides])
-        self.plan = make_plan(config, space=parse_space({"parameters": SPACE}, "test"), **asked)
+        self.plan = make_plan(config, SweepRequest(space=parse_space({"parameters": SPACE}, "test"), **asked))
         self.path, folder = path, SweepFolder(path)
         write_plan(folder.plan, self.plan)
         self.log = SweepLog(folder.log)

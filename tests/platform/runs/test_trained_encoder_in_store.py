@@ -19,7 +19,8 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
-from ebclab.training.samples import SampleRequest, sample_chains
+from ebclab.training.sample_request import SampleRequest
+from ebclab.training.samples import sample_chains
 
 TINY = [
     "training.epochs=1",

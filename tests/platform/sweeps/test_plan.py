@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.sweeps.plan import Population, SweepPlan, read_plan, require_same, trial_config, write_plan
+from ebclab.sweeps.plan import Population, SweepPlan, plan_of, read_plan, require_same, trial_config, write_plan
 
 Plans = Callable[..., SweepPlan]
 DERIVED = {
@@ -155,6 +155,13 @@ def test_a_damaged_plan_is_one_sentence_with_its_place(
     path.write_text(yaml.safe_dump({key: value for key, value in saved.items() if value is not ...}))
     with pytest.raises(UserError):
         read_plan(path)
+
+
+def test_a_plan_that_leaves_a_choice_open_is_refused_by_its_name(sweep_plan: Plans) -> None:
+    saved = sweep_plan().to_mapping()
+    del saved["trials"], saved["top"]
+    with pytest.raises(RunError, match=r"x is not a sweep's plan, got trials, top: missing; restore the file"):
+        plan_of(saved, "x")
 
 
 @pytest.mark.parametrize("text", ["{", "", "- 1", "a: 1\na: 2"])

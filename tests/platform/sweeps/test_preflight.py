@@ -18,6 +18,7 @@ from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
@@ -96,7 +97,7 @@ def test_images_that_leave_none_for_proposals_are_refused(sweep_plan: Plans) -> 
 def test_groups_of_batch_norm_must_divide_every_batch_and_be_shared_out_to_the_workers() -> None:
     small = ["training.batch_size=64", "method.batch_norm_groups=8", "method.queue_size=128", "encoder.width=4"]
     space = parse_space({"parameters": {"training.batch_size": {"choice": [20, 64]}}}, "test")
-    plan = make_plan(compose("moco", overrides=small), space=space)
+    plan = make_plan(compose("moco", overrides=small), SweepRequest(space=space))
     (found,) = problems(plan, split())
     assert found.startswith(
         "test, training.batch_size=20: batch_norm_groups: must divide the global batch of 20 images"
@@ -164,7 +165,9 @@ def test_chains_through_batch_norm_are_a_warning_of_the_plan(sweep_plan: Plans) 
     def warnings(*overrides: str, space: Any = None) -> list[str]:
         small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
         config = compose("ebclr", overrides=[*small, *overrides])
-        plan = make_plan(config, space=parse_space({"parameters": space or SEARCHED}, "test"), trials=2, top=1)
+        plan = make_plan(
+            config, SweepRequest(space=parse_space({"parameters": space or SEARCHED}, "test"), trials=2, top=1)
+        )
         return require_trainable(plan, split(), METHODS)
 
     (said,) = warnings()

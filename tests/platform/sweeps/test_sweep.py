@@ -23,6 +23,7 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
 from ebclab.sweeps.ray_tune import launch
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.sweep import sweep, with_initial_weights
 from energy_contrast.catalog import METHODS
@@ -103,7 +104,7 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
 ) -> None:
     small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
     space = parse_space({"parameters": {"method.temperature": {"uniform": [0.05, 0.5]}}}, "test")
-    plan = make_plan(compose("ebclr", overrides=small), space=space, trials=2, top=1)
+    plan = make_plan(compose("ebclr", overrides=small), SweepRequest(space=space, trials=2, top=1))
     monkeypatch.setattr(launch, "launch_sweep", lambda given: write_log(given.folder))
     said, display = "an image's energy depends on its neighbours", Notes()
 

@@ -25,7 +25,8 @@ from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
 from ebclab.training import fitting
 from ebclab.training.pretrain import pretrain
-from ebclab.training.samples import SampleRequest, sample_chains
+from ebclab.training.sample_request import SampleRequest
+from ebclab.training.samples import sample_chains
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import PixelRange
 from energy_contrast.networks import build_encoder

@@ -20,6 +20,7 @@ from ebclab.errors import ConfigError, InterruptedRunError
 from ebclab.runs import checkpoint
 from ebclab.sweeps.make_plan import make_plan
 from ebclab.sweeps.preflight import require_trainable
+from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import load_space
 from ebclab.training.listener import Listener
 from ebclab.training.ray_train.streamed import require_labels
@@ -113,7 +114,7 @@ def test_a_run_that_was_stopped_goes_on_with_its_classifier_to_the_same_bits(tmp
 def test_a_sweep_is_refused_before_its_first_trial(missing: int) -> None:
     config = config_of("supervised", "data.name=digits")
     space = load_space(None, "supervised").without({"training.batch_size"})
-    plan = make_plan(config, space=space, trials=2)
+    plan = make_plan(config, SweepRequest(space=space, trials=2))
     split = split_images(images(labels_with(missing)), train_limit=0, holdout_rate=0.0)
     if not missing:
         require_trainable(plan, split, METHODS)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ebclab.cli.options import RESULTS, takes
+from ebclab.cli.options import TrialOptions, takes
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.named_hosts import name_hosts_in
-from ebclab.config.options import given_of
+from ebclab.config.options import given_of, option
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
 from ebclab.errors import UserError
@@ -23,28 +21,19 @@ if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
     from ebclab.compare.folder import ComparisonFolder
     from ebclab.compare.plan import ComparisonPlan
-    from ebclab.sweeps.resources import Limits
 
 
-@dataclass(frozen=True)
-class CompareOptions:
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(TrialOptions):
     """Options of ``ebclab compare``; omitted ones of a request are taken from the comparison ``--name``, if any."""
 
     given: Mapping[str, Any] = given_of(ComparisonRequest)
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial; 0.25 puts four trials on one GPU.")] = (
-        None
+    name: str | None = option(None, "Name of the comparison; default: METHODS-DATASET.")
+    comparisons: str = option(
+        "comparisons", "Folder of comparisons, or an address such as s3://bucket/comparisons.", is_place_of_results=True
     )
-    concurrent: Annotated[str, typer.Option(metavar="N", help="Number of concurrent trials; auto: as many as fit.")] = (
-        "auto"
-    )
-    name: Annotated[str | None, typer.Option(help="Name of the comparison; default: METHODS-DATASET.")] = None
-    comparisons: Annotated[
-        str, typer.Option(help="Folder of comparisons, or an address such as s3://bucket/comparisons."), RESULTS
-    ] = "comparisons"
-    page: Annotated[
-        bool, typer.Option("--page", help="Write the page from what --name has measured so far; train nothing.")
-    ] = False
-    show: Annotated[bool, typer.Option("--show", help="Only print the plan, its cost and the longest time.")] = False
+    page: bool = option(False, "Write the page from what --name has measured so far; train nothing.")
+    show: bool = option(False, "Only print the plan, its cost and the longest time.")
 
     def request(self) -> ComparisonRequest:
         """Return the request; options that the command omits are taken from the comparison of this name."""
@@ -86,13 +75,6 @@ class CompareOptions:
                 f"METHOD: a file alone does not choose which code is run, got {', '.join(unnamed)}; write the methods "
                 f"again: {' '.join(saved.methods)}"
             )
-
-    def limits(self) -> Limits:
-        """Return the resource limits of the trials."""
-        from ebclab.cli.sweep import concurrent_of
-        from ebclab.sweeps.resources import Limits
-
-        return Limits(self.gpus_per_trial, concurrent_of(self.concurrent))
 
 
 @takes(CompareOptions)
