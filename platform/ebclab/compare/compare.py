@@ -21,7 +21,7 @@ from ebclab.compare.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
-from ebclab.errors import RunError, TrainingError, UserError
+from ebclab.errors import TrainingError, UserError
 from ebclab.evaluation.progress import in_lines
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.references import measure_references
@@ -158,16 +158,11 @@ def plan_of_request(
     folder.require_free()
     folder.pull()
     before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
-    if before is None and _holds_something(folder.path):
-        raise RunError(f"{folder.address}: the folder holds something that is no comparison; choose another --name")
+    folder.refuse_foreign()
     if request.budget == "seconds":
         plan = make_comparison(request, equal_seconds(plan, before))
     grown = growth(before, plan, folder.address) if before else []
     return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
-
-
-def _holds_something(path: Path) -> bool:
-    return path.is_file() or (path.exists() and any(not each.name.startswith(".") for each in path.iterdir()))
 
 
 def default_name(plan: ComparisonPlan) -> str:

@@ -14,9 +14,9 @@ import yaml
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
-from ebclab.errors import RunError, UserError
+from ebclab.errors import RunError
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.resume import changed_settings
+from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.plan import SweepPlan, load_plan_file, plan_of
@@ -213,7 +213,5 @@ def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]
             changed.append(f"{name}: {getattr(old, name)} there, {getattr(new, name)} here")
     changed += [f"question {text}: there, and not here" for text in old.questions if text not in new.questions]
     grown += [f"question {text}: new" for text in new.questions if text not in old.questions]
-    if changed:
-        lines = "".join(f"\n  {line}" for line in dict.fromkeys(changed))
-        raise UserError(f"{where}: this comparison was planned otherwise; choose another --name:{lines}")
+    refuse_changes(where, changed, "this comparison was planned otherwise; choose another --name")
     return grown

@@ -29,7 +29,7 @@ from energy_contrast.method import Method
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs in order to continue."""
 
-ERROR = "error.txt"
+ERROR = RUN.leftover
 """File with the traceback in the run folder of a failed trial."""
 
 ENVIRONMENT = "environment.json"

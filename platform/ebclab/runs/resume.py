@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
@@ -16,7 +17,7 @@ from ebclab.data.own_images import own_name
 from ebclab.errors import RunError, UserError
 from ebclab.regular_file import read_regular
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import ERROR, NEEDED, RunFolder
+from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.sync import Syncer
 from energy_contrast.method import Method
@@ -65,20 +66,19 @@ def find(
     if not run.config_path.exists():
         if resume:
             raise RunError(f"{run.address}: nothing to resume, no run of this name; leave --resume out to start one")
-        if _holds_something(run):
-            raise RunError(f"{run.address}: the folder holds something that is no run; choose another --name")
+        run.refuse_foreign()
         _require_own_weights(run, config)
         return "new"
     before = run.read_config(methods)
     changed = contradictions(_with_epochs_of(before, config) if extend else before, config)
-    if changed:
-        lines = "".join(f"\n  {line}" for line in changed)
-        longer = before.training.epochs < config.training.epochs and not config.training.extended
-        longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
-        raise RunError(
-            f"{run.address}: this name belongs to a run with other settings; "
-            f"choose another --name, use equal settings{longer_way}, or replace it by --overwrite:{lines}"
-        )
+    longer = before.training.epochs < config.training.epochs and not config.training.extended
+    longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
+    refuse_changes(
+        run.address,
+        changed,
+        "this name belongs to a run with other settings; "
+        f"choose another --name, use equal settings{longer_way}, or replace it by --overwrite",
+    )
     result = run.read_result()
     if result is not None and result.epochs >= config.training.epochs:
         return "finished"
@@ -109,17 +109,6 @@ def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
             f"{run.address}: settings of a member of a population, which went on with the weights of {copied}, so that "
             "they alone do not make its numbers; leave training.copied_weights out to train with them from the start"
         )
-
-
-def _holds_something(run: RunFolder) -> bool:
-    """Return whether the folder holds files other than those of a launch that ended before it wrote its settings.
-
-    Such a launch leaves empty folders and hidden files, and in a sweep the traceback of the trial.
-    """
-    if run.path.is_file():
-        return True
-    files = (path.relative_to(run.path) for path in run.path.rglob("*") if path.is_symlink() or not path.is_dir())
-    return any(str(path) != ERROR and not any(part.startswith(".") for part in path.parts) for path in files)
 
 
 def recorded(run: RunFolder) -> bytes:
@@ -264,3 +253,11 @@ def changed_settings(
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not key.startswith(may_change)
     ]
+
+
+def refuse_changes(where: str | Path, changed: Sequence[str], problem: str, *, most: int | None = None) -> None:
+    """Refuse a launch in a folder if ``changed`` has lines about it; show at most ``most`` of them, or all."""
+    if changed:
+        lines = list(dict.fromkeys(changed))
+        left = [] if most is None or len(lines) <= most else [f"and {len(lines) - most} more"]
+        raise RunError("\n  ".join([f"{where}: {problem}:", *lines[:most], *left]))

@@ -17,6 +17,8 @@ class Kind:
         option: Command-line option that selects another parent folder, for messages.
         log: File to which lines are appended; empty if there is none.
         inside: Direct subfolder that other processes sync; empty if there is none.
+        chosen_by: Command-line option that selects another folder, for messages.
+        leftover: File that a failed launch may leave without settings; empty if there is none.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Kind:
     option: str
     log: str = ""
     inside: str = ""
+    chosen_by: str = "--name"
+    leftover: str = ""
 
     @property
     def files(self) -> set[str]:
@@ -33,7 +37,15 @@ class Kind:
         return {self.settings, self.result, self.log} - {""}
 
 
-RUN = Kind("run", "config.yaml", "result.json", "is training in this folder", "--runs", log="metrics.jsonl")
+RUN = Kind(
+    "run",
+    "config.yaml",
+    "result.json",
+    "is training in this folder",
+    "--runs",
+    log="metrics.jsonl",
+    leftover="error.txt",
+)
 SWEEP = Kind(
     "sweep", "sweep.yaml", "result.json", "works on this sweep", "--sweeps", log="trials.jsonl", inside="trials"
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
 
+from ebclab.errors import RunError
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Fence, FencingToken, leased, require_free
 from ebclab.storage.lock import locked
@@ -53,6 +54,21 @@ class Workspace:
     def address_of(self, path: Path) -> str:
         """Return the path or address of a file directly in the folder, for messages."""
         return (self.remote / path.name).address if self.remote else str(path)
+
+    def refuse_foreign(self) -> None:
+        """Refuse a folder that holds files without being of this kind; those of a launch that ended early do not count.
+
+        Such a launch leaves empty folders and hidden files, and in a sweep the traceback of a trial.
+        """
+        if (self.path / self.kind.settings).exists():
+            return
+        files = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
+        is_file = self.path.exists() and not self.path.is_dir()
+        if is_file or any(str(file) != self.kind.leftover and not _is_hidden(file) for file in files):
+            raise RunError(
+                f"{self.address}: the folder holds something that is no {self.kind.name}; "
+                f"choose another {self.kind.chosen_by}"
+            )
 
     def own(self, *names: str) -> Path:
         """Return a folder within this one, which may be missing.
@@ -171,6 +187,10 @@ class Workspace:
         mirror.adopt()
         with synced(mirror) as syncer:
             yield syncer
+
+
+def _is_hidden(file: Path) -> bool:
+    return any(part.startswith(".") for part in file.parts)
 
 
 def _mirror(remote: RemoteFolder, kind: Kind, fence: Fence | None = None) -> Mirror:

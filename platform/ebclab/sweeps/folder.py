@@ -126,22 +126,13 @@ def finished_result(
             raise RunError(
                 f"{folder.address}: nothing to resume, no sweep of this name; leave --resume out to start one"
             )
-        if folder.path.is_file() or any(_is_visible(path.relative_to(folder.path)) for path in _files(folder.path)):
-            raise RunError(f"{folder.address}: the folder holds something that is no sweep; choose another --name")
+        folder.refuse_foreign()
         return None
     before = folder.read_plan(methods)
     require_same(before, plan, folder.address)
     if replace(before, config=plan.config, space=plan.space) != plan or not folder.result.exists():
         return None
     return SweepResult.read(folder.result, (folder.remote / folder.result.name).address if folder.remote else "")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if not path.is_dir())
-
-
-def _is_visible(inside: Path) -> bool:
-    return not any(part.startswith(".") for part in inside.parts)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to
 from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.runs.resume import changed_settings
+from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
@@ -234,11 +234,7 @@ def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
         where: Name of the folder in messages.
     """
     changed = changed_settings(before.to_mapping(), now.to_mapping(), MAY_CHANGE, what="sweep")
-    if changed:
-        lines = "".join(f"\n  {line}" for line in changed)
-        raise RunError(
-            f"{where}: this sweep was started with other settings; "
-            f"choose another --name, or use the settings of the sweep:{lines}"
-        )
+    advice = "choose another --name, or use the settings of the sweep"
+    refuse_changes(where, changed, f"this sweep was started with other settings; {advice}")
     if now.trials < before.trials:
         raise UserError(f"--trials: a resumed sweep may grow, not shrink, got {now.trials}; it has {before.trials}")
