@@ -22,7 +22,7 @@ from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, 
 from ebclab.card.measure import CardTask, groups_of, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.request import CardRequest
-from ebclab.card.results import Number
+from ebclab.card.results import as_score
 from ebclab.card.side_by_side import EncoderCell, SideBySide
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
@@ -34,7 +34,6 @@ from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.environment import describe_environment
@@ -292,33 +291,14 @@ def _send(subjects: Sequence[Subject]) -> None:
 def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
     """Save the scores of probes of a run and its references, as ``ebclab evaluate --only knn,linear,top5`` does."""
     run, trained = subject.run, subject.trained
-    names = [subject.label, *(card.label for card in cards[1:])]
-    rows = {name: _scores(card) for name, card in zip(names, cards, strict=True)}
-    if run is None or trained is None or not rows[subject.label]:
-        return
-    first = cards[0]
-    evaluation = Evaluation(
-        first.dataset, trained.kind, trained.step, trained.finished, first.num_train, first.num_test, rows
-    )
-    write_evaluation(run, evaluation, trained.config.data.name)
-
-
-def _scores(card: Card) -> dict[str, Score]:
-    return {each.name: _score(each) for each in card.numbers("classification") if each.name in PROBES}
-
-
-def _score(number: Number) -> Score:
-    return Score(
-        number.name,
-        number.value,
-        number.low if number.low is not None else number.value,
-        number.high if number.high is not None else number.value,
-        number.num_images,
-        number.protocol,
-        number.seeds,
-        number.per_seed,
-        number.std,
-    )
+    rows = {
+        label: {each.name: as_score(each) for each in card.numbers("classification") if each.name in PROBES}
+        for label, card in zip((subject.label, *(card.label for card in cards[1:])), cards, strict=True)
+    }
+    if run is not None and trained is not None and rows[subject.label]:
+        own, first = trained.config.data.name, cards[0]
+        measured = (first.dataset, trained.kind, trained.step, trained.finished, first.num_train, first.num_test)
+        write_evaluation(run, Evaluation(*measured, rows), own)
 
 
 def _once(cards: Sequence[Card]) -> list[Card]:

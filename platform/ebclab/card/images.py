@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
 
@@ -23,7 +23,7 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import several_labels
 from ebclab.evaluation.measures.altered import Alteration, altered_half
-from ebclab.runs.evaluate import images_of_run
+from ebclab.runs.evaluate import images_of_run, with_channels
 
 HOLDOUT_RATE = 0.1
 """Fraction of the training images held out for model selection (penalty, temperature), by hash of their keys."""
@@ -148,7 +148,7 @@ def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet
         colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
         reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
         found, train, test = name, *load_both(name, data_root, reading)
-    return MeasuredSet(found, *(_with_channels(part, subject) for part in (train, test)))
+    return MeasuredSet(found, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
 
 
 def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
@@ -175,21 +175,3 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     ):
         raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, kind, other.test, measured.test)
-
-
-def _with_channels(images: ImageSet, subject: Subject) -> ImageSet:
-    """Return images with the encoder's number of channels: grey images are repeated, colour is never discarded."""
-    channels, wanted = images.images.shape[1], subject.in_channels
-    if channels == wanted:
-        return images
-    if channels == 1:
-        return replace(
-            images,
-            images=images.images.expand(-1, wanted, -1, -1).contiguous(),
-            mean=images.mean * wanted,
-            std=images.std * wanted,
-        )
-    raise DataError(
-        f"{images.name}: {subject.label} takes images of {wanted} channel(s), got {channels}; "
-        "choose a dataset with as many"
-    )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ebclab.document.document import Picture, Plot, Table
-from ebclab.evaluation.answers import images_key
-from ebclab.evaluation.intervals import mean_and_std, wilson_interval
+from ebclab.evaluation.answers import images_key, table_of
+from ebclab.evaluation.intervals import Score, mean_and_std, score_of
 from ebclab.evaluation.seeds_and_images import quantile
 from ebclab.interval import Interval
 
@@ -21,6 +21,8 @@ Unit = Literal["share", "nats", "plain"]
 Better = Literal["higher", "lower", "neither"]
 
 _CHANCE = 0.05
+_OF_SCORES = ("name", "value", "num_images", "low", "high", "seeds", "per_seed", "std")
+"""Fields that a metric has of a probe's score."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +77,27 @@ def accuracy(
     seeds: Sequence[int] = (),
 ) -> Number:
     """Return an accuracy with its Wilson interval; ``right`` (P, n) bool has one row for each of ``seeds``, or one."""
-    values: list[float] = right.double().mean(dim=1).tolist()
-    value, std = mean_and_std(values)
-    low, high = wilson_interval(value, right.shape[1])
+    return as_number(score_of(name, right, keys, detail=protocol, seeds=seeds), title)
+
+
+def as_number(score: Score, title: str) -> Number:
+    """Return the score of a probe as a metric of a card."""
+    if score.answers is None:
+        raise ValueError("a score without answers was read from a file, not measured")
     return Number(
-        name=name,
+        **{name: getattr(score, name) for name in _OF_SCORES},
         title=title,
-        value=value,
-        protocol=protocol,
-        num_images=right.shape[1],
+        protocol=score.detail,
         better="higher",
-        low=low,
-        high=high,
-        seeds=tuple(seeds),
-        per_seed=tuple(values) if seeds else (),
-        std=std,
-        images=images_key(keys),
-        contributions=right.double().mean(dim=0).cpu(),
+        images=score.answers.images,
+        contributions=torch.from_numpy(table_of([score.answers])[0]),
         is_rate=True,
     )
+
+
+def as_score(number: Number) -> Score:
+    """Return a metric of a card as the score of a probe, without answers."""
+    return Score(**{name: getattr(number, name) for name in _OF_SCORES}, detail=number.protocol)
 
 
 def mean_over_images(

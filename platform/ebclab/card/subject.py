@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded
@@ -27,7 +27,7 @@ from ebclab.export.load_energies import energies_in, is_export, no_heads
 from ebclab.formatting import count
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.references import PIXELS, UNTRAINED
+from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.training.trained_method import weights_behind
 
@@ -89,24 +89,38 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
 
 
 def references(subject: Subject) -> list[Subject]:
-    """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels."""
-    beside = [_pixels(subject)]
-    trained = subject.trained
+    """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels, at its input size."""
+    beside, trained, seen = list[Subject](), subject.trained, subject.preprocessing
     if trained is not None:
         encoder = untrained_encoder(trained.config, trained.in_channels, trained.preprocessing.image_size)
-        beside.insert(
-            0,
+        beside.append(
             replace(
                 subject,
                 label=UNTRAINED,
                 encoder=encoder,
                 origin="the same network before its first step",
-                digest=_digest(encoder, subject.preprocessing, trained.config.encoder.architecture()),
+                digest=_digest(encoder, seen, trained.config.encoder.architecture()),
                 settings=f"untrained {subject.settings}",
                 run=None,
-            ),
+            )
         )
-    return beside
+    pixels, plain = pixels_of(seen)
+    return [
+        *beside,
+        replace(
+            subject,
+            label=PIXELS,
+            encoder=pixels,
+            preprocessing=plain,
+            origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",
+            digest=_digest(pixels, plain, {}),
+            settings="",
+            seed=None,
+            run=None,
+            random_weights=None,
+            energies=None,
+        ),
+    ]
 
 
 def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
@@ -182,34 +196,6 @@ def _seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make().eval()
-
-
-class _Pixels(nn.Module):
-    """Identity encoder: the flattened pixels are the embedding (B, C * H * W)."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images.flatten(1)
-
-
-def _pixels(subject: Subject) -> Subject:
-    """Return the baseline of raw pixels in [0, 1], at the input size of the encoder."""
-    seen = subject.preprocessing
-    channels = subject.in_channels
-    plain = Preprocessing(seen.image_size, (0.0,) * channels, (1.0,) * channels, seen.read_size, seen.decoding)
-    plain = replace(plain, resampling=seen.resampling)
-    return replace(
-        subject,
-        label=PIXELS,
-        encoder=_Pixels().eval(),
-        preprocessing=plain,
-        origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",
-        digest=_digest(_Pixels(), plain, {}),
-        settings="",
-        seed=None,
-        run=None,
-        random_weights=None,
-        energies=None,
-    )
 
 
 def _digest(encoder: nn.Module, preprocessing: Preprocessing, architecture: Mapping[str, Any]) -> str:

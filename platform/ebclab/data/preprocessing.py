@@ -22,7 +22,7 @@ class Preprocessing:
     """Resize (antialiased bilinear) to a square and normalise by channel, after the crop with which images were read.
 
     Attributes:
-        image_size: Side of the result, pixels.
+        image_size: Side of the result, pixels; 0: images keep their size.
         mean: Channel means subtracted, in the image range [0, 1].
         std: Channel standard deviations divided by, in the image range [0, 1].
         read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
@@ -92,7 +92,7 @@ class Preprocessing:
         """Return (B, C, size, size) float32 of (B, C, H, W) images, uint8 or float in [0, 1]."""
         images = self.as_read(images)
         pixels = images.float() / 255 if images.dtype == torch.uint8 else images.float()
-        if pixels.shape[-2:] != (self.image_size, self.image_size):
+        if self.image_size and pixels.shape[-2:] != (self.image_size, self.image_size):
             size = (self.image_size, self.image_size)
             pixels = functional.interpolate(pixels, size, mode="bilinear", antialias=True)
         mean = torch.tensor(self.mean, device=pixels.device).view(-1, 1, 1)

@@ -61,9 +61,3 @@ def _shares(answers: Answers) -> Table:
     bits = np.unpackbits(np.stack(rows), axis=1, count=answers.num_images)  # (P, n)
     shares: Table = bits.mean(axis=0, dtype=np.float64)
     return shares
-
-
-def share_right(right: Tensor) -> list[float]:
-    """Return the accuracy of each row of (P, n) bool."""
-    accuracies: list[float] = right.double().mean(dim=1).tolist()
-    return accuracies

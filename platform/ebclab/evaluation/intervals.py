@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, stdev
+
+from torch import Tensor
 
 from ebclab.evaluation.answers import Answers
 from ebclab.interval import Interval
@@ -44,13 +47,13 @@ class Score:
         return Interval(self.value, self.low, self.high, self.num_images, std=self.std)
 
 
-def make_score(
-    name: str, accuracies: list[float], *, num_images: int, detail: str, seeds: tuple[int, ...] = ()
-) -> Score:
-    """Return the `Score` of ``accuracies``: one per seed, or a single one without ``seeds``."""
-    value, std = mean_and_std(accuracies)
-    low, high = wilson_interval(value, num_images)
-    return Score(name, value, low, high, num_images, detail, seeds, tuple(accuracies) if seeds else (), std)
+def score_of(name: str, right: Tensor, keys: Tensor, *, detail: str, seeds: Sequence[int] = ()) -> Score:
+    """Return the score of a probe by its answers (P, n) bool, one row for each of ``seeds``, or a single one."""
+    values: list[float] = right.double().mean(dim=1).tolist()
+    value, std = mean_and_std(values)
+    low, high = wilson_interval(value, right.shape[1])
+    per_seed = tuple(values) if seeds else ()
+    return Score(name, value, low, high, right.shape[1], detail, tuple(seeds), per_seed, std, Answers.of(right, keys))
 
 
 def mean_and_std(values: list[float]) -> tuple[float, float | None]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.holdout import limit
@@ -15,9 +14,8 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.errors import DataError
-from ebclab.evaluation.answers import Answers, share_right
+from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.features import Encoder, frozen, require_labels
-from ebclab.evaluation.knn import knn_predictions
 from ebclab.evaluation.monitors.catalog import MEASURES
 from ebclab.evaluation.monitors.monitored import Monitored
 from ebclab.evaluation.monitors.numbers import MONITOR_OF
@@ -65,16 +63,17 @@ def holdout_scores(
             require_labels(images)
 
     held = monitored.held  # (m, D)
-    right = {"holdout_knn": _knn(monitored)} if labelled else {}
+    probed = {"holdout_knn": monitored.score("knn")} if labelled else {}
     if config.objective == "holdout_linear":
-        right["holdout_linear"] = monitored.linear_right
-    scores = {name: share_right(rows)[0] for name, rows in right.items()}
+        probed["holdout_linear"] = monitored.score("linear")
+    scores = {name: score.value for name, score in probed.items()}
     if config.objective == "effective_rank":
         scores["effective_rank"] = float(effective_rank(held))
     elif config.objective == "alignment_uniformity":
         scores["alignment_uniformity"] = _agreement(encoder, limit(holdout, _MOST_PAIRS), preprocessing, views, device)
     seconds = {}
-    for name in dict.fromkeys((*monitors, *_monitor_of(config.objective))):
+    own = [] if config.objective in ANSWERED else [MONITOR_OF.get(config.objective, "")]
+    for name in filter(None, dict.fromkeys((*monitors, *own))):
         began = time.monotonic()
         try:
             scores |= MEASURES[name](monitored)
@@ -84,27 +83,8 @@ def holdout_scores(
         seconds[name] = time.monotonic() - began
     if config.objective not in scores:
         scores[config.objective] = -scores[config.objective.removeprefix("minus_")]
-    rows = right.get(config.objective)
-    return HoldoutScores(scores, None if rows is None else Answers.of(rows, holdout.keys), seconds)
-
-
-def _monitor_of(objective: str) -> tuple[str, ...]:
-    """Return the monitor that measures an objective; none for ``holdout_linear``, which is computed with answers."""
-    return (MONITOR_OF[objective],) if objective in MONITOR_OF and objective not in ANSWERED else ()
-
-
-def _knn(monitored: Monitored) -> Tensor:
-    """Return which held-out images are classified correctly, (1, m) bool."""
-    config, known, held = monitored.config, monitored.known, monitored.held
-    predictions = knn_predictions(
-        known,
-        monitored.bank.labels.to(known.device),
-        held,
-        neighbours=config.knn_neighbours,
-        temperature=config.knn_temperature,
-        num_classes=monitored.num_classes,
-    )
-    return (predictions == monitored.holdout.labels.to(held.device))[None]
+    answers = probed[config.objective].answers if config.objective in probed else None
+    return HoldoutScores(scores, answers, seconds)
 
 
 def _agreement(

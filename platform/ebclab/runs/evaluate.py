@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from torch import nn
-
 from ebclab.config import did_you_mean
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.named_hosts import name_hosts
@@ -24,14 +22,14 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, RunError, UnsavedError, UserError
-from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
+from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import EVALUATION, RunFolder
-from ebclab.runs.references import PIXELS, UNTRAINED
-from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
+from ebclab.runs.references import PIXELS, UNTRAINED, reference_encoder
+from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage import atomic
 from energy_contrast.method import Method
 
@@ -115,19 +113,27 @@ def evaluate_run(
         name, train, test = _given_images(trained, images)
     else:
         name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None, seen)
-    _check_channels(trained.in_channels, test)
+    train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (train, test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
-    shared: dict[str, Any] = {"device": device, "only": only, "seed": config.seed, "on_progress": on_progress}
-
-    def measure(encoder: nn.Module) -> dict[str, Score]:
-        return evaluate_encoder(encoder.to(device), train, test, seen, settings, **shared)
-
-    rows = {config.method_name: measure(trained.encoder)}
+    encoders = {config.method_name: (trained.encoder, seen)}
     if references:
-        rows[UNTRAINED] = measure(untrained_encoder(config, trained.in_channels, trained.preprocessing.image_size))
-        rows[PIXELS] = raw_pixel_scores(train, test, settings, **shared)
+        encoders |= {each: reference_encoder(each, config, seen) for each in (UNTRAINED, PIXELS)}
+    rows = {
+        each: evaluate_encoder(
+            encoder.to(device),
+            train,
+            test,
+            as_input,
+            settings,
+            device=device,
+            only=only,
+            seed=config.seed,
+            on_progress=on_progress,
+        )
+        for each, (encoder, as_input) in encoders.items()
+    }
     evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
     if kept_step is None and scaling is None:
         write_evaluation(run, evaluation, config.data.name)
@@ -227,10 +233,14 @@ def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
     return trained.data_digest in (split.digest, index_digest(split.train.keys, split.train.labels))
 
 
-def _check_channels(expected: int, images: ImageSet) -> None:
-    channels = images.images.shape[1]
-    if channels != expected:
+def with_channels(images: ImageSet, channels: int, label: str) -> ImageSet:
+    """Return images with an encoder's number of channels: grey images are repeated, colour is never discarded."""
+    stored = images.images.shape[1]
+    if stored not in (1, channels):
         raise DataError(
-            f"{images.name}: the encoder was trained on images of {expected} channel(s), got {channels}; "
-            "choose a --dataset with as many"
+            f"{images.name}: {label} takes images of {channels} channel(s), got {stored}; choose a dataset with as many"
         )
+    if stored == channels:
+        return images
+    pixels = images.images.expand(-1, channels, -1, -1).contiguous()
+    return replace(images, images=pixels, mean=images.mean * channels, std=images.std * channels)

@@ -9,15 +9,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from torch import Tensor, nn
+
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import limit
-from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
-from ebclab.evaluation.evaluate import evaluate_encoder, raw_pixel_scores
+from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
@@ -135,20 +137,44 @@ def measure_references(
     set_threads(min(config.resources.threads, num_cores()))
     for name, seed in missing:
 
-        def told(done: int, total: int, what: str, name: str = name) -> None:
+        def report(done: int, total: int, what: str, name: str = name) -> None:
             on_progress(done, total, f"{name}: {what}")
 
-        if name == PIXELS:
-            rows = raw_pixel_scores(
-                train, test, config.evaluation, device=device, only=(protocol.probe,), on_progress=told
-            )
-        else:
-            encoder = untrained_encoder(replace(config, seed=seed), train.images.shape[1], seen.image_size).to(device)
-            shared = {"device": device, "only": (protocol.probe,), "seed": seed, "on_progress": told}
-            rows = evaluate_encoder(encoder, train, test, seen, config.evaluation, **shared)  # type: ignore[arg-type]
+        encoder, as_input = reference_encoder(name, replace(config, seed=seed), seen)
+        rows = evaluate_encoder(
+            encoder.to(device),
+            train,
+            test,
+            as_input,
+            config.evaluation,
+            device=device,
+            only=(protocol.probe,),
+            seed=seed,
+            on_progress=report,
+        )
         known = References((*known.measured, _reference(name, protocol, seed, rows[protocol.probe])))
         known.write(path)
     return known
+
+
+class _Pixels(nn.Module):
+    """Flattened pixels as the embedding (B, C * H * W)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
+def pixels_of(seen: Preprocessing) -> tuple[nn.Module, Preprocessing]:
+    """Return raw pixels in [0, 1] as an encoder, with the preprocessing that they need."""
+    channels = len(seen.mean)
+    return _Pixels().eval(), replace(seen, mean=(0.0,) * channels, std=(1.0,) * channels)
+
+
+def reference_encoder(name: Name, config: ExperimentConfig, seen: Preprocessing) -> tuple[nn.Module, Preprocessing]:
+    """Return a reference beside a run, with its preprocessing; raw pixels are those of images as they are stored."""
+    if name == PIXELS:
+        return pixels_of(replace(seen, image_size=0, read_size=0))
+    return untrained_encoder(config, len(seen.mean), seen.image_size), seen
 
 
 def _reference(name: Name, protocol: Protocol, seed: int, score: Score) -> Reference:

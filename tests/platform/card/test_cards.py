@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from ebclab.card.evaluate import Cards, measure_cards
-from ebclab.card.images import _with_channels, outside_set, own_set
+from ebclab.card.images import outside_set, own_set
 from ebclab.card.request import CardRequest
 from ebclab.card.subject import open_subject
 from ebclab.cli import main
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError, RunError, UserError
+from ebclab.runs.evaluate import with_channels
 
 TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
 
@@ -152,15 +152,12 @@ def test_altered_halves_are_told_from_the_other_half(copies: Path) -> None:
         assert torch.equal(undone, original)
 
 
-def test_grey_images_are_repeated_for_colour_and_colour_is_not_thrown_away(copies: Path) -> None:
-
+def test_grey_images_are_repeated_for_colour_and_colour_is_not_thrown_away() -> None:
     grey = ImageSet(
         "g", torch.full((2, 1, 4, 4), 7, dtype=torch.uint8), torch.tensor([0, 1]), torch.arange(2), (), (0.1,), (0.2,)
     )
-    wide: Any = SimpleNamespace(in_channels=3, label="wide")
-    narrow: Any = SimpleNamespace(in_channels=1, label="narrow")
-    colour = _with_channels(grey, wide)
+    colour = with_channels(grey, 3, "wide")
     assert colour.images.shape == (2, 3, 4, 4)
     assert colour.mean == (0.1, 0.1, 0.1)
     with pytest.raises(DataError, match=r"narrow takes images of 1 channel\(s\), got 3"):
-        _with_channels(colour, narrow)
+        with_channels(colour, 1, "narrow")

@@ -18,10 +18,12 @@ from PIL import Image
 
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError
-from ebclab.evaluation.evaluate import raw_pixel_scores
+from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.runs.references import pixels_of
 
 COLOURS = {"ant": (200, 20, 20), "bee": (20, 200, 20), "cat": (20, 20, 200), "yak": (200, 200, 200)}
 TRAIN, TEST = ["ant", "bee", "cat"] * 8, ["cat", "cat", "ant", "bee", "bee"]
@@ -129,7 +131,8 @@ def test_classes_are_matched_by_name_and_perfect_features_score_all(tmp_path: Pa
     assert sorted(test.labels.tolist()) == sorted(by(ABC, TEST))
     assert open_source(f"{kind}:{tmp_path}", "test", Reading()).index.labels.tolist() == test.labels.tolist()
     config = EvaluationConfig(knn_neighbours=3)
-    assert raw_pixel_scores(train, test, config, only=("knn",))["knn"].value == 1.0
+    pixels, seen = pixels_of(Preprocessing(0, train.mean, train.std))
+    assert evaluate_encoder(pixels, train, test, seen, config, device="cpu", only=("knn",))["knn"].value == 1.0
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "webdataset"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ebclab.evaluation.answers import Answers, share_right, table_of
+from ebclab.evaluation.answers import Answers, table_of
 from ebclab.storage.typed_json import typed
 
 
@@ -29,7 +29,6 @@ def test_a_probe_that_was_trained_several_times_is_right_as_often_as_it_was() ->
     right = torch.tensor([[True, False, True], [True, False, False]])
     answers = Answers.of(right, torch.arange(3))
     assert table_of([answers]).tolist() == [[1.0, 0.0, 0.5]]
-    assert share_right(right) == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_answers_about_other_images_or_in_another_order_have_another_hash() -> None:

@@ -3,10 +3,11 @@
 import math
 
 import pytest
+import torch
 from scipy.optimize import brentq
 from scipy.stats import binomtest
 
-from ebclab.evaluation.intervals import make_score, mean_and_std, wilson_interval
+from ebclab.evaluation.intervals import mean_and_std, score_of, wilson_interval
 
 Z = 1.959963984540054  # 97.5 % point of the standard normal
 
@@ -49,9 +50,10 @@ def test_spread_over_seeds_has_n_minus_one_in_the_divisor() -> None:
 
 
 def test_a_score_holds_what_it_was_made_from() -> None:
-    score = make_score("linear", [0.8, 0.9], num_images=100, detail="how", seeds=(4, 5))
+    right, keys = torch.arange(100)[None] < torch.tensor([[80], [90]]), torch.arange(100)
+    score = score_of("linear", right, keys, detail="how", seeds=(4, 5))
     assert (score.value, score.std) == pytest.approx((0.85, math.sqrt(0.005)))
     assert (score.low, score.high) == wilson_interval(score.value, 100)
     assert (score.per_seed, score.seeds, score.num_images) == ((0.8, 0.9), (4, 5), 100)
-    exact = make_score("knn", [0.8], num_images=100, detail="how")
+    exact = score_of("knn", right[:1], keys, detail="how")
     assert (exact.seeds, exact.per_seed, exact.std) == ((), (), None)

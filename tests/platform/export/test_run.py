@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebclab.config import to_yaml
-from ebclab.evaluation.intervals import make_score
+from ebclab.evaluation.intervals import Score
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 
@@ -24,7 +24,7 @@ def test_scores_of_another_checkpoint_stay_off_the_card(
     sweep = sweep_of()
     sweep.add("0000", 0.5)  # its only checkpoint is of step 2
     run = sweep.folder.trials / "0000"
-    score = make_score("knn", [0.75], num_images=400, detail="a probe")
+    score = Score("knn", 0.75, 0.7, 0.8, 400, "a probe")
     found = {"step": step, "rows": {"simclr": {"knn": asdict(score)}}}
     (run / "evaluation.json").write_text(json.dumps(found))
     folder, notes = export_run(run, tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ def config() -> ExperimentConfig:
     return compose("simclr", "digits-demo", None, overrides)
 
 
-def test_raw_pixels_have_the_neighbours_of_the_plan(config: ExperimentConfig, tmp_path: Path) -> None:
-    """By a loop: votes exp(cosine / 0.1) of the 20 nearest of the images that the limit leaves."""
+@pytest.mark.parametrize("image_size", [0, 6])
+def test_raw_pixels_have_the_neighbours_of_the_plan(config: ExperimentConfig, tmp_path: Path, image_size: int) -> None:
+    """By a loop: votes exp(cosine / 0.1) of the 20 nearest of the images that the limit leaves, as they are stored."""
+    config = replace(config, views=replace(config.views, image_size=image_size))
     found = measure_references(tmp_path / "kept.json", Protocol(config, 150, "knn"), SEEDS)
     train, test = limit(load_split("digits", None, "train"), 150), load_split("digits", None, "test")
     bank, asked = (normalize(part.images.flatten(1).double(), dim=1) for part in (train, test))

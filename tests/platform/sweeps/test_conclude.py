@@ -20,8 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import StoreError, TrainingError
-from ebclab.evaluation.answers import Answers, share_right, table_of
-from ebclab.evaluation.intervals import make_score
+from ebclab.evaluation.answers import Answers, table_of
+from ebclab.evaluation.intervals import score_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.checksum import with_checksum
@@ -245,8 +245,7 @@ class FakeEvaluation:
         self.read.append(run.path.name)
         wrong = int(run.path.name[-1]) + 3 * ("baseline" in run.path.name)
         right = torch.arange(10)[None] >= wrong
-        score = make_score("knn", share_right(right), num_images=10, detail="")
-        return SimpleNamespace(rows={"simclr": {"knn": replace(score, answers=Answers.of(right, torch.arange(10)))}})
+        return SimpleNamespace(rows={"simclr": {"knn": score_of("knn", right, torch.arange(10), detail="")}})
 
 
 def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(

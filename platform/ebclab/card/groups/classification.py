@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
-from ebclab.card.results import Findings, Number, accuracy
+from ebclab.card.results import Findings, Number, accuracy, as_number
 from ebclab.document.document import Table
-from ebclab.evaluation.answers import images_key, table_of
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import PENALTIES, fit_head
 from ebclab.evaluation.protocols import LBFGS
 
@@ -33,9 +30,7 @@ def measure(measuring: Measuring) -> Findings:
     split = FeatureSplit(x, data.train.labels, test_x, data.test.labels, data.test.keys, data.num_classes)
     settings = replace(measuring.options.settings, linear_seeds=measuring.options.seeds)
     numbers = [
-        _number(
-            PROBES[name](split, settings, measuring.subject.seed or 0, measuring.on_progress), title, data.test.keys
-        )
+        as_number(PROBES[name](split, settings, measuring.subject.seed or 0, measuring.on_progress), title)
         for name, title in (("knn", "kNN"), ("linear", "linear probe"), ("top5", "linear probe, top 5"))
         if name != "top5" or data.num_classes > 5
     ]
@@ -60,28 +55,6 @@ def _own_classifier(measuring: Measuring) -> Number:
     right = measuring.own_test_logits.argmax(dim=1) == test.labels
     title = "the method's own classifier"
     return accuracy("own-classifier", title, right[None], test.keys, protocol=OWN_CLASSIFIER)
-
-
-def _number(score: Score, title: str, keys: Tensor) -> Number:
-    """Return the score of a probe as a metric of the card."""
-    if score.answers is None:
-        raise ValueError("a score without answers was read from a file, not measured")
-    return Number(
-        name=score.name,
-        title=title,
-        value=score.value,
-        protocol=score.detail,
-        num_images=score.num_images,
-        better="higher",
-        low=score.low,
-        high=score.high,
-        seeds=score.seeds,
-        per_seed=score.per_seed,
-        std=score.std,
-        images=images_key(keys),
-        contributions=torch.from_numpy(table_of([score.answers])[0]),
-        is_rate=True,
-    )
 
 
 def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Number:

@@ -41,7 +41,7 @@ _ATTACKED = 200  # images
 
 
 def _classification(monitored: Monitored) -> dict[str, float]:
-    return {"holdout_linear": float(monitored.linear_right.double().mean())}
+    return {"holdout_linear": monitored.score("linear").value}
 
 
 def _geometry(monitored: Monitored) -> dict[str, float]:

@@ -5,7 +5,7 @@ Shapes: n images of the bank, m held-out images, D features, K classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.features import Encoder, compute_features
-from ebclab.evaluation.linear import linear_within
+from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import LinearHead, fit_head
+from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import LBFGS
 
 
@@ -54,18 +56,14 @@ class Monitored:
         return self.embed(self.bank)
 
     @cached_property
-    def linear_right(self) -> Tensor:
-        """(1, m) bool: which held-out images the probe of ``evaluation.linear_protocol`` classifies correctly."""
-        return linear_within(
-            self.config.linear_protocol,
-            self.known,
-            self.bank.labels.to(self.known.device),
-            self.held,
-            self.holdout.labels.to(self.held.device),
-            num_classes=self.num_classes,
-            seeds=(0,),
-            l2=self.config.linear_l2,
-        )[0]
+    def _split(self) -> FeatureSplit:
+        known, held = self.known, self.held
+        labels = [part.labels.to(known.device) for part in (self.bank, self.holdout)]
+        return FeatureSplit(known, labels[0], held, labels[1], self.holdout.keys, self.num_classes)
+
+    def score(self, probe: str) -> Score:
+        """Return the score of a probe on the held-out images, by seed 0."""
+        return PROBES[probe](self._split, replace(self.config, linear_seeds=1), 0, silent)
 
     @cached_property
     def head(self) -> LinearHead:
