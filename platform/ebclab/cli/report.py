@@ -1,4 +1,4 @@
-"""``ebclab report``: the page about runs or about sweeps."""
+"""``ebclab report``: the page about runs, about sweeps or about a comparison."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ebclab.cli.options import RESULTS
+from ebclab.errors import UserError
 from ebclab.terminal import say
 
 
@@ -15,7 +16,9 @@ def report(
     folders: Annotated[
         list[str],
         typer.Argument(
-            metavar="DIR...", help="Folders or addresses of runs or of sweeps, finished or not.", show_default=False
+            metavar="DIR...",
+            help="Folders or addresses of runs or of sweeps, or of one comparison, finished or not.",
+            show_default=False,
         ),
         RESULTS,
     ],
@@ -32,13 +35,30 @@ def report(
         float | None, typer.Option(metavar="P", help="Price of one GPU-hour, in any currency.")
     ] = None,
 ) -> None:
-    """Write a page about runs or about sweeps: one HTML file that needs no network, with CSV and JSON beside it.
+    """Write a page about runs, sweeps or a comparison: one HTML file that needs no network, with its numbers beside it.
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
+    from ebclab.compare.plan import PLAN
     from ebclab.reports.report import report as write_page
+    from ebclab.storage.object_store import holds
 
+    if len(folders) == 1 and holds(folders[0], PLAN):
+        return _report_comparison(folders[0], to, price_per_gpu_hour)
     where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])
     say(f"report: {where}")
     say(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")
+
+
+def _report_comparison(place: str, to: str | None, price_per_gpu_hour: float | None) -> None:
+    """Write the page of a comparison, which is always in its folder."""
+    from ebclab.compare.compare import page_of
+    from ebclab.compare.folder import ComparisonFolder
+
+    for option, given in (("--to", to), ("--price-per-gpu-hour", price_per_gpu_hour)):
+        if given is not None:
+            raise UserError(f"{option}: of runs and sweeps only, got a comparison; leave it out")
+    folder = page_of(ComparisonFolder.at(place)).folder
+    say(f"report: {folder.address_of(folder.page)}")
+    say(f"beside it: {folder.table.name}, {folder.result.name}")

@@ -136,7 +136,11 @@ def page_so_far(name: str, comparisons: str | Path = "comparisons") -> Compariso
     Args:
         comparisons: Folder that contains it, or its address in an object store.
     """
-    folder = ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name)
+    return page_of(ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name))
+
+
+def page_of(folder: ComparisonFolder) -> ComparisonRun:
+    """Write the page of the results of the comparison in ``folder`` so far, without training."""
     folder.require_free()
     plan = read_comparison(folder.pull().plan, where=folder.address)
     found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()

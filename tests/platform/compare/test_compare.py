@@ -197,6 +197,18 @@ def test_the_page_of_what_is_there_so_far_trains_nothing(
     assert "not begun: dcl-digits-b64" in comparison.folder.table.read_text()
 
 
+def test_a_report_of_a_comparison_is_its_page(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made_up(request_for("simclr", "dcl")).folder
+    folder.page.unlink(missing_ok=True)
+    assert main(["report", str(folder.path)]) == 0
+    assert capsys.readouterr().out == f"report: {folder.page}\nbeside it: comparison.md, comparison.json\n"
+    assert folder.page.is_file()
+    assert main(["report", str(folder.path), "--to", str(tmp_path / "page.html")]) == 2
+    assert "--to: of runs and sweeps only, got a comparison; leave it out" in capsys.readouterr().err
+
+
 def test_a_page_needs_a_name_and_something_measured(
     made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
