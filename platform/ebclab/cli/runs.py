@@ -15,7 +15,7 @@ from ebclab.terminal import console, say
 if TYPE_CHECKING:
     from ebclab.inventory.listing import Entry
 
-app = typer.Typer(help="List and show runs and sweeps, clean up, delete.", no_args_is_help=True)
+app = typer.Typer(help="List and show runs, sweeps and comparisons, clean up, delete.", no_args_is_help=True)
 
 _Runs = Annotated[str | None, typer.Option("--runs", help="Folder of runs; default: ./runs."), RESULTS]
 _COLUMNS = ("name", "method", "data", "done", "score", "state", "size", "age")
@@ -29,6 +29,9 @@ _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps;
 def list_runs(
     runs: _Runs = None,
     sweeps: _Sweeps = None,
+    comparisons: Annotated[
+        str | None, typer.Option("--comparisons", help="Folder of comparisons; default: ./comparisons."), RESULTS
+    ] = None,
     method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
     state: Annotated[
@@ -39,14 +42,15 @@ def list_runs(
     ] = "date",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of objects with all numbers.")] = False,
 ) -> None:
-    """List runs and sweeps with progress, score and size."""
+    """List runs, sweeps and comparisons with progress, score and size."""
     import json
 
     from ebclab.inventory.choosing import chosen
     from ebclab.inventory.folders import collection_at
     from ebclab.inventory.listing import inventory
 
-    places = collection_at(runs, "runs", "--runs"), collection_at(sweeps, "sweeps", "--sweeps")
+    given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons}
+    places = [collection_at(place, usual, f"--{usual}") for usual, place in given.items()]
     entries = inventory(*places)
     if entries:
         entries = chosen(entries, method=method, dataset=dataset, state=state, sort=sort)
@@ -56,7 +60,8 @@ def list_runs(
         say("\n".join(_fitting_table(entries, console().width, time.time())))
     else:
         asked = " in this state" if state else ""
-        say(f"no runs in {places[0].address} and no sweeps in {places[1].address}{asked}")
+        where = (f"no {usual} in {place.address}" for usual, place in zip(given, places, strict=True))
+        say(f"{', '.join(where)}{asked}")
 
 
 def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:

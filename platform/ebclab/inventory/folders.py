@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.files import Files, files_in
-from ebclab.storage.kinds import RUN, SWEEP
+from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import LOCK, is_running
@@ -22,8 +22,8 @@ from ebclab.storage.remote import RemoteFolder, remote_at
 
 T = TypeVar("T")
 
-_LISTED = {RUN.settings, RUN.result, *SWEEP.files}
-"""Files of runs and sweeps that listing reads."""
+_LISTED = {RUN.settings, RUN.result, *SWEEP.files, COMPARISON.settings}
+"""Files of runs, sweeps and comparisons that listing reads."""
 
 
 @dataclass(frozen=True)

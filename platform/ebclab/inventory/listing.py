@@ -10,28 +10,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from ebclab.config import load_yaml_file
 from ebclab.errors import UserError
 from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
 from ebclab.inventory.files import Files, folders_with
 from ebclab.inventory.folders import RunCollection
 from ebclab.inventory.progress import Content, content_of_run
-from ebclab.storage.kinds import RUN, SWEEP
+from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
 
+KindName = Literal["run", "sweep", "comparison"]
 State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
-_DATED = RUN.files | SWEEP.files
-"""Files whose newest modification time is that of the run or sweep."""
+_DATED = RUN.files | SWEEP.files | COMPARISON.files
+"""Files whose newest modification time is that of the folder."""
 _Read = Callable[[Path, Files, RunCollection], Content]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A run or a sweep.
+    """A run, a sweep or a comparison.
 
     Attributes:
         name: Name of its folder.
-        kind: "run" or "sweep".
+        kind: What it is.
         address: Path or address of its folder.
         state: running, finished, unfinished or unreadable.
         content: Content of its files; None if they cannot be read.
@@ -40,7 +42,7 @@ class Entry:
     """
 
     name: str
-    kind: Literal["run", "sweep"]
+    kind: KindName
     address: str
     state: State
     content: Content | None
@@ -62,7 +64,7 @@ class Entry:
         content, value = self.content, self.value
         row = {"name": self.name, "method": "", "data": "", "done": "", "score": "", "state": self.state}
         if content is not None:
-            unit = "epoch" if self.kind == "run" else "trial"
+            unit = {"run": "epoch", "sweep": "trial", "comparison": "sweep"}[self.kind]
             done = f"{content.done}/{count(content.of, unit)} {content.note}".strip()
             score = "" if value is None else format_of(content.objective).number(value)
             row |= {"method": content.method, "data": content.data, "done": done, "score": score}
@@ -96,8 +98,8 @@ def sweep_paths(folder: Path) -> list[Path]:
     return folders_with(folder, SWEEP.settings)
 
 
-def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
-    """Return the runs in one folder and the sweeps in another, newest first; corrupt ones are listed as unreadable."""
+def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollection | None = None) -> list[Entry]:
+    """Return the runs, sweeps and comparisons in these folders, newest first; corrupt ones are listed as unreadable."""
     entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", content_of_run))
     if there := sweep_paths(sweeps.path):
         from ebclab.inventory.sweep_progress import content_of_sweep  # imported here: takes seconds
@@ -105,10 +107,25 @@ def inventory(runs: RunCollection, sweeps: RunCollection) -> list[Entry]:
         entries += sweeps.each(
             there, lambda path: _entry(sweeps, path, "sweep", lambda path, *_: content_of_sweep(path))
         )
+    if comparisons is not None:
+        there = folders_with(comparisons.path, COMPARISON.settings)
+        entries += comparisons.each(there, lambda path: _entry(comparisons, path, "comparison", _content_of_comparison))
     return sorted(entries, key=lambda entry: -entry.changed)
 
 
-def _entry(collection: RunCollection, path: Path, kind: Literal["run", "sweep"], read: _Read) -> Entry:
+def _content_of_comparison(path: Path, files: Files, collection: RunCollection) -> Content:
+    """Return methods, datasets and finished searches of a comparison."""
+    plan = load_yaml_file(path / COMPARISON.settings)
+    searches = plan["sweeps"]
+    done = sum(f"sweeps/{name}/result.json" in files.changed for name in searches)
+    method, data = (
+        ", ".join(dict.fromkeys(str(value) for value in values))
+        for values in (plan["asked"]["methods"], [each["task"]["dataset"] for each in searches.values()])
+    )
+    return Content(method, data, done, len(searches), "", {}, done == len(searches))
+
+
+def _entry(collection: RunCollection, path: Path, kind: KindName, read: _Read) -> Entry:
     files = collection.files(path.name)
     changed = max((files.changed[name] for name in _DATED if name in files.changed), default=time.time())
     state: State = "running" if collection.is_running(path.name, files) else "unfinished"

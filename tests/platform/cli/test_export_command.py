@@ -82,7 +82,7 @@ def test_a_long_name_stays_whole_in_a_narrow_terminal(ebclab: Ebclab, finished: 
 
 
 def test_an_empty_place_says_so_and_a_wrong_one_is_refused(ebclab: Ebclab) -> None:
-    assert ebclab("runs", "list").out == "no runs in runs and no sweeps in sweeps\n"
+    assert ebclab("runs", "list").out == "no runs in runs, no sweeps in sweeps, no comparisons in comparisons\n"
     assert ebclab("runs", "clean").out == "nothing to delete\n"
     refused = ebclab("runs", "list", "--runs", "nowhere")
     assert (refused.code, refused.err) == (2, "error: --runs: there is no such folder, got nowhere\n")

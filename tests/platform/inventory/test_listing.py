@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -224,3 +225,20 @@ def test_a_file_that_goes_while_its_folder_is_read_hides_no_other(
     found = files_in(tmp_path)
     assert found.changed.keys() == set("abcde") - set(gone)
     assert found.num_bytes == 8
+
+
+def test_a_comparison_is_listed_by_its_finished_sweeps(tmp_path: Path) -> None:
+    example = Path(__file__).parents[3] / "docs" / "examples" / "comparisons" / "batches"
+    folder = Path(shutil.copytree(example, tmp_path / "comparisons" / "batches"))
+    places = [RunCollection(tmp_path / name) for name in ("runs", "sweeps", "comparisons")]
+    seen = []
+    for sweep in sorted((folder / "sweeps").iterdir()):
+        (sweep / "result.json").write_text("{}")
+        (entry,) = inventory(*places)
+        row = entry.in_words(0.0)
+        assert (entry.kind, row["method"], row["data"]) == ("comparison", "simclr, flatclr", "digits")
+        seen.append((row["done"], entry.state))
+    assert seen == [(f"{done}/4 sweeps", "finished" if done == 4 else "unfinished") for done in (1, 2, 3, 4)]
+    for damaged in ("asked: 3", "asked: {methods: [a]}\nsweeps: [x]", "- 1"):
+        (folder / "comparison.yaml").write_text(damaged)
+        assert [entry.state for entry in inventory(*places)] == ["unreadable"], damaged
