@@ -117,7 +117,7 @@ def _content_of_comparison(path: Path, files: Files, collection: RunCollection) 
     """Return methods, datasets and finished searches of a comparison."""
     plan = load_yaml_file(path / COMPARISON.settings)
     searches = plan["sweeps"]
-    done = sum(f"sweeps/{name}/result.json" in files.changed for name in searches)
+    done = sum(f"{COMPARISON.inside}/{name}/{SWEEP.result}" in files.changed for name in searches)
     method, data = (
         ", ".join(dict.fromkeys(str(value) for value in values))
         for values in (plan["asked"]["methods"], [each["task"]["dataset"] for each in searches.values()])
