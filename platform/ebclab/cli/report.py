@@ -39,11 +39,11 @@ def report(
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
-    from ebclab.compare.plan import PLAN
     from ebclab.reports.report import report as write_page
+    from ebclab.storage.kinds import COMPARISON
     from ebclab.storage.object_store import holds
 
-    if len(folders) == 1 and holds(folders[0], PLAN):
+    if len(folders) == 1 and holds(folders[0], COMPARISON.settings):
         return _report_comparison(folders[0], to, price_per_gpu_hour)
     where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])

@@ -33,7 +33,7 @@ from ebclab.compare.cost import num_test_images
 from ebclab.compare.findings import ComparisonFindings, Side, Verdict, verdict_of
 from ebclab.compare.folder import ComparisonFolder
 from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import PLAN, ComparisonPlan, read_comparison
+from ebclab.compare.plan import ComparisonPlan, read_comparison
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
 from ebclab.evaluation.answers import table_of
@@ -41,6 +41,7 @@ from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import Sums, Table, VarianceParts, interval_of_difference
 from ebclab.formatting import count
 from ebclab.inventory.files import folders_with
+from ebclab.storage.kinds import COMPARISON
 
 WANTED = 0.8
 """Share of comparisons in which a difference is to be found."""
@@ -300,8 +301,8 @@ def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
     if folder.remote is not None:
         return []
     found = []
-    beside = [each for each in folders_with(folder.path.parent, PLAN) if each != folder.path]
-    for path in sorted(beside, key=lambda each: -os.lstat(each / PLAN).st_mtime):
+    beside = [each for each in folders_with(folder.path.parent, COMPARISON.settings) if each != folder.path]
+    for path in sorted(beside, key=lambda each: -os.lstat(each / COMPARISON.settings).st_mtime):
         with suppress(UserError, OSError):
             other = ComparisonFolder(path)
             plan = read_comparison(other.plan)
