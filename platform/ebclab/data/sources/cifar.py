@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ class _ByteArray:
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], object, bool, bytes | str]) -> None:
         _, shape, element, self.by_columns, content = state
+        if not isinstance(content, bytes | str):  # bytearray(n) takes n bytes
+            raise ValueError(f"an array of {type(content).__name__} in place of bytes")
         self.shape = tuple(map(int, shape))
         self.content = bytearray(content.encode("latin1") if isinstance(content, str) else content)
         if not isinstance(element, _ByteType) or math.prod(self.shape) != len(self.content) or min(shape) < 0:
@@ -127,6 +130,9 @@ class _NumbersOnly(pickle.Unpickler):
 def _unpickle(path: Path) -> Any:
     content = read_stored(path)
     try:
+        for operation, argument, _ in pickletools.genops(content):  # the reader makes room for the highest number
+            if "PUT" in operation.name and argument is not None and int(argument) > len(content):
+                raise ValueError(f"{operation.name} {argument} in {len(content):,} bytes")
         return _NumbersOnly(io.BytesIO(content), encoding="latin1").load()
     except _Refused as error:
         raise DataError(f"{path}: refused, it asks for more than numbers, got {error}; use a copy you trust") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import lzma
 import os
 import pickle
+import resource
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from ebclab.data.sources import cifar
 from ebclab.data.sources.cifar import read_cifar_batch, read_cifar_split
 from ebclab.errors import DataError
 
@@ -141,3 +144,25 @@ def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path: Path) -
     path.write_bytes(python_2_batch(batch_content()["data"]).replace(b"M\x04\x00M\x00\x0c", b"M\x05\x00M\x00\x0c"))
     with pytest.raises(DataError, match=r"12288 bytes do not fill an array of shape \(5, 3072\)"):
         read_cifar_batch(path)
+
+
+@pytest.mark.parametrize(
+    ("bomb", "message"),
+    [
+        (b"Nr" + struct.pack("<I", 400_000_000) + b"0", "LONG_BINPUT 400000000 in "),
+        (b"Np400000000\n0", "PUT 400000000 in "),
+    ],
+)
+def test_a_pickle_that_asks_for_memory_gets_none(tmp_path: Path, bomb: bytes, message: str) -> None:
+    whole, path = pickle.dumps(batch_content(), protocol=2), tmp_path / "batch"
+    path.write_bytes(whole[:2] + bomb + whole[2:])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match=message):
+        read_cifar_batch(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB: a GiB
+
+
+def test_a_number_in_place_of_bytes_takes_no_memory() -> None:
+    array = cifar._ByteArray()
+    with pytest.raises(ValueError, match="an array of int in place of bytes"):
+        array.__setstate__((1, (1 << 40, 3072), cifar._ByteType("u1"), False, (1 << 40) * 3072))  # type: ignore[arg-type]
