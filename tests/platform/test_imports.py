@@ -31,7 +31,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         ebclab.config.compose("simclr")
         note("a recipe")
         import ebclab.training.pretrain
-        from ebclab.data.sources.digits import read_digits
+        from ebclab.data.sources.stored_files import read_digits
 
         read_digits("train")
         note("training")

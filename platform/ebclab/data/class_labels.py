@@ -20,15 +20,10 @@ _SHOWN = 10  # names in a message
 
 
 class Labels(NamedTuple):
-    """Labels of n images.
+    """Labels of n images."""
 
-    Attributes:
-        numbers: (n,) int64; -1 where unknown.
-        names: Names of the classes, by number; empty where the classes have numbers alone.
-    """
-
-    numbers: Tensor
-    names: tuple[str, ...] = ()
+    numbers: Tensor  # (n,) int64; -1 where unknown
+    names: tuple[str, ...] = ()  # names of the classes, by number; empty where the classes have numbers alone
 
 
 def of_words(words: Iterable[str]) -> Labels:
@@ -78,12 +73,9 @@ def joined(parts: Sequence[Labels], where: str) -> Labels:
 
 
 def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
-    """Return the labels of a test part with the numbers that the training part gives to the same classes.
+    """Return the labels of the test part of dataset ``name`` with the numbers of the same classes in its training part.
 
     Without labels in one of the two, there is nothing to match.
-
-    Args:
-        name: Dataset name, for the message.
     """
     known, used = (torch.unique(part.numbers[part.numbers >= 0]).tolist() for part in (train, test))
     if not known or not used:

@@ -20,9 +20,6 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
     """Return the SHA-256 of everything that a run uses of its images: pixels, labels, keys and marks of all parts.
 
     It covers channel statistics and class names, since views and scores depend on them, but not the dataset's name.
-
-    Args:
-        scored: Held-out images and, if there are any, those kept for confirming runs.
     """
     facts = {
         "class_names": train.class_names,
@@ -37,10 +34,7 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
 def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str) -> str:
     """Return a digest of images that are not all read: keys and labels of all rows, and a digest of the files.
 
-    Args:
-        parts: Keys and labels of the training rows, of the held-out rows and, if there are any, of those kept for
-            confirming runs.
-        files_digest: What ``digest_of_files`` returned.
+    The parts are training rows, held-out rows and, if there are any, those kept for confirming runs.
     """
     facts = {"class_names": class_names, "files": files_digest}
     return STREAMED + _digest(facts, [tensor for part in parts for tensor in part])
@@ -66,12 +60,7 @@ def _digest(facts: dict[str, Any], tensors: Iterable[Tensor]) -> str:
 
 
 def require_digest(got: str, expected: str, name: str) -> None:
-    """Check that images are those that the settings were recorded with.
-
-    Args:
-        expected: The setting ``data.digest``; empty if unknown.
-        name: Name of the images, for the message.
-    """
+    """Check that images are those of the setting ``data.digest``, which is empty if unknown."""
     if not expected or got == expected:
         return
     if got.startswith(STREAMED) != expected.startswith(STREAMED):

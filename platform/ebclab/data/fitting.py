@@ -39,19 +39,12 @@ _log = logging.getLogger("ebclab.data")
 
 
 class SampledSizes(NamedTuple):
-    """Sizes of a sample of images.
+    """Sizes of a sample of images."""
 
-    Attributes:
-        num_images: Images of the training set.
-        channels: Channels with which they are read.
-        sizes: Width and height of each image of the sample, pixels, upright.
-        stored: Whether they are stored as arrays of pixels, which keep their size.
-    """
-
-    num_images: int
-    channels: int
-    sizes: list[tuple[int, int]]
-    stored: bool
+    num_images: int  # images of the training set
+    channels: int  # channels with which they are read
+    sizes: list[tuple[int, int]]  # width and height of each image of the sample, pixels, upright
+    stored: bool  # whether they are stored as arrays of pixels, which keep their size
 
     @property
     def sides(self) -> list[int]:
@@ -69,9 +62,7 @@ class SampledSizes(NamedTuple):
 def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> dict[str, Any]:
     """Return settings completed with choices that suit the images, if these are named by their location.
 
-    Args:
-        mapping: Plain values of all layers of settings, from ``compose``.
-        say: Called with one line about what was chosen.
+    The mapping has the plain values of all layers of settings, from ``compose``; what was chosen is said in one line.
     """
     given = _by_key(mapping)
     name = given.get("data.name")
@@ -102,8 +93,7 @@ def look(source: ImageSource) -> SampledSizes:
 def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted key that suit images, except those that the user chose.
 
-    Args:
-        given: The user's choices by dotted key. If they include views, at most ``data.resize`` is added.
+    If the user's choices include views, at most ``data.resize`` is added.
     """
     own_views = "views.recipe" in given
     resize = given.get("data.resize") or _resize(seen, own_views=own_views)
@@ -130,7 +120,6 @@ def _resize(seen: SampledSizes, *, own_views: bool) -> int:
 
 
 def _encoder(size: Any) -> dict[str, Any]:
-    """Return a network of ours for views of ``size`` pixels."""
     if not isinstance(size, int) or size <= _SMALL_VIEWS:
         return {"encoder.name": "small"}
     return {"encoder.name": "resnet18", "encoder.stem": "cifar" if size <= _MIDDLE_VIEWS else "imagenet"}

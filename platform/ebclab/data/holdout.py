@@ -22,21 +22,13 @@ CHOOSE_IMAGES = ("name", "train_limit", "holdout_rate", "confirm_rate")
 
 @dataclass(frozen=True)
 class Split:
-    """The images of a run, those for training apart from those for selection.
+    """The images of a run, those for training apart from those for selection."""
 
-    Attributes:
-        train: Training images.
-        holdout: Images held out of training; may be empty.
-        digest: Short hash of ``train``, which every checkpoint holds.
-        content: Digest of everything that a run uses of its images; stored in its settings as ``data.digest``.
-        confirm: Images that only confirming runs of a sweep are scored on; None if there are none.
-    """
-
-    train: ImageSet
-    holdout: ImageSet
-    digest: str
-    content: str
-    confirm: ImageSet | None = None
+    train: ImageSet  # training images
+    holdout: ImageSet  # images held out of training; may be empty
+    digest: str  # short hash of ``train``, which every checkpoint holds
+    content: str  # digest of everything that a run uses of its images; stored in its settings as ``data.digest``
+    confirm: ImageSet | None = None  # images that only confirming runs of a sweep are scored on; None if there are none
 
     @property
     def parts(self) -> list[ImageSet]:
@@ -73,23 +65,16 @@ def data_digest(data: ImageSet) -> str:
 def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
     """Return (training part, held-out part) of ``train``, both in its order.
 
-    Whether an image is held out depends on its own key alone, so neither other images nor their order matter.
-
-    Args:
-        rate: Probability of an image to be held out, in [0, 1); 0 leaves the held-out part empty.
+    An image is held out with probability ``rate``, by its own key alone: neither other images nor their order matter.
     """
     held = held_out(train.keys, rate)
     return train.rows(~held), train.rows(held)
 
 
 def limit(image_set: ImageSet, count: int) -> ImageSet:
-    """Return at most ``count`` images of ``image_set``, those of smallest hash, in its order.
+    """Return at most ``count`` images of ``image_set``, those of smallest hash, in its order; 0 keeps all.
 
     A smaller limit always chooses a subset of what a larger one chooses.
-
-    Args:
-        image_set: Images to choose from.
-        count: How many images to keep; 0 keeps all, and so does a number above the size of the set.
     """
     if count == 0 or count >= len(image_set):
         return image_set

@@ -22,23 +22,14 @@ _LABELS_SALT = 0x6C6162656C73
 
 @dataclass(frozen=True)
 class LabelList:
-    """The images of one list, m of them.
+    """The images of one list, m of them."""
 
-    Attributes:
-        percent: p.
-        seed: The seed of the list.
-        rows: (m,) int64 rows in the set, class by class, within a class by hash.
-        keys: (m,) int64 keys of these images.
-        rank: (m,) int64 place of each image within its class, from 0.
-        counts: Images of each class.
-    """
-
-    percent: int
-    seed: int
-    rows: Tensor
-    keys: Tensor
-    rank: Tensor
-    counts: tuple[int, ...]
+    percent: int  # p
+    seed: int  # the seed of the list
+    rows: Tensor  # (m,) int64 rows in the set, class by class, within a class by hash
+    keys: Tensor  # (m,) int64 keys of these images
+    rank: Tensor  # (m,) int64 place of each image within its class, from 0
+    counts: tuple[int, ...]  # images of each class
 
     @property
     def digest(self) -> str:
@@ -54,23 +45,15 @@ class LabelList:
         return "1 image of each class" if high == 1 else f"{high:,} images of each class"
 
     def fold(self, number: int, folds: int) -> Tensor:
-        """Return which images (m,) bool belong to one of ``folds`` parts, each with its share of every class.
+        """Return which images (m,) bool belong to one of ``folds`` parts, from 0, each with its share of every class.
 
-        Args:
-            number: The part, from 0.
-            folds: How many there are; with no more than the smallest class has images, each part has all classes.
+        With no more parts than the smallest class has images, each part has all classes.
         """
         return self.rank % folds == number
 
 
 def label_list(images: ImageSet, percent: int, seed: int, num_classes: int) -> LabelList:
-    """Return the list of images whose labels are known.
-
-    Args:
-        images: The training set, every image with a label.
-        percent: p, 1 to 100.
-        seed: Lists of other seeds are other images.
-    """
+    """Return the list of images whose labels are known; every image of the training set has a label."""
     wanted = len(images) * percent // (100 * num_classes)
     if wanted == 0:
         raise DataError(

@@ -38,13 +38,10 @@ def own_name(name: str) -> str:
 
 
 def own_images(given: object) -> ImageSet:
-    """Return the user's images as a checked image set.
+    """Return the user's images, one of ``Images``, as a checked image set.
 
     Images without keys get the hash of their content, equal ones with a number, so that keys depend neither on the
     order nor on other images: a key decides whether an image is held out and what its views look like.
-
-    Args:
-        given: One of ``Images``.
     """
     if isinstance(given, ImageSet):
         return _checked(given)
@@ -79,7 +76,6 @@ def content_keys(images: Tensor) -> Tensor:
 
 
 def _checked(images: ImageSet) -> ImageSet:
-    """Return ``images`` after checking that its fields fit together."""
     name, pixels, count = images.name, images.images, len(images.images)
     if not is_folder_name(name):
         raise DataError(f"images.name: not a name, got {name!r}; use letters and digits, without / and \\")
@@ -138,7 +134,6 @@ def _require_bytes(pixels: Tensor) -> None:
 
 
 def _channels_first(pixels: Tensor) -> Tensor:
-    """Return images (N, C, H, W), (N, H, W, C) or (N, H, W) as (N, C, H, W)."""
     shape = tuple(pixels.shape)
     if pixels.ndim == 3:
         return pixels[:, None]
@@ -155,7 +150,6 @@ def _channels_first(pixels: Tensor) -> Tensor:
 
 
 def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
-    """Return all images of a dataset, and their labels where it has any."""
     images: list[Tensor] = []
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):

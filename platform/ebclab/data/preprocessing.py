@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.constants import constant
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE, Decoding, Resampling, central_squares, read_photograph
 from ebclab.errors import DataError
 from energy_contrast.method import PixelRange
 
 
+@lru_cache(maxsize=256)
+def constant(values: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return numbers, or rows of numbers, that a device needs for every batch; cached: do not write to the tensor.
+
+    They are copied there once, because the host waits for every such copy.
+    """
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """Resize (antialiased bilinear) to a square and normalise by channel, after the crop with which images were read.
 
-    Attributes:
-        image_size: Side of the result, pixels; 0: images keep their size.
-        mean: Channel means subtracted, in the image range [0, 1].
-        std: Channel standard deviations divided by, in the image range [0, 1].
-        read_size: Side of the squares to which images were cropped and scaled when they were read (``data.resize``),
-            pixels; images of another size are treated in the same way. 0: they were not, and are only resized.
-        decoding: How JPEG files were decoded when they were read (``data.decoding``).
-        resampling: How images are scaled to ``read_size``.
+    If ``read_size`` is set, images were cropped and scaled to squares of that side when they were read
+    (``data.resize``), and images of another size are treated in the same way.
     """
 
-    image_size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    read_size: int = 0
-    decoding: Decoding = "full"
-    resampling: Resampling = "bilinear"
+    image_size: int  # side of the result, pixels
+    mean: tuple[float, ...]  # channel means subtracted, in the image range [0, 1]
+    std: tuple[float, ...]  # channel standard deviations divided by, in the image range [0, 1]
+    read_size: int = 0  # pixels; 0: images were not cropped, and are only resized
+    decoding: Decoding = "full"  # of JPEG files when they were read (``data.decoding``)
+    resampling: Resampling = "bilinear"  # to ``read_size``
 
     def scaled(self, side: int, resampling: Resampling) -> Preprocessing:
         """Return the one that scales the largest central square of images to ``side`` pixels, 0: to ``image_size``."""

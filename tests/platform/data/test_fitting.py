@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from ebclab.config import compose, to_mapping
-from ebclab.data.fitting import SampledSizes, choose, fitted, look
+from ebclab.data.fitting import SampledSizes, choose, fitted
 from ebclab.data.photograph import size_in_header
-from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import open_source
 from ebclab.errors import ConfigError, DataError
 
 
@@ -113,40 +108,6 @@ def test_a_folder_of_mixed_sizes_is_ready_to_train_and_what_is_said_wins(tmp_pat
 
 def test_a_dataset_of_the_catalogue_is_left_alone() -> None:
     assert compose("simclr", fit=fitted) == compose("simclr")
-
-
-def test_of_a_parquet_set_few_row_groups_are_looked_at_and_tensors_have_one_size(tmp_path: Path) -> None:
-    encoded = [save(tmp_path / f"{number}.png", 20 + number, 30).read_bytes() for number in range(6)]
-    pq.write_table(pa.table({"image": encoded}), tmp_path / "encoded.parquet", row_group_size=1)
-    found = look(open_source(f"parquet:{tmp_path / 'encoded.parquet'}", "train", Reading()))
-    assert (found.num_images, len(found.sizes), found.stored) == (6, 4, False)
-    assert set(found.sizes) <= {(20 + number, 30) for number in range(6)}
-
-    flat = pa.array([[0] * 48] * 5, pa.list_(pa.uint8(), 48))
-    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.uint8(), (3, 4, 4)), flat)
-    pq.write_table(pa.table({"image": tensors}), tmp_path / "tensors.parquet")
-    assert look(open_source(f"parquet:{tmp_path / 'tensors.parquet'}", "train", Reading())) == SampledSizes(
-        5, 3, [(4, 4)], True
-    )
-
-
-def test_of_tars_and_of_arrow_sets_the_sizes_of_images_are_looked_at_too(tmp_path: Path) -> None:
-    sizes = [(40 + number, 60) for number in range(6)]
-    files = [save(tmp_path / "photos" / f"{width}.png", width, height) for width, height in sizes]
-    with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for file in files:
-            tar.add(file, file.name)
-    found = look(open_source(f"webdataset:{tmp_path / 'a.tar'}", "train", Reading()))
-    assert (found.num_images, sorted(found.sizes), found.stored) == (6, sizes, False)
-
-    table = pa.table({"image": [file.read_bytes() for file in files]})
-    (tmp_path / "saved").mkdir()
-    with pa.OSFile(str(tmp_path / "saved/a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=1)
-    (tmp_path / "saved/state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
-    found = look(open_source(f"arrow:{tmp_path / 'saved'}", "train", Reading()))
-    assert (found.num_images, len(found.sizes), found.stored) == (6, 4, False)
-    assert set(found.sizes) <= set(sizes)
 
 
 def test_the_folder_above_a_set_is_noticed(tmp_path: Path) -> None:

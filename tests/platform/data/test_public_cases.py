@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import math
 import tarfile
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_up_images import encoded, put, put_arrow, put_set, put_tar, table
 from PIL import Image
 
 from ebclab.config.sections import EvaluationConfig
@@ -28,65 +28,24 @@ from ebclab.runs.references import pixels_of
 COLOURS = {"ant": (200, 20, 20), "bee": (20, 200, 20), "cat": (20, 20, 200), "yak": (200, 200, 200)}
 TRAIN, TEST = ["ant", "bee", "cat"] * 8, ["cat", "cat", "ant", "bee", "bee"]
 ABC, CAB = ["ant", "bee", "cat"], ["cat", "ant", "bee"]
-IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
-def picture(what: str, seed: int, form: str = "PNG") -> bytes:
+def picture(what: str, seed: int) -> bytes:
     """An image whose colour tells its class."""
     noise = np.random.default_rng(seed).integers(0, 20, (6, 6, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(noise + np.array(COLOURS.get(what, (99, 99, 99)), np.uint8)).save(buffer, form)
-    return buffer.getvalue()
+    return encoded(noise + np.array(COLOURS.get(what, (99, 99, 99)), np.uint8))
 
 
-def table(shown: list[str], labels: Any, names: list[str] | None = None, image: str = "image") -> pa.Table:
-    """Images of what ``shown`` tells, labels, and names of classes as Hugging Face's datasets writes them."""
-    files = [{"bytes": picture(what, number), "path": None} for number, what in enumerate(shown)]
-    made = pa.table({image: pa.array(files, IMAGE), "label": labels})
-    if names is None:
-        return made
-    features = {image: {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
-    return made.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+def pictures(shown: list[str]) -> list[bytes]:
+    return [picture(what, number) for number, what in enumerate(shown)]
 
 
-def put_folder(part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
-    for number, (what, label) in enumerate(zip(shown, labels, strict=True)):
-        put(part / str(label) / f"{number}.png", picture(what, number))
+def shown_table(shown: list[str], labels: Any, names: list[str] | None = None, image: str = "image") -> pa.Table:
+    return table(pictures(shown), labels, names, image)
 
 
-def put_parquet(part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
-    part.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table(shown, labels, names), part / "0.parquet", row_group_size=7)
-
-
-def put_arrow(part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
-    part.mkdir(parents=True)
-    made = table(shown, labels, names)
-    with pa.OSFile(str(part / "data.arrow"), "wb") as sink, pa.ipc.new_stream(sink, made.schema) as writer:
-        writer.write_table(made, max_chunksize=7)
-    put(part / "state.json", b'{"_data_files": [{"filename": "data.arrow"}]}')
-    put(part.parent / "dataset_dict.json", b'{"splits": ["train", "test"]}')
-
-
-def put_webdataset(part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
-    part.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(part / "0.tar", "w") as tar:
-        for number, (what, label) in enumerate(zip(shown, labels, strict=True)):
-            told = (
-                ("cls", label.encode()) if isinstance(label, str) else ("json", json.dumps({"label": label}).encode())
-            )
-            for suffix, content in (("png", picture(what, number)), told):
-                member = tarfile.TarInfo(f"{number:03}.{suffix}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-
-
-def put(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-PUT = {"folder": put_folder, "parquet": put_parquet, "arrow": put_arrow, "webdataset": put_webdataset}
+def put_shown(kind: str, part: Path, shown: list[str], labels: Any, names: list[str] | None = None) -> None:
+    put_set(kind, part, pictures(shown), labels, names)
 
 
 def parts(name: str) -> tuple[ImageSet, ImageSet]:
@@ -124,8 +83,8 @@ LABELS: dict[str, tuple[str, list[str], Any, Any, Any, list[str]]] = {
 @pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
 def test_classes_are_matched_by_name_and_perfect_features_score_all(tmp_path: Path, case: tuple[Any, ...]) -> None:
     kind, train_names, train_labels, test_labels, test_names, names = case
-    PUT[kind](tmp_path / "train", TRAIN, train_labels, train_names or None)
-    PUT[kind](tmp_path / "test", TEST, test_labels, test_names or None)
+    put_shown(kind, tmp_path / "train", TRAIN, train_labels, train_names or None)
+    put_shown(kind, tmp_path / "test", TEST, test_labels, test_names or None)
     train, test = parts(f"{kind}:{tmp_path}")
     assert train.class_names == test.class_names == tuple(names)
     assert sorted(test.labels.tolist()) == sorted(by(ABC, TEST))
@@ -138,7 +97,7 @@ def test_classes_are_matched_by_name_and_perfect_features_score_all(tmp_path: Pa
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "webdataset"])
 def test_booleans_are_the_classes_false_and_true(tmp_path: Path, kind: str) -> None:
     for part, shown, labels in zip(("train", "test"), TWO, YES, strict=True):
-        PUT[kind](tmp_path / part, shown, labels)
+        put_shown(kind, tmp_path / part, shown, labels)
     train, test = parts(f"{kind}:{tmp_path}")
     assert train.class_names == test.class_names == ("false", "true")
     assert (train.labels.tolist(), test.labels.tolist()) == tuple([*map(int, each)] for each in YES)
@@ -149,7 +108,7 @@ def test_booleans_are_the_classes_false_and_true(tmp_path: Path, kind: str) -> N
     [[1.0, math.nan, None], [1, None, None], ["ant", "", None], pa.array(["ant", None, ""]).dictionary_encode()],
 )
 def test_empty_labels_are_unknown(tmp_path: Path, labels: Any) -> None:
-    put_parquet(tmp_path, ["ant"] * 3, labels, ["bee", "ant"] if labels[0] == 1 else None)
+    put_shown("parquet", tmp_path, ["ant"] * 3, labels, ["bee", "ant"] if labels[0] == 1 else None)
     found = load_split(f"parquet:{tmp_path}", None, "train")
     assert (found.labels.tolist(), found.class_names[-1]) == ([len(found.class_names) - 1, -1, -1], "ant")
 
@@ -163,71 +122,29 @@ REFUSED: dict[str, tuple[str, Any, Any, Any, Any, str]] = {
     "word": ("webdataset", TRAIN, None, ["yak", *TEST[1:]], None, "images, got yak; known are ant, bee, cat; leave"),
     "name": ("parquet", by(ABC, TRAIN), ABC, [0] * 5, ["yak"], "images, got yak; known are ant, bee, cat; leave"),
     "a name that no training image has": ("parquet", [0] * 24, ABC, [2] * 5, ABC, "images, got cat; known are ant; "),
-    "names in one part": (
-        "parquet",
-        TRAIN,
-        None,
-        [0] * 5,
-        None,
-        "got ant, bee, cat in the training part and numbers in",
-    ),
-    "names in the other": (
-        "arrow",
-        by(ABC, TRAIN),
-        None,
-        TEST,
-        None,
-        "got ant, bee, cat in the test part and numbers in",
-    ),
-    "number without a name": (
-        "arrow",
-        by(ABC, TRAIN),
-        ABC[:2],
-        [0] * 5,
-        ABC,
-        "must have a name, got 2 in .*names 2 cl",
-    ),
+    "names in one part": ("parquet", TRAIN, None, [0] * 5, None, "got ant, bee, cat in the training part and numbers"),
+    "names in the other": ("arrow", by(ABC, TRAIN), None, TEST, None, "got ant, bee, cat in the test part and numbers"),
+    "number without a name": ("arrow", by(ABC, TRAIN), ABC[:2], [0] * 5, ABC, "must have a name, got 2 in .*names 2"),
     "broken number": ("parquet", [0.5] * 24, None, [0.0] * 5, None, "must hold whole numbers .*, got Float value 0.5"),
-    "a name twice": (
-        "parquet",
-        by(ABC, TRAIN),
-        ABC,
-        [0] * 5,
-        ["ant", "ant"],
-        "names of classes must differ, got ant tw",
-    ),
-    "long words": (
-        "parquet",
-        ["x" * 1001] * 24,
-        None,
-        TEST,
-        None,
-        "at most 1,048,576 words of 1,000 characters are na",
-    ),
-    "words and numbers": (
-        "webdataset",
-        ["ant", *[1] * 23],
-        None,
-        TEST,
-        None,
-        "all numbers or all names of .* and ant in",
-    ),
+    "a name twice": ("parquet", by(ABC, TRAIN), ABC, [0] * 5, ["ant", "ant"], "names of classes must differ, got ant"),
+    "long words": ("parquet", ["x" * 1001] * 24, None, TEST, None, "at most 1,048,576 words of 1,000 characters are"),
+    "words and numbers": ("webdataset", ["ant", *[1] * 23], None, TEST, None, "all numbers or all names of .* and ant"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 def test_classes_that_cannot_be_matched_are_refused_by_name(tmp_path: Path, case: tuple[Any, ...]) -> None:
     kind, train_labels, train_names, test_labels, test_names, sentence = case
-    PUT[kind](tmp_path / "train", TRAIN, train_labels, train_names)
-    PUT[kind](tmp_path / "test", TEST, test_labels, test_names)
+    put_shown(kind, tmp_path / "train", TRAIN, train_labels, train_names)
+    put_shown(kind, tmp_path / "test", TEST, test_labels, test_names)
     with pytest.raises(DataError, match=sentence):
         load_split(f"{kind}:{tmp_path}", None, "test")
 
 
 def test_names_that_differ_in_their_unicode_form_are_one_class(tmp_path: Path) -> None:
     composed, apart = "caf\u00e9", "cafe\u0301"
-    put_folder(tmp_path / "train", ["ant", "ant", "bee"], [composed, apart, "the"])
-    put_folder(tmp_path / "test", ["bee", "ant"], ["the", apart])
+    put_shown("folder", tmp_path / "train", ["ant", "ant", "bee"], [composed, apart, "the"])
+    put_shown("folder", tmp_path / "test", ["bee", "ant"], ["the", apart])
     train, test = parts(f"folder:{tmp_path}")
     assert train.class_names == test.class_names == (apart, "the")
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 1], [0, 1])
@@ -235,86 +152,45 @@ def test_names_that_differ_in_their_unicode_form_are_one_class(tmp_path: Path) -
 
 def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Path) -> None:
     for number, (names, shown) in enumerate([(ABC, TRAIN), (CAB, TEST), (["bee", "yak"], ["bee", "yak"])]):
-        pq.write_table(table(shown, by(names, shown), names), tmp_path / f"{number}.parquet")
+        pq.write_table(shown_table(shown, by(names, shown), names), tmp_path / f"{number}.parquet")
     found = load_split(f"parquet:{tmp_path}", None, "train")
     assert found.class_names == ("ant", "bee", "cat", "yak")
     assert found.labels.tolist() == by([*ABC, "yak"], [*TRAIN, *TEST, "bee", "yak"])
 
 
-TREES: dict[str, tuple[str, list[str], list[str], int, int, str]] = {
-    # ultralytics#23358: files of suffixes that are not read, without a word
-    "no images": (
-        "folder",
-        ["a/0.png", "a/1.heic", "a/2.JXL", "a/3.jxl", "labels.csv", "LICENSE"],
-        ["a"],
-        1,
-        0,
-        "not read as images were left out: 2 .jxl, 1 without a suffix, 1 .heic, 1 .csv",
-    ),
-    # vision#2831: folders that storage systems put everywhere
+TREES: dict[str, tuple[str, str, list[str], int, int]] = {
+    "no images": ("folder", "a/0.png a/1.heic a/2.JXL a/3.jxl labels.csv LICENSE", ["a"], 1, 0),
     "thumbnails": (
         "folder",
-        ["train/a/0.png", "train/a/@eaDir/0.png/T.jpg", "train/@eaDir/1.png", "@eaDir/2.png", "test/a/3.png"],
+        "train/a/0.png train/a/@eaDir/0.png/T.jpg @eaDir/2.png test/a/3.png",
         ["a"],
         1,
         1,
-        "left out: 3 in folders of thumbnails or deleted files",
     ),
-    "training": ("folder", ["training/a/0.png", "training/b/1.png", "testing/a/2.png"], ["a", "b"], 2, 1, ""),
-    "Training": ("folder", ["Training/a/0.png", "Testing/a/1.png"], ["a"], 1, 1, ""),
-    "valid": ("folder", ["train/a/0.png", "valid/a/1.png"], ["a"], 1, 1, ""),
-    "years": ("folder", ["train2017/a/0.png", "val2017/a/1.png"], ["a"], 1, 1, ""),
-    "three": (
-        "folder",
-        ["train/a/0.png", "val/a/1.png", "test/a/2.png", "extra/3.png"],
-        ["a"],
-        1,
-        1,
-        "files outside of train and test were left out, 2 of 4: extra/3.png, val/a/1.png",
-    ),
-    "a class train": (
-        "folder",
-        ["bus/0.png", "car/1.png", "train/2.png"],
-        ["bus", "car", "train"],
-        3,
-        0,
-        "train are read as classes, since the other folders are no splits",
-    ),
-    "classes valid and invalid": (
-        "folder",
-        ["valid/0.png", "invalid/1.png"],
-        ["invalid", "valid"],
-        2,
-        0,
-        "valid are read as classes",
-    ),
-    "unlabelled images beside": (
-        "folder",
-        ["train/a/0.png", "more/1.png"],
-        ["a"],
-        1,
-        0,
-        "files outside of train were left out, 1 of 2: more/1.png",
-    ),
+    "training": ("folder", "training/a/0.png training/b/1.png testing/a/2.png", ["a", "b"], 2, 1),
+    "Training": ("folder", "Training/a/0.png Testing/a/1.png", ["a"], 1, 1),
+    "valid": ("folder", "train/a/0.png valid/a/1.png", ["a"], 1, 1),
+    "years": ("folder", "train2017/a/0.png val2017/a/1.png", ["a"], 1, 1),
+    "three": ("folder", "train/a/0.png val/a/1.png test/a/2.png extra/3.png", ["a"], 1, 1),
+    "a class train": ("folder", "bus/0.png car/1.png train/2.png", ["bus", "car", "train"], 3, 0),
+    "classes valid and invalid": ("folder", "valid/0.png invalid/1.png", ["invalid", "valid"], 2, 0),
+    "unlabelled images beside": ("folder", "train/a/0.png more/1.png", ["a"], 1, 0),
     # marin#2381: test files of the Hub's layout were training files
-    "the Hub's": (
-        "parquet",
-        ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet", "data/test-00000-of-00001.parquet"],
-        [],
-        2,
-        1,
-        "",
-    ),
-    "words in names": ("parquet", ["cifar10_train.parquet", "cifar10_test.parquet"], [], 1, 1, ""),
-    "words in folders": ("parquet", ["cifar-train/0.parquet", "cifar-valid/0.parquet"], [], 1, 1, ""),
-    "shards": (
-        "webdataset",
-        ["x/train-000.tar", "x/val-000.tar", "x/more-000.tar"],
-        [],
-        1,
-        1,
-        "outside of train and val were left out, 1 of 3: x/more-000.tar",
-    ),
+    "the Hub's": ("parquet", "data/train-0-of-2.parquet data/train-1-of-2.parquet data/test-0-of-1.parquet", [], 2, 1),
+    "words in names": ("parquet", "cifar10_train.parquet cifar10_test.parquet", [], 1, 1),
+    "words in folders": ("parquet", "cifar-train/0.parquet cifar-valid/0.parquet", [], 1, 1),
+    "shards": ("webdataset", "x/train-000.tar x/val-000.tar x/more-000.tar", [], 1, 1),
+}
+TOLD = {
+    # ultralytics#23358: files of suffixes that are not read, without a word
+    "no images": "not read as images were left out: 2 .jxl, 1 without a suffix, 1 .heic, 1 .csv",
+    # vision#2831: folders that storage systems put everywhere
+    "thumbnails": "left out: 2 in folders of thumbnails or deleted files",
+    "three": "files outside of train and test were left out, 2 of 4: extra/3.png, val/a/1.png",
+    "a class train": "train are read as classes, since the other folders are no splits",
+    "classes valid and invalid": "valid are read as classes",
+    "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
+    "shards": "outside of train and val were left out, 1 of 3: x/more-000.tar",
 }
 
 
@@ -326,18 +202,17 @@ def put_tree(folder: Path, files: list[str]) -> None:
         if path.suffix == ".parquet":
             pq.write_table(pa.table({"image": [picture("ant", number)]}), path)
         elif path.suffix == ".tar":
-            put_webdataset(path.parent, [[*COLOURS][number]], [0])
-            (path.parent / "0.tar").rename(path)
+            put_tar(path, [("a.png", picture([*COLOURS][number], number))])
         else:
             put(path, picture("ant", number))
 
 
-@pytest.mark.parametrize("case", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("case", TREES)
 def test_splits_and_classes_of_a_tree_are_told_apart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[Any, ...]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    kind, files, names, train_count, test_count, told = case
-    put_tree(tmp_path, files)
+    (kind, files, names, train_count, test_count), told = TREES[case], TOLD.get(case, "")
+    put_tree(tmp_path, files.split())
     name = f"{kind}:{tmp_path}"
     with caplog.at_level(logging.WARNING, "ebclab.data"):
         train = load_split(name, None, "train")
@@ -353,7 +228,7 @@ def test_splits_and_classes_of_a_tree_are_told_apart(
 
 def test_saved_splits_have_the_same_names_and_others_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for part, label in (("training", 0), ("Testing", 0), ("unsupervised", 7)):
-        put_arrow(tmp_path / part, ["ant"], [label])
+        put_shown("arrow", tmp_path / part, ["ant"], [label])
     put(tmp_path / "dataset_dict.json", b'{"splits": ["training", "Testing", "unsupervised"]}')
     train, test = parts(f"arrow:{tmp_path}")
     assert (len(train), len(test)) == (1, 1)
@@ -363,18 +238,9 @@ def test_saved_splits_have_the_same_names_and_others_are_told(tmp_path: Path, ca
 
 QUESTIONS = {
     "no training part": (["val/a/0.png", "test/a/1.png"], "got files called test and val, .*give the path of one part"),
-    "a part or a class": (
-        ["bus/x/0.png", "train/x/1.png"],
-        "train may be the training part or a class, .*beside bus wi",
-    ),
-    "the folder above": (
-        ["images/train/a/0.png", "images/test/a/1.png"],
-        r"in its class images, .*give folder:.*/images",
-    ),
-    "splits of classes": (
-        ["cat/train/0.png", "cat/Test/1.png", "dog/0.png"],
-        r"in its class cat, .*put the classes into",
-    ),
+    "a part or a class": (["bus/x/0.png", "train/x/1.png"], "train may be the training part or a class, .*beside bus"),
+    "the folder above": (["images/train/a/0.png", "images/test/a/1.png"], r"in its class images, .*give"),
+    "splits of classes": (["cat/train/0.png", "cat/Test/1.png", "dog/0.png"], r"in its class cat, .*put the classes"),
     "test and another": (["a.parquet", "a_test.parquet"], "called test, 1 without such a name and none called train"),
     "both words": (["a_train_x.parquet", "test_train.parquet"], "got test and train in test_train.parquet; rename it"),
 }
@@ -412,15 +278,13 @@ def test_whatever_the_installed_pillow_reads_is_read(tmp_path: Path, kind: str) 
 
 
 def put_table(kind: str, folder: Path, made: pa.Table) -> str:
-    """Write a table as Parquet or as a saved split; return the folder of its file."""
+    """Write a table as Parquet or as a saved split; return the name of the set."""
     folder.mkdir(parents=True)
     if kind == "parquet":
         pq.write_table(made, folder / "a.parquet")
-        return f"parquet:{folder}"
-    with pa.OSFile(str(folder / "a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, made.schema) as writer:
-        writer.write_table(made)
-    put(folder / "state.json", b'{"_data_files": [{"filename": "a.arrow"}]}')
-    return f"arrow:{folder}"
+    else:
+        put_arrow(folder / "a.arrow", made)
+    return f"{kind}:{folder}"
 
 
 BOTH = pytest.mark.parametrize("kind", ["parquet", "arrow"])
@@ -431,14 +295,14 @@ def test_the_only_column_of_images_is_found_and_other_labels_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """The Hub's CIFAR-10 and CIFAR-100."""
-    name = put_table(kind, tmp_path / "ten", table(ABC, [0, 1, 2], ABC, image="img"))
+    name = put_table(kind, tmp_path / "ten", shown_table(ABC, [0, 1, 2], ABC, image="img"))
     assert load_split(name, None, "train").class_names == tuple(ABC)
     assert caplog.text == ""
-    hundred = table(ABC, [0, 1, 2], image="img").rename_columns(["img", "fine_label"])
+    hundred = shown_table(ABC, [0, 1, 2], image="img").rename_columns(["img", "fine_label"])
     name = put_table(kind, tmp_path / "hundred", hundred)
     assert load_split(name, None, "train").labels.tolist() == [-1, -1, -1]
     assert "so its images have no labels, got columns fine_label; data.label_column names another" in caplog.text
-    two = table(ABC, [0, 1, 2], image="left").append_column("right", pa.array([b""] * 3))
+    two = shown_table(ABC, [0, 1, 2], image="left").append_column("right", pa.array([b""] * 3))
     with pytest.raises(DataError, match=r"data\.image_column: .*got columns left, label, right"):
         load_split(put_table(kind, tmp_path / "two", two), None, "train")
 

@@ -19,8 +19,7 @@ from ebclab.card.measure import measure_group
 from ebclab.card.measuring import CardOptions, Measuring, Part
 from ebclab.card.subject import Subject
 from ebclab.cluster.versions import Origin
-from ebclab.data.image_arrays import ImageArrays, read_only
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageArrays, ImageSet, read_only
 from ebclab.errors import EbclabError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.environment import describe_environment

@@ -15,7 +15,7 @@ from ebclab.config.sections import ViewsConfig
 from ebclab.data.hashing import hash_words
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
-from ebclab.data.views.sharing import words_of_batch
+from ebclab.data.views.parameters import words_of_batch
 from ebclab.errors import UserError
 
 CHOICE_SALT = 0x63686F696365
@@ -39,14 +39,9 @@ class ViewSettings:
     def views_of(
         self, images: Tensor, keys: Tensor, rows: Tensor, *, epoch: int, position: int, channels_last: bool = False
     ) -> Tensor:
-        """Return the views (V, B, C, h, w) of images (B, C, H, W) of one batch.
+        """Return the views (V, B, C, h, w) of those images (B, C, H, W) of one batch that have ``keys`` (B,).
 
-        Args:
-            keys: (B,) their keys.
-            rows: (B,) their rows in the training set.
-            epoch: Epoch, from 0.
-            position: Number of the batch within the epoch.
-            channels_last: Make views in NHWC memory order.
+        ``rows`` (B,) are their rows in the training set, and ``position`` is the number of the batch within the epoch.
         """
         shared = words_of_batch(self.views, rows, position=position, batch_size=self.batch_size)
         return self.make(images, keys, epoch, self.num_views, shared, channels_last)
@@ -54,13 +49,9 @@ class ViewSettings:
     def fresh_views(
         self, images: Tensor, keys: Tensor, slots: Tensor, *, epoch: int, step: int, channels_last: bool
     ) -> Tensor:
-        """Return one view (P, C, h, w) of each image, different from its views in the epoch and in other slots.
+        """Return one view (P, C, h, w) of each image, unlike its views in the epoch and in other ``slots`` (P,).
 
-        Args:
-            images: (P, C, H, W) uint8.
-            keys: (P,) their keys.
-            slots: (P,) the slots that they are for.
-            step: Number of the batch since the start of the run.
+        ``step`` is the number of the batch since the start of the run.
         """
         fresh = hash_words(_FRESH_SALT, step, slots, keys)
         word = None if self.views.shared_by == "image" else int(hash_words(_FRESH_SALT, step))

@@ -201,7 +201,6 @@ def _folder_of(place: Location, split: Split, name: str) -> str:
 
 
 def _data_files(place: Location, folder: str) -> list[str]:
-    """Return the files of a split."""
     where = f"{place.path}/{folder}{_STATE}"
     state = typed_file(place, f"{folder}{_STATE}", _SavedFiles, "_")
     if state.indices_data_files:

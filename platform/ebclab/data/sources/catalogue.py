@@ -8,69 +8,37 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from ebclab.data.sources.cifar import read_cifar_split
-from ebclab.data.sources.digits import read_digits
-from ebclab.data.sources.idx import read_idx_split
+from ebclab.data.sources.stored_files import read_idx_split
 
 Split = Literal["train", "test"]
-Read = Callable[[Split, Sequence[Path]], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Release:
-    """A published copy of a dataset's files, recognised by checksum.
-
-    Attributes:
-        name: Name of the copy.
-        md5: The md5 sums of each file as stored: plain and, if known, compressed.
-        mean: Channel means over the training split, in [0, 1]; None when they must be computed from the files.
-        std: Channel standard deviations over the training split, in [0, 1]; None as for ``mean``.
-    """
+    """A published copy of a dataset's files, recognised by checksum."""
 
     name: str
-    md5: Mapping[str, tuple[str, ...]]
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    md5: Mapping[str, tuple[str, ...]]  # sums of each file as stored: plain and, if known, compressed
+    mean: tuple[float, ...] | None = None  # of channels over the training split, in [0, 1]; None: to be computed
+    std: tuple[float, ...] | None = None  # the same, of standard deviations
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One entry of the catalogue.
+    """One entry of the catalogue."""
 
-    Attributes:
-        name: The user's name for it.
-        shape: Channels, height and width, pixels.
-        num_images: Number of images of each split of the published dataset.
-        class_names: Names of the classes, by label.
-        licence: Terms of use and whom to cite, one line.
-        read: Returns images, labels and keys of a split, given the paths of ``files[split]`` in that order.
-        folder: Folder of its files below the data root; empty for an embedded dataset.
-        files: Names of the files of each split, without compression suffix.
-        releases: Known copies of the files.
-    """
-
-    name: str
-    shape: tuple[int, int, int]
-    num_images: Mapping[Split, int]
-    class_names: tuple[str, ...]
-    licence: str
-    read: Read
-    folder: str = ""
-    files: Mapping[Split, tuple[str, ...]] = field(default_factory=lambda: {"train": (), "test": ()})
-    releases: tuple[Release, ...] = ()
-
-
-def _keys_are_rows(read: Callable[[Sequence[Path]], tuple[Tensor, Tensor]]) -> Read:
-    """Make a reader of files into one that also returns keys: the rows in the order of the files."""
-
-    def read_split(split: Split, paths: Sequence[Path]) -> tuple[Tensor, Tensor, Tensor]:
-        images, labels = read(paths)
-        return images, labels, torch.arange(len(labels))
-
-    return read_split
+    name: str  # the user's name for it
+    shape: tuple[int, int, int]  # channels, height and width, pixels
+    num_images: Mapping[Split, int]  # of each split of the published dataset
+    class_names: tuple[str, ...]  # by label
+    licence: str  # terms of use and whom to cite, one line
+    read: Callable[[Sequence[Path]], tuple[Tensor, Tensor]] | None  # images and labels in ``files``; None: embedded
+    folder: str = ""  # of its files below the data root; empty for an embedded dataset
+    files: Mapping[Split, tuple[str, ...]] = field(default_factory=lambda: {"train": (), "test": ()})  # no suffixes
+    releases: tuple[Release, ...] = ()  # known copies of the files
 
 
 _IDX_FILES: Mapping[Split, tuple[str, ...]] = {
@@ -78,13 +46,15 @@ _IDX_FILES: Mapping[Split, tuple[str, ...]] = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 
+_CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
 _DIGITS = Dataset(
     name="digits",
     shape=(1, 8, 8),
     num_images={"train": 1442, "test": 355},
     class_names=tuple("0123456789"),
     licence="CC BY 4.0; Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998",
-    read=lambda split, paths: read_digits(split),
+    read=None,
 )
 
 _MNIST = Dataset(
@@ -93,7 +63,7 @@ _MNIST = Dataset(
     num_images={"train": 60_000, "test": 10_000},
     class_names=tuple("0123456789"),
     licence="usually given as CC BY-SA 3.0; LeCun, Cortes & Burges, The MNIST database of handwritten digits",
-    read=_keys_are_rows(read_idx_split),
+    read=read_idx_split,
     folder="MNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -115,20 +85,9 @@ _FASHION_MNIST = Dataset(
     name="fashion-mnist",
     shape=(1, 28, 28),
     num_images={"train": 60_000, "test": 10_000},
-    class_names=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    class_names=_CLOTHES,
     licence="MIT (Zalando SE); Xiao, Rasul & Vollgraf, Fashion-MNIST, 2017",
-    read=_keys_are_rows(read_idx_split),
+    read=read_idx_split,
     folder="FashionMNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -152,7 +111,7 @@ _CIFAR10 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=_keys_are_rows(read_cifar_split),
+    read=read_cifar_split,
     folder="cifar-10-batches-py",
     files={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
     releases=(
@@ -200,7 +159,7 @@ _CIFAR100 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=tuple(_CIFAR100_CLASSES.split()),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=_keys_are_rows(partial(read_cifar_split, labels_key="fine_labels")),
+    read=partial(read_cifar_split, labels_key="fine_labels"),
     folder="cifar-100-python",
     files={"train": ("train",), "test": ("test",)},
     releases=(

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ebclab.data.sources.archives import read_stored
+from ebclab.data.sources.stored_files import read_stored
 from ebclab.errors import DataError
 
 _SIDE = 32  # pixels
@@ -25,11 +25,9 @@ _ROW = 3 * _SIDE * _SIDE  # bytes of one image: red, green and blue planes
 
 
 def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Tensor]:
-    """Return images (n, 3, 32, 32) uint8 and labels (n,) int64 of one batch file.
+    """Return images (n, 3, 32, 32) uint8 and labels (n,) int64 of one batch file, plain or compressed (.gz, .xz).
 
-    Args:
-        path: Batch file in the layout of CIFAR's Python version, plain or compressed (.gz, .xz).
-        labels_key: Key of the labels in the file: labels in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
+    Labels are called ``labels`` in CIFAR-10, fine_labels or coarse_labels in CIFAR-100.
     """
     batch = _unpickle(path)
     if not isinstance(batch, dict) or not {"data", labels_key} <= batch.keys():
@@ -48,12 +46,7 @@ def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Te
 
 
 def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple[Tensor, Tensor]:
-    """Return images and labels of the batches ``paths``, one after the other.
-
-    Args:
-        paths: Batch files in order.
-        labels_key: Key of the labels in the files.
-    """
+    """Return images and labels of the batches ``paths``, one after the other."""
     batches = [read_cifar_batch(path, labels_key) for path in paths]
     return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
 

@@ -15,9 +15,7 @@ from ebclab.errors import DataError
 def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) -> None:
     """Download the files of the dataset ``name`` below ``root``, unless they are there or none are needed.
 
-    Args:
-        root: Folder that holds datasets; None means $EBCLAB_DATA, then ~/.cache/ebclab.
-        progress: Called with one line a stage; torchvision draws its own bar on stderr.
+    ``progress`` is called with one line a stage; torchvision draws its own bar on stderr.
     """
     if name.startswith(LOCATIONS):
         raise DataError(

@@ -7,13 +7,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ebclab.config.addresses import OWN, expanded, folder_problem
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.sources.archives import find_stored, md5_of
 from ebclab.data.sources.arrow import ArrowSource, arrow_splits
 from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
 from ebclab.data.sources.decode import Reading
@@ -22,6 +22,7 @@ from ebclab.data.sources.image_source import ImageSource, load_images, training_
 from ebclab.data.sources.layouts.every_layout import LAYOUTS
 from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
+from ebclab.data.sources.stored_files import find_stored, md5_of, read_digits
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -176,7 +177,11 @@ def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Pat
 
 
 def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
-    images, labels, keys = dataset.read(split, paths)
+    if dataset.read is None:
+        images, labels, keys = read_digits(split)
+    else:
+        images, labels = dataset.read(paths)
+        keys = torch.arange(len(labels))
     where = f"{paths[0].parent if paths else dataset.name} ({split})"
     if len(images) != len(labels):
         raise DataError(f"{where}: images and labels must be as many, got {len(images)} and {len(labels)}")
@@ -187,7 +192,6 @@ def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Te
 
 
 def _release_of(dataset: Dataset, paths: list[Path]) -> Release | None:
-    """Return the release that all of ``paths`` belong to, or None."""
     sums = {path.name.removesuffix(".gz").removesuffix(".xz"): md5_of(path) for path in paths}
     every = (each for each in dataset.releases if all(md5 in each.md5[name] for name, md5 in sums.items()))
     return next(every, None)

@@ -153,7 +153,6 @@ class ParquetSource(ImageSource):
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
-        """Yield an open file; damage that is met in the block is a DataError."""
         with (
             self._reading_of(file, "Parquet file"),
             self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle,
@@ -188,7 +187,6 @@ class ParquetSource(ImageSource):
         return _FileIndex(images, rows_of_group, torch.cat(keys), joined(labels, where))
 
     def _require_image_column(self, where: str, schema: pa.Schema) -> str:
-        """Return the name of the column that holds the images."""
         name = image_column_of(self.name, schema, self.reading, _holds_images)
         if twice := [each for each in (name, self.reading.label_column, INDEX_COLUMN) if schema.names.count(each) > 1]:
             raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
@@ -250,7 +248,6 @@ class ParquetSource(ImageSource):
 
 
 def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:
-    """Return the keys in the index column of a file."""
     if not pa.types.is_integer(column.type) or column.null_count:
         raise DataError(
             f"data.name: column {INDEX_COLUMN} of {where} must hold whole numbers, got {column.type} "

@@ -142,7 +142,6 @@ def _chunk(fields: _Fields) -> Chunk:
 
 
 def _field(fields: _Value, number: int, kind: type[T]) -> T:
-    """Return a field of a struct."""
     value = fields[number] if isinstance(fields, dict) else fields
     if not isinstance(fields, dict) or not isinstance(value, kind):
         raise TypeError(value)

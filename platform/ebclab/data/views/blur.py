@@ -17,10 +17,7 @@ from ebclab.errors import ConfigError
 def blur(planes: Tensor, sigma: Tensor, kernel_size: int) -> Tensor:
     """Return blurred (C, n, h, w) planes; they may lie where ``planes`` lay.
 
-    Args:
-        planes: (C, n, h, w) pixels.
-        sigma: (n,) standard deviations, pixels; 0 leaves the image alone, and its bits.
-        kernel_size: Width of the kernel, pixels, odd.
+    A sigma (n,) is in pixels; 0 leaves the image alone, and its bits. The kernel's width is odd.
     """
     height, width = planes.shape[2:]
     require_fitting_kernel(kernel_size, height, width)

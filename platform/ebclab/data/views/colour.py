@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ebclab.data.constants import constant
+from ebclab.data.preprocessing import constant
 from ebclab.data.views.parameters import CONTRAST, HUE, SATURATION, ViewParameters
 
 NUM_BLENDS = 3  # brightness, contrast, saturation
@@ -31,21 +31,13 @@ _CHANNEL_HUES = (0.0, 2.0, -2.0)  # red, green, blue on a circle of circumferenc
 
 
 class JitterPlan(NamedTuple):
-    """Colour jitter of n images; blends are (n, 6): three before the hue shift, three after it.
+    """Colour jitter of n images; blends are (n, 6): three before the hue shift, three after it."""
 
-    Attributes:
-        keep: Factors of the image's own pixels.
-        gray: Factors of its gray.
-        mean: Factors of its mean gray.
-        hue: (n,) shifts, turns.
-        hue_place: (n,) int64; as returned by `hue_places`.
-    """
-
-    keep: Tensor
-    gray: Tensor
-    mean: Tensor
-    hue: Tensor
-    hue_place: Tensor
+    keep: Tensor  # factors of the image's own pixels
+    gray: Tensor  # factors of its gray
+    mean: Tensor  # factors of its mean gray
+    hue: Tensor  # (n,) shifts, turns
+    hue_place: Tensor  # (n,) int64; as returned by `hue_places`
 
 
 def hue_places(parameters: ViewParameters) -> Tensor:
@@ -70,12 +62,9 @@ def plan_jitter(parameters: ViewParameters, *, rgb: bool) -> JitterPlan:
 
 
 def jitter_colour(planes: Tensor, plan: JitterPlan, *, shifts_hue: bool) -> None:
-    """Apply the plan in place.
+    """Apply a plan that is sorted by hue place to planes (C, n, P) in [0, 1], in place.
 
-    Args:
-        planes: (C, n, P) pixels in [0, 1].
-        plan: What to do with each image; sorted by hue place.
-        shifts_hue: Whether hue is among the operations; only RGB images have a hue.
+    Only RGB images have a hue, which is shifted if ``shifts_hue``.
     """
     before, jittered, after = _involved(plan.hue_place)
     _blend_in_turn(planes, plan, before, first=0)
@@ -85,15 +74,11 @@ def jitter_colour(planes: Tensor, plan: JitterPlan, *, shifts_hue: bool) -> None
 
 
 def shift_hue(planes: Tensor, turns: Tensor) -> None:
-    """Turn the hue of RGB planes in place.
+    """Turn the hue of RGB planes (3, n, P) in [0, 1] in place, by ``turns`` (n,) from -1/2 to 1/2.
 
     Hue is a place on a circle of circumference 6. With the pixel's least channel m and chroma c, its distance from
     red is 1 + (G + B - R - m) / c, on green's side where G >= B. A channel at distance d from the shifted hue
     becomes m + c clamp(2 - d, 0, 1). (The usual HSV formulas choose between cases, which is slow in batches.)
-
-    Args:
-        planes: (3, n, P) pixels in [0, 1].
-        turns: (n,) shifts from -1/2 to 1/2.
     """
     red, green, blue = planes.unbind()
     lowest = torch.minimum(red, green)
@@ -125,11 +110,8 @@ def solarise(planes: Tensor, chosen: Tensor) -> Tensor:
 def _involved(hue_place: Tensor) -> tuple[list[slice], slice, list[slice]]:
     """Return who takes part in each blend before the hue shift, in the shift, and in each blend after it.
 
-    On a device, where looking at the numbers would stall it, all images take part in everything: factors of 1 and
-    shifts of 0 change them by no more than rounding.
-
-    Args:
-        hue_place: (n,) int64, sorted.
+    The places (n,) are sorted. On a device, where looking at them would stall it, all images take part in everything:
+    factors of 1 and shifts of 0 change them by no more than rounding.
     """
     if not hue_place.is_cpu:
         everyone = slice(0, len(hue_place))

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ebclab.data.views.products import multiply
-
 _FAR = 1e6  # source pixels; every triangle is 0 there
 
 
@@ -21,14 +19,10 @@ class ResizeLine(NamedTuple):
     """How one axis is cropped and resized; lengths in units of the triangle's half width.
 
     Output pixel i looks at the point c_i of the crop box and weighs the source pixel at p by max(0, 1 - |p - c_i|).
-
-    Attributes:
-        points: (n, source) places of the source pixels, far away where they are outside the crop box.
-        centres: (n, size) places that the output pixels look at.
     """
 
-    points: Tensor
-    centres: Tensor
+    points: Tensor  # (n, source) places of the source pixels, far away where they are outside the crop box
+    centres: Tensor  # (n, size) places that the output pixels look at
 
     def weights(self, total: float) -> Tensor:
         """Return (n, source, size) antialiased bilinear weights: column i, of sum ``total``, mixes output pixel i."""
@@ -38,14 +32,9 @@ class ResizeLine(NamedTuple):
 
 
 def plan_line(start: Tensor, length: Tensor, flip: Tensor | None, source: int, size: int) -> ResizeLine:
-    """Return how ``length`` pixels from ``start`` on become ``size`` pixels, in reverse where ``flip``.
+    """Return how ``length`` (n,) of ``source`` pixels from ``start`` (n,) on become ``size`` pixels.
 
-    Args:
-        start: (n,) first pixel of the crop box along this axis.
-        length: (n,) pixels of the crop box along this axis.
-        flip: (n,) bool, or none.
-        source: Pixels of the source along this axis.
-        size: Pixels of the result along this axis.
+    They are in reverse where ``flip`` (n,).
     """
     pixels = torch.arange(source, device=start.device) - start[:, None]
     outside = (pixels < 0) | (pixels >= length[:, None])
@@ -72,3 +61,23 @@ def resample(rows: Tensor, pixels: Tensor, columns: Tensor) -> Tensor:
     for channel, plane in enumerate(planes):
         multiply(rows, narrow[:, channel], out=plane)
     return planes[..., :width].contiguous()
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the products (n, p, r) of matrices (n, p, q) and (n, q, r), float32, in ``out`` if it is given.
+
+    MKL divides a product among threads if there are far fewer products than threads, and the parts may be rounded
+    differently from the whole. Such a batch is filled up with copies of its first product until it does not.
+    """
+    enough = torch.get_num_threads() // 2 + 1  # MKL divides products if there are up to a third as many as threads
+    if not left.is_cpu or not 0 < len(left) < enough:
+        return torch.bmm(left, right, out=out)
+    made = torch.bmm(_filled(left, enough), _filled(right, enough))[: len(left)]
+    return made if out is None else out.copy_(made)
+
+
+def _filled(matrices: Tensor, count: int) -> Tensor:
+    """Return ``count`` matrices: the given ones, then copies of the first, transposed in memory as they are."""
+    if matrices.stride(1) == 1 != matrices.stride(2):  # MKL rounds products with transposed factors in another way
+        return _filled(matrices.transpose(1, 2), count).transpose(1, 2)
+    return torch.cat([matrices, matrices[:1].expand(count - len(matrices), -1, -1)])

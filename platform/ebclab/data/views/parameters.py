@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.constants import constant
 from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.data.preprocessing import constant
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # torchvision's numbers
 
 _STREAM = 0x7669657773  # sets these hashes apart from other uses of the same seed and keys
 _SHARED_STREAM = 0x736861726564
+_BATCH_SALT = 0x6261746368  # sets the words of batches and of chunks apart
+_CHUNK_SALT = 0x6368756E6B
+_DRAWN_TOGETHER = 256  # images of a fresh draw that share a word, as when EBCLR's released code fills its buffer
 _NOISE_SLOT = -1
 _SLOTS = (
     *("flip", "jitter", "order", "brightness", "contrast", "saturation", "hue"),
@@ -36,39 +39,22 @@ _JITTER_ORDERS = tuple(itertools.permutations((BRIGHTNESS, CONTRAST, SATURATION,
 
 
 class ViewParameters(NamedTuple):
-    """The random parameters of views; every tensor is (V, B) unless said otherwise.
+    """The random parameters of views; every tensor is (V, B) unless said otherwise."""
 
-    Attributes:
-        top: int64; first row of the crop box, pixels.
-        left: int64; first column of the crop box, pixels.
-        height: int64; rows of the crop box, pixels.
-        width: int64; columns of the crop box, pixels.
-        flip: bool; mirror left and right.
-        order: (V, B, 4) int64; the colour operations (BRIGHTNESS, CONTRAST, SATURATION, HUE) in the order applied.
-        brightness: float32 factor; 1 leaves the image alone.
-        contrast: float32 factor; 1 leaves the image alone.
-        saturation: float32 factor; 1 leaves the image alone.
-        hue: float32 shift in turns, from -1/2 to 1/2; 0 leaves the image alone.
-        grayscale: bool; drop colour.
-        blur_sigma: float32 standard deviation, pixels; 0 leaves the image alone.
-        solarise: bool; invert the pixels that are not dark.
-        noise_word: int64; the word that names the pixel noise.
-    """
-
-    top: Tensor
-    left: Tensor
-    height: Tensor
-    width: Tensor
-    flip: Tensor
-    order: Tensor
-    brightness: Tensor
-    contrast: Tensor
-    saturation: Tensor
-    hue: Tensor
-    grayscale: Tensor
-    blur_sigma: Tensor
-    solarise: Tensor
-    noise_word: Tensor
+    top: Tensor  # int64; first row of the crop box, pixels
+    left: Tensor  # int64; first column of the crop box, pixels
+    height: Tensor  # int64; rows of the crop box, pixels
+    width: Tensor  # int64; columns of the crop box, pixels
+    flip: Tensor  # bool; mirror left and right
+    order: Tensor  # (V, B, 4) int64; the colour operations (BRIGHTNESS, CONTRAST, SATURATION, HUE) in the order applied
+    brightness: Tensor  # float32 factor; 1 leaves the image alone
+    contrast: Tensor  # float32 factor; 1 leaves the image alone
+    saturation: Tensor  # float32 factor; 1 leaves the image alone
+    hue: Tensor  # float32 shift in turns, from -1/2 to 1/2; 0 leaves the image alone
+    grayscale: Tensor  # bool; drop colour
+    blur_sigma: Tensor  # float32 standard deviation, pixels; 0 leaves the image alone
+    solarise: Tensor  # bool; invert the pixels that are not dark
+    noise_word: Tensor  # int64; the word that names the pixel noise
 
 
 def draw_parameters(
@@ -82,16 +68,9 @@ def draw_parameters(
     views: range,
     shared: Tensor | None = None,
 ) -> ViewParameters:
-    """Draw the parameters of every view of every image.
+    """Draw the parameters of the numbered views of images of ``height`` x ``width`` pixels with ``keys`` (B,).
 
-    Args:
-        keys: (B,) int64 sample keys.
-        config: Final view settings.
-        height: Rows of the source images, pixels.
-        width: Columns of the source images, pixels.
-        epoch: Epoch, counted from 0.
-        views: Numbers of the V views.
-        shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
+    Images of the same word of ``shared`` (B,) int64 share a draw; None when none do.
     """
     numbers = torch.arange(views.start, views.stop, device=keys.device)[:, None, None]  # (V, 1, 1)
     slots = torch.arange(_NOISE_SLOT, _NUM_SLOTS, device=keys.device)
@@ -146,15 +125,7 @@ def _draw_boxes(
     """Return top, left, height and width of crop boxes distributed as torchvision's RandomResizedCrop draws them.
 
     The first of ten pairs of area and aspect ratio whose box fits the image is taken, else the largest central box
-    of an allowed ratio.
-
-    Args:
-        tries: (V, B, 20) numbers in [0, 1): areas, then aspect ratios.
-        place_top: (V, B) numbers in [0, 1) for the vertical place.
-        place_left: (V, B) numbers in [0, 1) for the horizontal place.
-        config: Final view settings.
-        height: Rows of the source images, pixels.
-        width: Columns of the source images, pixels.
+    of an allowed ratio. The numbers are in [0, 1): ten areas, then ten ratios, (V, B, 20), and two places (V, B).
     """
     if config.crop_scale_min == config.crop_scale_max == 1.0:
         zero = torch.zeros_like(place_top, dtype=torch.int64)
@@ -191,3 +162,27 @@ def _factors(uniform: Tensor, spread: float, chosen: Tensor) -> Tensor:
 
 def _between(uniform: Tensor, low: float, high: float) -> Tensor:
     return uniform * (high - low) + low
+
+
+def words_of_batch(config: ViewsConfig, rows: Tensor, *, position: int, batch_size: int) -> Tensor | None:
+    """Return a word (B,) int64 for each image of a batch; images of the same word share the parameters of their views.
+
+    None when no two images share anything. Words do not depend on ranks: an image, known by its row (B,) of the
+    training set, gets the same word on any rank.
+    """
+    if config.shared_by == "image":
+        return None
+    if config.shared_by == "batch":
+        return rows.new_full(rows.shape, int(hash_words(_BATCH_SALT, position)))
+    return hash_words(_CHUNK_SALT, rows // batch_size)
+
+
+def words_of_draw(config: ViewsConfig, keys: Tensor) -> Tensor | None:
+    """Return words (B,) for images that were drawn at random with ``keys`` (B,) of their own: 256 at a time share one.
+
+    None when no two images share anything.
+    """
+    if config.shared_by == "image":
+        return None
+    first = torch.arange(len(keys), device=keys.device) // _DRAWN_TOGETHER * _DRAWN_TOGETHER
+    return keys[first]

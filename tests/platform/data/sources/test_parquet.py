@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
+import made_up_images
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
 from ebclab.config.named_hosts import STORES
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources import parquet
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import hash_of_path
-from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.parquet_pages import Chunks
 from ebclab.errors import DataError
 
@@ -32,13 +29,8 @@ def tensors(images: np.ndarray = IMAGES) -> pa.Array:
     return pa.FixedShapeTensorArray.from_numpy_ndarray(images)
 
 
-def encoded(images: np.ndarray = IMAGES) -> list[bytes]:
-    files = []
-    for image in images:
-        file = io.BytesIO()
-        Image.fromarray(image.transpose(1, 2, 0)).save(file, "PNG")
-        files.append(file.getvalue())
-    return files
+def encoded() -> list[bytes]:
+    return [made_up_images.encoded(image.transpose(1, 2, 0)) for image in IMAGES]
 
 
 def write(path: Path, rows_per_group: int = 4, **columns: Any) -> Path:
@@ -90,31 +82,6 @@ def test_parts_are_folders_or_first_words_of_file_names(tmp_path: Path) -> None:
             assert np.array_equal(found.images.numpy(), IMAGES[first : first + 2])
 
 
-def test_rows_of_any_groups_are_read_in_the_order_asked_for(tmp_path: Path) -> None:
-    source = ParquetSource("x", str(write(tmp_path / "a.parquet", image=tensors())), "train", Reading())
-    assert source.index.groups.tolist() == [0] * 4 + [1] * 4 + [2] * 2
-    rows = torch.tensor([9, 0, 5, 4, 1, 5])
-    assert np.array_equal(read_rows(source, source.index.at(rows)).images.numpy(), IMAGES[rows.numpy()])
-
-
-def test_a_damaged_image_is_named_with_its_row_and_left_out_when_asked(tmp_path: Path) -> None:
-    files = encoded()
-    files[5] = b"nothing"
-    path = write(tmp_path / "a.parquet", image=files, index=list(range(10)))
-    with pytest.raises(DataError, match=r"a\.parquet, row 1 of row group 1: not a readable image"):
-        load_split(f"parquet:{path}", None, "train")
-    found = load_split(f"parquet:{path}", None, "train", Reading(skip_corrupt=True))
-    assert found.keys.tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert np.array_equal(found.images.numpy(), np.delete(IMAGES, 5, axis=0))
-
-
-def test_a_first_row_group_of_damaged_images_alone_is_left_out_when_asked(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", rows_per_group=2, image=[b"nothing", b"", *encoded()[2:]], index=range(10))
-    found = load_split(f"parquet:{path}", None, "train", Reading(skip_corrupt=True))
-    assert found.keys.tolist() == list(range(2, 10))
-    assert np.array_equal(found.images.numpy(), IMAGES[2:])
-
-
 def storage_of(*rows: list[int | None] | None) -> pa.Array:
     kind = pa.fixed_shape_tensor(pa.uint8(), (1, 2, 2))
     return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
@@ -151,28 +118,12 @@ REFUSALS = {
         "shape=[6,6,3]",
     ),
     "channels last in memory": ({"image": permuted()}, Reading(), "data.image_column: image of {} holds no images"),
-    "no image column": (
-        {"pixels": [1], "label": [0]},
-        Reading(),
-        "data.image_column: {} has no column image, got columns pixels, label; name the one that holds the images",
-    ),
+    "no image column": ({"pixels": [1], "label": [0]}, Reading(), "data.image_column: {} has no column image, got"),
     "no images in it": ({"image": ["text"]}, Reading(), "data.image_column: image of {} holds no images, got string"),
-    "floats": (
-        {"image": tensors(IMAGES.astype(np.float32)[:1])},
-        Reading(),
-        "data.image_column: image of {} holds no images",
-    ),
-    "label of lists": (
-        {"image": tensors(), "label": [[1]] * 10},
-        Reading(),
-        "data.label_column: column label of {} must hold whole numbers or words, got list<element: int64>",
-    ),
+    "floats": ({"image": tensors(IMAGES.astype(np.float32)[:1])}, Reading(), "data.image_column: image of {} holds no"),
+    "label of lists": ({"image": tensors(), "label": [[1]] * 10}, Reading(), "data.label_column: column label of {}"),
     "resize of tensors": ({"image": tensors()}, Reading(resize=4), "data.resize: the images of {} are tensors"),
-    "index twice": (
-        {"image": tensors(), "index": [7, 7, *range(8, 16)]},
-        Reading(),
-        "data.name: the column index of {} must differ in every row, got 7 2 times",
-    ),
+    "index twice": ({"image": tensors(), "index": [7, 7, *range(8, 16)]}, Reading(), "data.name: the column index of"),
     "empty": ({"image": tensors().slice(0, 0)}, Reading(), "data.name: parquet:{} holds no rows, got 1 empty files"),
 }
 
@@ -256,9 +207,7 @@ def test_a_damaged_description_or_list_is_one_sentence(tmp_path: Path, file: str
 
 def test_labels_that_64_bits_with_a_sign_do_not_hold_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", image=tensors(), label=pa.array([2**64 - 1] * 10, pa.uint64()))
-    with pytest.raises(
-        DataError, match=r"data\.label_column: column label of .*a\.parquet must hold whole numbers of 64 bits"
-    ):
+    with pytest.raises(DataError, match=r"data\.label_column: column label of .*a\.parquet must hold whole numbers of"):
         load_split(f"parquet:{tmp_path}", None, "train")
     write(tmp_path / "a.parquet", image=tensors(), label=pa.array(range(10), pa.uint64()))
     assert load_split(f"parquet:{tmp_path}", None, "train").labels.tolist() == list(range(10))

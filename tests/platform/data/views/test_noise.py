@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.hashing import hash_words
+from ebclab.data.hashing import hash_words, standard_normal
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
-from ebclab.data.views.noise import standard_normal
 
 SIGMAS = 5
 ROWS, COLUMNS = 400, 500

@@ -111,7 +111,6 @@ def _load(source_ref: Any, source: ImageSource, index: RowIndex, statistics: Sta
 
 
 def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images: bool = True) -> Decoded:
-    """Return the images of ``index``, read by tasks."""
     rows_per_part = max(1, _PART_BYTES // _image_bytes(source))
     parts = torch.split(torch.arange(len(index)), rows_per_part)
     try:

@@ -41,7 +41,6 @@ class StreamPlan:
 
     @cached_property
     def _first_rows(self) -> Tensor:
-        """The first row of each group, (G,) int64."""
         return self.group_sizes.cumsum(0) - self.group_sizes
 
     @property

@@ -31,7 +31,7 @@ _PREFETCHED_BATCHES = 4
 
 
 class StreamedData:
-    """Batches of one rank from its shard of a stream; they must be asked for in order.
+    """Batches of one rank from its shard of a stream, ``iterator``; they must be asked for in order.
 
     Every rank gets exactly ``num_batches`` batches of equal size in every epoch. The views are bit for bit those that
     resident delivery makes of the same images in the same epoch. A launch may start within an epoch: earlier batches
@@ -40,12 +40,6 @@ class StreamedData:
     Proposals are views of this rank's images of the batch before, which holds no image of this one; those of the first
     batch of an epoch, of the second batch. Which images, and which views, is a hash of the seed, the step and their
     keys.
-
-    Args:
-        iterator: This rank's shard of ``build_dataset``.
-        settings: Settings of the views, from the plan.
-        num_images: Training images of the plan.
-        first_epoch: The same as for ``build_dataset``.
     """
 
     def __init__(
@@ -131,7 +125,6 @@ class StreamedData:
         return table
 
     def _views(self, table: pa.Table, epoch: int, position: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the views (V, B, C, h, w) of a batch, its rows and its labels."""
         rows, labels, keys = (to_device(_vector(table, name), self._device) for name in (ROW, LABEL, KEY))
         settings = self._settings
         if settings.on_pipeline:

@@ -172,7 +172,6 @@ def _list_caltech(place: Location, split: Split) -> Listing:
 
 
 def _training_part(names: list[str]) -> set[str]:
-    """Return those images of a class that are trained on."""
     if not names:
         return set()
     order = torch.argsort(hash_words(_SPLIT_SALT, torch.tensor([hash_of_path(name) for name in names])), stable=True)
@@ -198,7 +197,6 @@ def _list_flowers(place: Location, split: Split) -> Listing:
 
 
 def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the numbers that a MATLAB file holds under each of ``names``."""
     from scipy.io import loadmat
 
     content = bounded_file(place, file, _LARGEST_MATLAB)

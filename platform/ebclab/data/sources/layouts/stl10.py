@@ -66,7 +66,6 @@ class Stl10Source(ImageSource):
         return []
 
     def _count(self, file: str) -> int:
-        """Return how many images a file holds."""
         size = self._place.size(file)
         if not size or size % _IMAGE_BYTES:
             got = "none" if size is None else f"{size:,} bytes"

@@ -49,7 +49,6 @@ def list_voc(place: Location, split: Split) -> Listing:
 
 
 def _images_in(place: Location, split: Split) -> list[str]:
-    """Return the names of the images of a split."""
     file = f"{VOC_LISTS[split]}.txt"
     names = [fields[0] for fields in _fields(place, file, 1)]
     if not names:
@@ -93,7 +92,6 @@ def _fields(place: Location, file: str, count: int) -> Iterator[list[str]]:
 
 
 def _annotations(place: Location, files: dict[str, int], images: Iterable[str]) -> dict[str, dict[str, int]]:
-    """Return the classes of each image with their marks, as its annotation has them."""
     annotations = {}
     for image in images:
         file = f"Annotations/{image}.xml"

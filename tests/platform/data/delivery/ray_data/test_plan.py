@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 import pickle
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import torch
-from made_up_layouts import picture, write_imagenet, write_stl10
+from made_up_images import encoded, pixels, put_set
+from made_up_layouts import write_imagenet, write_stl10
 from ray.exceptions import RayError
 from torch import Tensor
 
@@ -30,62 +28,46 @@ from ebclab.data.sources.layouts.every_layout import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.errors import ConfigError, DataError, UserError
 
+FILES = [encoded(pixels(number)) for number in range(10)]
 VIEWS = compose("simclr", overrides=["views.recipe=none"]).views
 
 
-def plan_of(source: Any, index: RowIndex, rows_per_block: int) -> StreamPlan:
-    settings = ViewSettings(VIEWS, Preprocessing(8, (0.0,), (1.0,)), 0, 4)
+def plan_of(source: Any, index: RowIndex, rows_per_block: int, seed: int = 0) -> StreamPlan:
+    settings = ViewSettings(VIEWS, Preprocessing(8, (0.0,), (1.0,)), seed, 4)
     return StreamPlan(source, index, settings, rows_per_block)
 
 
-def imagenet100(root: Path) -> str:
-    return f"imagenet100:{write_imagenet(root, list(classes_of_imagenet100()), per_class=1)}"
+def write(kind: str, root: Path) -> str:
+    if kind == "imagenet100":
+        return f"imagenet100:{write_imagenet(root, list(classes_of_imagenet100()), per_class=1)}"
+    if kind == "stl10":
+        write_stl10(root)
+        return f"stl10-unlabelled:{root}"
+    return put_set(kind, root / "train", FILES, ["a"] * len(FILES), rows=3)
 
 
-def stl10(root: Path) -> str:
-    write_stl10(root)
-    return f"stl10-unlabelled:{root}"
-
-
-def webdataset(root: Path) -> str:
-    for shard in range(2):
-        with tarfile.open(root / f"train-{shard}.tar", "w") as tar:
-            for number in range(5):
-                member, content = tarfile.TarInfo(f"{number}.jpg"), picture(5 * shard + number)
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-    return f"webdataset:{root}"
-
-
-def arrow(root: Path) -> str:
-    table = pa.table({"image": [picture(number) for number in range(10)]})
-    with pa.OSFile(str(root / "a.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=3)
-    (root / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
-    return f"arrow:{root}"
-
-
-@pytest.mark.parametrize("write", [imagenet100, stl10, webdataset, arrow])
+@pytest.mark.parametrize(
+    ("kind", "blocks"),
+    [("folder", 3), ("webdataset", 3), ("parquet", 2), ("arrow", 2), ("imagenet100", 25), ("stl10", 3)],
+)
 def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_epoch(
-    tmp_path: Path, write: Callable[[Path], str]
+    tmp_path: Path, kind: str, blocks: int
 ) -> None:
-    folder = tmp_path / "set"
-    folder.mkdir()
-    name = write(folder)
-    reading = Reading() if name.startswith("stl10") else Reading(resize=8)
-    resident = load_split(name, None, "train", reading)
-    planned = pickle.loads(pickle.dumps(plan_of(source := open_source(name, "train", reading), source.index, 4)))
+    (tmp_path / "set").mkdir()
+    name = write(kind, tmp_path / "set")
+    reading = Reading() if kind == "stl10" else Reading(resize=8)
+    resident, source = load_split(name, None, "train", reading), open_source(name, "train", reading)
     orders = []
-    for epoch in range(2):
-        blocks = [planned.block_rows(epoch, number) for number in range(planned.num_blocks)]
-        rows = torch.cat(blocks)
-        assert rows.sort().values.tolist() == list(range(len(resident)))
-        orders.append(rows.tolist())
-    assert orders[0] != orders[1]
-    for block in blocks[:3]:
-        part = planned.train.at(block)
-        assert torch.equal(read_rows(planned.source, part).images, resident.images[block])
-        assert torch.equal(part.keys, resident.keys[block])
+    for seed, epoch in ((0, 0), (0, 1), (0, 2), (1, 0)):
+        planned = pickle.loads(pickle.dumps(plan_of(source, source.index, 4, seed)))
+        assert planned.num_blocks == blocks  # rounded up
+        rows = [planned.block_rows(epoch, number) for number in range(blocks)]
+        assert torch.cat(rows).sort().values.tolist() == list(range(len(resident)))
+        orders.append(torch.cat(rows).tolist())
+        part = planned.train.at(rows[1])
+        assert torch.equal(read_rows(planned.source, part).images, resident.images[rows[1]])
+        assert torch.equal(part.keys, resident.keys[rows[1]])
+    assert all(first != second for first, second in itertools.combinations(orders, 2))
 
 
 def test_blocks_of_an_epoch_sort_its_groups_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +112,7 @@ def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_st
     monkeypatch.setattr(driver.ray, "put", lambda value: value)
     monkeypatch.setattr(driver, "_statistics", lambda *_: Statistics((0.5,) * 3, (0.5,) * 3))
     config = compose(
-        "simclr", overrides=[f"data.name={arrow(tmp_path)}", "views.recipe=none", "data.holdout_rate=0.999"]
+        "simclr", overrides=[f"data.name={write('arrow', tmp_path)}", "views.recipe=none", "data.holdout_rate=0.999"]
     )
     assert held_out(torch.arange(10), 0.999).all()
     with pytest.raises(DataError, match=r"data: at least 2 training images are needed, got 0; data\.holdout_rate"):

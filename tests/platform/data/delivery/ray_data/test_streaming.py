@@ -25,7 +25,7 @@ from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.views import make_views
-from ebclab.data.views.sharing import words_of_batch
+from ebclab.data.views.parameters import words_of_batch
 from ebclab.errors import DataError, UserError
 from energy_contrast.method import Batch
 
@@ -92,22 +92,6 @@ def plan_of(prepared: str, rows_per_block: int, seed: int = 0) -> StreamPlan:
         config.views, preprocessing_for(config.views, load_split(prepared, None, "train")), seed, BATCH
     )
     return StreamPlan(source, source.index, settings, rows_per_block)
-
-
-def epoch_order(plan: StreamPlan, epoch: int) -> torch.Tensor:
-    return torch.cat([plan.block_rows(epoch, number) for number in range(plan.num_blocks)])
-
-
-def test_the_blocks_of_an_epoch_hold_every_row_once(folder: Path) -> None:
-    plan = plan_of(f"folder:{folder}", rows_per_block=12)
-    assert plan.num_blocks == 9  # 100 / 12, rounded up
-    orders = [epoch_order(plan, epoch) for epoch in range(3)]
-    for order in orders:
-        assert torch.equal(order.sort().values, torch.arange(100))
-    orders.append(epoch_order(plan_of(f"folder:{folder}", rows_per_block=12, seed=1), 0))
-    for i, first in enumerate(orders):
-        for second in orders[:i]:
-            assert (first == second).double().mean() < 0.1  # 1/100 expected
 
 
 def test_groups_are_mixed_within_a_block(prepared: str, folder: Path) -> None:
