@@ -87,13 +87,13 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
             Tests(
                 "tars and archives",
                 (
-                    "tests/platform/data/sources/test_archives.py",
-                    "tests/platform/data/sources/shards/test_tar_members.py",
+                    "tests/platform/data/sources/test_stored_files.py",
+                    "tests/platform/data/sources/test_webdataset.py",
                 ),
             ),
             Tests(
                 "Parquet and Arrow",
-                ("tests/platform/data/sources/test_parquet.py", "tests/platform/data/sources/shards/test_arrow.py"),
+                ("tests/platform/data/sources/test_parquet.py", "tests/platform/data/sources/test_arrow.py"),
             ),
             Tests("images", ("tests/platform/data/test_photograph.py",)),
         ),
@@ -140,7 +140,7 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
     ),
     "preparations": (
         "a preparation killed at each shard",
-        (Tests("goes on", ("tests/platform/data/preparing/test_killed_prepare.py",)),),
+        (Tests("goes on", ("tests/platform/data/preparing/test_preparing.py",), "killed_preparation_leaves"),),
     ),
     "exports": (
         "an export that is refused or interrupted",

@@ -1,4 +1,4 @@
-"""Every published dataset that is read where it lies, and how the images of those with one file an image are listed.
+"""Every published dataset that is read where it lies: what must be where, and how its images are listed.
 
 **ImageNet-1k, ImageNet-100 and Tiny ImageNet** have a folder of images for each WordNet number (wnid), which is the
 class. ImageNet lies as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it:
@@ -22,28 +22,55 @@ published training and validation parts together, ``trnid`` and ``valid`` (1,020
 since the larger one looks like the training part; its accuracies are not those of this split.
 
 **SUN397** (Xiao et al., 2010) has photographs of 397 kinds of scenes; of its ten published splits the first is read.
+
+**STL-10** (Coates, Ng and Lee, 2011) has 96x96 colour images in binary files, column by column: an image is 3 planes of
+96 columns of 96 bytes, so that the axes of a plane must be exchanged. Labels are bytes from 1 to 10. ``stl10:`` is the
+labelled part. ``stl10-unlabelled:`` trains on the 100,000 unlabelled images and then the 5,000 training images, none
+with a label; its test images are the same.
+
+**PASCAL VOC** has photographs of any size, each with any number of labels. A class that is difficult to see in an image
+counts neither for nor against it (Everingham et al., 2010, section 4.1).
+
+PATH/JPEGImages/000005.jpg
+PATH/ImageSets/Main/trainval.txt, test.txt     the names of a split's images, one a line
+PATH/ImageSets/Main/chair_trainval.txt         "000005 1": 1 the image shows one, -1 none, 0 difficult ones alone
+PATH/Annotations/000005.xml                    the same facts; read where a split has no lists of classes
 """
 
 from __future__ import annotations
 
 import io
+import logging
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import resources
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
+from xml.parsers import expat
 
+import pyarrow as pa
 import torch
+from torch import Tensor
 
+from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.image_source import Listing
-from ebclab.data.sources.layouts.layout import Layout, bounded_file, lines_of, listed_by, numbered, require_files
-from ebclab.data.sources.layouts.stl10 import TEST, TRAIN, UNLABELLED, Stl10Source
-from ebclab.data.sources.layouts.voc import VOC_LISTS, list_voc
+from ebclab.data.sources.decode import Decoded, Example, Reading
+from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing, RowIndex
 from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
+
+LARGEST_LIST = 64 << 20
+"""Largest size of a file that lists images or classes, bytes; ImageNet's has 2.6 million."""
+
+_FOLDERS_TRIED = 50
+
+_log = logging.getLogger("ebclab.data")
 
 _JPEG = (".jpeg", ".jpg")
 _KAGGLE = "ILSVRC/Data/CLS-LOC/"
@@ -65,6 +92,120 @@ _FLOWER_PARTS: dict[Split, tuple[str, ...]] = {"train": ("trnid", "valid"), "tes
 
 _SUN_LISTS: dict[Split, str] = {"train": "Partitions/Training_01.txt", "test": "Partitions/Testing_01.txt"}
 _SUN_CLASSES = "Partitions/ClassName.txt"
+
+_TRAIN, _TEST, _UNLABELLED = "train_X.bin", "test_X.bin", "unlabeled_X.bin"
+_SHAPE = (3, 96, 96)
+_IMAGE_BYTES = 3 * 96 * 96
+
+_MAIN = "ImageSets/Main"
+_VOC_LISTS: dict[Split, str] = {"train": f"{_MAIN}/trainval", "test": f"{_MAIN}/test"}  # without their suffix
+_ID = re.compile(r"[A-Za-z0-9_-]+")
+_CLASS = re.compile(rf"{_MAIN}/([A-Za-z0-9_-]+)_trainval\.txt")
+_MARKS = {"1": 1, "-1": 0, "0": -1}
+_LARGEST_XML = 1 << 20  # bytes
+_DEEPEST = 16  # elements within elements
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Facts about a published dataset. Of its files or folders in ``needs``, one must exist for it to be recognised."""
+
+    name: str  # prefix of ``data.name``, without the colon
+    image: str  # size of its images in words
+    num_images: Mapping[Split, int]  # published number of images of each split
+    needs: Mapping[Split, tuple[str, ...]]
+    instructions: str  # which files to put where, for users
+    source: Callable[[str, Location, Split, Reading], ImageSource]  # opens a split of the dataset called so
+
+    def open(self, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
+        """Return one split of the dataset at ``path``; warns if it does not have the published number of images."""
+        place = Location(path)
+        if not place.has(""):
+            raise DataError(f"data.name: no such folder, got {place.path}\n{self.instructions}")
+        if not any(map(place.has, self.needs["train"])):
+            near = _folder_nearby(place, self.needs["train"])
+            hint = f"; did you mean {self.name}:{near}?" if near else ""
+            absent = " or ".join(self.needs["train"])
+            raise DataError(
+                f"data.name: {self.name} does not lie in {place.path}, got no {absent}{hint}\n{self.instructions}"
+            )
+        if not any(map(place.has, self.needs[split])):
+            absent = " or ".join(self.needs[split])
+            raise DataError(
+                f"data.name: {name} has no {split} images, got no {absent} in {place.path}\n{self.instructions}"
+            )
+        source = self.source(name, place, split, reading)
+        if len(source.index) != self.num_images[split]:
+            _tell_numbers(name, split, self.num_images[split], len(source.index))
+        return source
+
+    def splits(self, path: str) -> tuple[Split, ...]:
+        """Return which splits the dataset at ``path`` has."""
+        return ("train", "test") if any(map(Location(path).has, self.needs["test"])) else ("train",)
+
+
+def listed_by(images_of: Callable[[Location, Split], Listing]) -> Callable[..., ImageSource]:
+    """Return what opens a set with one file an image, of which ``images_of`` lists the images of a split."""
+
+    def opened(name: str, place: Location, split: Split, reading: Reading) -> ImageSource:
+        return ImageFiles(name, place, split, reading, images_of(place, split))
+
+    return opened
+
+
+@cache
+def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
+    """Log, once a process, that a split does not have the published number of images."""
+    _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{got:,}")
+
+
+def _folder_nearby(place: Location, needs: tuple[str, ...]) -> str | None:
+    """Return a folder in ``place``, or above it, that holds one of ``needs``; None if there is none."""
+    for folder in islice(place.folders(), _FOLDERS_TRIED):
+        if any(place.has(f"{folder}/{need}") for need in needs):
+            return f"{place.path}/{folder}"
+    above = Path(place.path).parent
+    return str(above) if place.is_local and any((above / need).exists() for need in needs) else None
+
+
+def bounded_file(place: Location, file: str, largest: int, kind: str = "a file") -> bytes:
+    """Return the content of a file of at most ``largest`` bytes."""
+    size = place.size(file)
+    if size is None or size > largest:
+        got = "none" if size is None else f"{size:,} bytes"
+        raise DataError(
+            f"{place.path}/{file}: {kind} of at most {largest:,} bytes is needed, got {got}; unpack it again"
+        )
+    return place.read(file)
+
+
+def lines_of(place: Location, file: str) -> list[str]:
+    """Return the lines of a file that lists images or classes, without blank ones."""
+    content = bounded_file(place, file, LARGEST_LIST, "a list").decode(errors="replace")
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    if not lines:
+        raise DataError(f"{place.path}/{file}: a list is needed, got an empty file; unpack it again")
+    return lines
+
+
+def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of the files that a list names, in its order, from those of all files."""
+    if len(set(wanted)) < len(wanted):
+        twice = Counter(wanted).most_common(1)[0][0]
+        raise DataError(f"data.name: the list of images in {place.path} names {twice} twice; unpack the archive again")
+    if absent := [file for file in wanted if file not in sizes]:
+        raise DataError(
+            f"data.name: {place.path} lacks {len(absent):,} images, got no {absent[0]}; unpack the archive again"
+        )
+    return {file: sizes[file] for file in wanted}
+
+
+def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> list[int]:
+    """Return the number of each image's class; ``where`` names the classes, for the message."""
+    numbers = {name: number for number, name in enumerate(class_names)}
+    if unknown := sorted(set(classes) - set(numbers)):
+        raise DataError(f"{where}: an image must be of one of {len(numbers)} classes, got {unknown[0]!r:.80}")
+    return [numbers[name] for name in classes]
 
 
 def classes_of_imagenet100() -> tuple[str, ...]:
@@ -220,6 +361,184 @@ def _list_sun(place: Location, split: Split) -> Listing:
     return Listing(sizes, files, labels, class_names)
 
 
+class Stl10Source(ImageSource):
+    """One split of STL-10; each image is a group. If ``unlabelled``, all images but those for tests train."""
+
+    class_names = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+
+    def __init__(self, name: str, place: Location, split: Split, reading: Reading, *, unlabelled: bool = False) -> None:
+        self.name, self.reading, self._place = name, reading, place
+        if reading.resize:
+            raise DataError(
+                f"data.resize: the images of {name} are bytes of 96x96 pixels and keep their size, got "
+                f"{reading.resize}; leave it out, views.image_size sets the size of views"
+            )
+        labelled = _TRAIN if split == "train" else _TEST
+        files = [_UNLABELLED, _TRAIN] if unlabelled and split == "train" else [labelled]
+        counts = {file: self._count(file) for file in files}
+        self._rows = [(file, row) for file, count in counts.items() for row in range(count)]
+        self.files_digest = digest_of_files({file: str(count * _IMAGE_BYTES) for file, count in counts.items()})
+        self.index = RowIndex.grouped(
+            torch.cat([hash_words(hash_of_path(file), torch.arange(count)) for file, count in counts.items()]),
+            torch.full((len(self._rows),), -1) if len(files) > 1 else self._labels(labelled, counts[labelled]),
+        )
+        self.example = Example(f"{place.path}/{files[0]}", _SHAPE)
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        file, row = self._rows[group]
+        try:
+            with self._place.filesystem.open_input_file(self._place.inner_path(file)) as opened:
+                content = opened.read_at(_IMAGE_BYTES, row * _IMAGE_BYTES)
+        except (OSError, pa.ArrowException) as error:
+            raise self._place.storage_error(error, file) or self._damage(file, error) from error
+        if len(content) != _IMAGE_BYTES:
+            raise self._damage(file, f"{len(content)} bytes of image {row}")
+        image = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(_SHAPE).mT
+        return Decoded(image.expand(len(places), *_SHAPE), torch.ones(len(places), dtype=torch.bool), [])
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
+        return []
+
+    def _count(self, file: str) -> int:
+        size = self._place.size(file)
+        if not size or size % _IMAGE_BYTES:
+            got = "none" if size is None else f"{size:,} bytes"
+            raise self._damage(file, f"{got}, expected a multiple of {_IMAGE_BYTES:,}")
+        return size // _IMAGE_BYTES
+
+    def _labels(self, images: str, count: int) -> Tensor:
+        """Return the labels (n,) of a file of images, from 0."""
+        file = images.replace("_X", "_y")
+        size = self._place.size(file)
+        if size != count:
+            got = "none" if size is None else f"{size:,} bytes"
+            raise self._damage(file, f"{got}, expected a label for each of {count:,} images")
+        labels = torch.frombuffer(bytearray(self._place.read(file)), dtype=torch.uint8).long() - 1
+        low, high, most = int(labels.min()) + 1, int(labels.max()) + 1, len(self.class_names)
+        if low < 1 or high > most:
+            raise self._damage(file, f"labels from {low} to {high}, expected 1 to {most}")
+        return labels
+
+    def _damage(self, file: str, got: object) -> DataError:
+        where = self._where(file)
+        return DataError(f"{where}: not a file of STL-10, got {got}; unpack stl10_binary.tar.gz again")
+
+
+def _list_voc(place: Location, split: Split) -> Listing:
+    """Return the images of a split; "train" is trainval, which has all classes."""
+    files = place.sizes((".txt", ".jpg", ".xml"))
+    images = _named_images(place, split)
+    sizes = require_files(place, [f"JPEGImages/{image}.jpg" for image in images], files)
+    listed = {match[1] for file in files if (match := _CLASS.fullmatch(file))}
+    training = {} if listed else _annotations(place, files, _named_images(place, "train"))
+    classes = tuple(sorted(listed or {name for marks in training.values() for name in marks}))
+    marks = _marks(place, files, images, classes, split)
+    return Listing(sizes, list(sizes), torch.full((len(images),), -1), classes, marks)
+
+
+def _named_images(place: Location, split: Split) -> list[str]:
+    file = f"{_VOC_LISTS[split]}.txt"
+    names = [fields[0] for fields in _fields(place, file, 1)]
+    if not names:
+        raise DataError(f"{place.path}/{file}: the names of images are needed, got an empty list")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(f"{place.path}/{file}: must name an image once, got {twice} again; unpack it again")
+    return names
+
+
+def _marks(place: Location, files: dict[str, int], images: list[str], classes: tuple[str, ...], split: Split) -> Tensor:
+    """Return which image has which class, (n, K) int8, from the lists of classes or from annotations."""
+    name = _VOC_LISTS[split].removeprefix(f"{_MAIN}/")
+    lists = [f"{_MAIN}/{each}_{name}.txt" for each in classes]
+    absent = [file for file in lists if file not in files]
+    if not classes or (absent and len(absent) < len(lists)):
+        got = f"no {absent[0]}" if absent else "no class at all"
+        raise DataError(f"{place.path}: every class needs its list of images, got {got}; unpack it again")
+    if absent:
+        annotations = _annotations(place, files, images)
+        return torch.tensor([[annotations[i].get(each, 0) for each in classes] for i in images], dtype=torch.int8)
+    columns = []
+    for file in lists:
+        marks = {fields[0]: _MARKS[fields[1]] for fields in _fields(place, file, 2)}
+        if missing := [image for image in images if image not in marks]:
+            raise DataError(f"{place.path}/{file}: must name all images of {name}.txt, got no {missing[0]}")
+        columns.append([marks[image] for image in images])
+    return torch.tensor(columns, dtype=torch.int8).T.contiguous()
+
+
+def _fields(place: Location, file: str, count: int) -> Iterator[list[str]]:
+    """Yield the fields of each line: the name of an image and, where ``count`` is 2, its mark."""
+    for number, line in enumerate(place.read(file).decode(errors="replace").splitlines(), start=1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != count or not _ID.fullmatch(fields[0]) or (count == 2 and fields[1] not in _MARKS):
+            expected = "the name of an image" + (" and -1, 0 or 1" if count == 2 else "")
+            raise DataError(f"{place.path}/{file}: line {number} must be {expected}, got {line!r:.80}")
+        yield fields
+
+
+def _annotations(place: Location, files: dict[str, int], images: Iterable[str]) -> dict[str, dict[str, int]]:
+    annotations = {}
+    for image in images:
+        file = f"Annotations/{image}.xml"
+        if files.get(file, _LARGEST_XML + 1) > _LARGEST_XML:
+            size = f"{files[file]:,} bytes" if file in files else "none"
+            raise DataError(
+                f"{place.path}: without lists of classes each image needs an annotation of at most "
+                f"{_LARGEST_XML:,} bytes, got {size} at {file}"
+            )
+        try:
+            annotations[image] = read_annotation(place.read(file))
+        except ValueError as error:
+            raise DataError(f"{place.path}/{file}: not an annotation, got {error}; unpack it again") from error
+    return annotations
+
+
+def read_annotation(content: bytes) -> dict[str, int]:
+    """Return the classes of the objects of an image: 1, or -1 where all objects of a class are difficult.
+
+    The XML is an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``. Document types are
+    refused, and with them entities, which could name other files or grow without end.
+    """
+    path: list[str] = []
+    text: list[str] = []
+    fields: dict[str, str] = {}
+    marks: dict[str, int] = {}
+
+    def refuse(*_: object) -> None:
+        raise ValueError("a document type, which an annotation has not")
+
+    def begin(tag: str, attributes: object) -> None:
+        path.append(tag)
+        text.clear()
+        if len(path) > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} elements within each other")
+        if path == ["annotation", "object"]:
+            fields.clear()
+
+    def end(tag: str) -> None:
+        if path[:-1] == ["annotation", "object"]:
+            fields[tag] = "".join(text).strip()
+        elif path == ["annotation", "object"]:
+            name = fields.get("name", "")
+            if not name:
+                raise ValueError("an object without a name")
+            marks[name] = max(marks.get(name, -1), -1 if fields.get("difficult", "0") == "1" else 1)
+        path.pop()
+        text.clear()
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, end, text.append
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(content, True)
+    except (expat.ExpatError, LookupError) as error:  # the latter of an unknown encoding
+        raise ValueError(f"no XML ({error})") from error
+    return marks
+
+
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
@@ -261,7 +580,7 @@ or what Kaggle's archive holds: ILSVRC/ and LOC_val_solution.csv.""",
             "stl10",
             "96x96x3",
             {"train": 5_000, "test": 8_000},
-            {"train": (TRAIN,), "test": (TEST,)},
+            {"train": (_TRAIN,), "test": (_TEST,)},
             """\
 Unpack http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz; PATH is stl10_binary in it, with
   train_X.bin, train_y.bin, test_X.bin, test_y.bin, unlabeled_X.bin""",
@@ -271,8 +590,8 @@ Unpack http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz; PATH is stl10_
             "stl10-unlabelled",
             "96x96x3",
             {"train": 105_000, "test": 8_000},
-            {"train": (UNLABELLED,), "test": (TEST,)},
-            f"The folder of stl10, trained on without labels, {UNLABELLED} and then {TRAIN}.",
+            {"train": (_UNLABELLED,), "test": (_TEST,)},
+            f"The folder of stl10, trained on without labels, {_UNLABELLED} and then {_TRAIN}.",
             partial(Stl10Source, unlabelled=True),
         ),
         Layout(
@@ -314,13 +633,13 @@ into a folder Partitions there, so that PATH holds
             "voc",
             "photographs",
             {"train": 5_011, "test": 4_952},
-            {split: (f"{file}.txt",) for split, file in VOC_LISTS.items()},
+            {split: (f"{file}.txt",) for split, file in _VOC_LISTS.items()},
             """\
 Unpack VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar into one folder; PATH is VOCdevkit/VOC2007 in it, with
   JPEGImages/000001.jpg ...
   Annotations/000001.xml ...
   ImageSets/Main/trainval.txt, test.txt, aeroplane_trainval.txt, aeroplane_test.txt ...""",
-            listed_by(list_voc),
+            listed_by(_list_voc),
         ),
     )
 }

@@ -1,27 +1,33 @@
-"""Sets larger than memory: shard by shard, taken up where a killed command was, with every image left out named."""
+"""Prepared sets: what was put in comes out in shards of reasoned sizes, whole or not at all, wherever it was killed."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
+from kill_points import LOSSES, Loss, killed_everywhere
 from PIL import Image
 from torch import Tensor
+from typer.testing import CliRunner
 
 from ebclab.cli import main
+from ebclab.cli.app import app
 from ebclab.cli.data import PreparationProgress
 from ebclab.config.sections import DataConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preparing import rows as rows_of_splits
 from ebclab.data.preparing import shards, write_parquet
 from ebclab.data.preparing.rows import SplitRows, split_rows
-from ebclab.data.preparing.shards import Storage
+from ebclab.data.preparing.shards import Storage, group_rows, shard_count
 from ebclab.data.preparing.write_parquet import LEFT_OUT, prepare_dataset
+from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading
 from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import Statistics, training_statistics
@@ -29,13 +35,132 @@ from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.storage.lock import locked
 
+Splits = dict[Split, ImageSet | SplitRows]
+
 READING = Reading(resize=8)
 LENIENT = Reading(resize=8, skip_corrupt=True)
 COUNT = 40
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def set_at(folder: Path, split: Split = "train", reading: Reading = Reading()) -> ImageSet:  # noqa: B008
+    """A prepared set in the order of its keys."""
+    images = load_split(f"parquet:{folder}", None, split, reading)
+    return images.rows(images.keys.argsort())
+
+
+def folder_at(folder: Path, reading: Reading = READING) -> ImageSet:
+    images = load_split(f"folder:{folder}", None, "train", reading)
+    return images.rows(images.keys.argsort())
+
+
+def assert_same_rows(found: ImageSet, wanted: ImageSet) -> None:
+    for name in ("keys", "images", "labels"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name))
+
+
+def image_set(count: int, seed: int) -> ImageSet:
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (count, 3, 4, 5), dtype=torch.uint8, generator=generator)
+    keys = torch.arange(count) * 3 - 7
+    return ImageSet("made", images, torch.arange(count) // (count // 2), keys, ("a", "b"), (0.1, 0.2, 0.3), (1.0,) * 3)
+
+
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def splits() -> Splits:
+    return {"train": image_set(2500, 0), "test": image_set(30, 1)}
+
+
+def test_a_prepared_set_holds_the_same_images_labels_keys_names_and_statistics(tmp_path: Path, splits: Splits) -> None:
+    lines: list[str] = []
+    prepare_dataset(splits, tmp_path / "set", progress=lines.append)
+    assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 file"]
+    for split, wanted in splits.items():
+        assert isinstance(wanted, ImageSet)
+        found = set_at(tmp_path / "set", split)
+        assert_same_rows(found, wanted)
+        assert (found.class_names, found.mean, found.std) == (wanted.class_names, wanted.mean, wanted.std)
+
+
+def test_neighbours_in_a_shard_have_nothing_in_common(tmp_path: Path, splits: Splits) -> None:
+    prepare_dataset(splits, tmp_path / "set", progress=lambda line: None)
+    labels = load_split(f"parquet:{tmp_path}/set", None, "train").labels  # sorted by class before
+    changes = int((labels[1:] != labels[:-1]).sum())
+    assert abs(changes - 1249.5) < 4 * 25  # a fair coin: mean 2499 / 2, deviation sqrt(2499) / 2
+
+
+def test_checksums_and_description_are_true(tmp_path: Path, splits: Splits) -> None:
+    prepare_dataset(splits, tmp_path / "set", shards=2, progress=lambda line: None)
+    sums = json.loads((tmp_path / "set/checksums.json").read_text())
+    files = {path.relative_to(tmp_path / "set").as_posix(): path for path in (tmp_path / "set").rglob("*.parquet")}
+    assert sums == {
+        name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for name, path in files.items()
+    }
+    assert sorted(files) == [
+        "test/part-00000-of-00001.parquet",
+        "train/part-00000-of-00002.parquet",
+        "train/part-00001-of-00002.parquet",
+    ]
+    told = json.loads((tmp_path / "set/dataset.json").read_text())
+    assert told["num_images"] == {"train": 2500, "test": 30}
+    assert told["shape"] == [3, 4, 5]
+    schema = pq.read_schema(files["train/part-00000-of-00002.parquet"])
+    assert [(field.name, str(field.type)[:30]) for field in schema] == [
+        ("image", "extension<arrow.fixed_shape_te"),
+        ("label", "int64"),
+        ("index", "int64"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("images", "image_bytes", "asked", "shards"),
+    [
+        (60_000, 784, 0, 8),  # 47 MB: at least eight
+        (2_500, 784, 0, 3),  # but none below a row group of 1,024
+        (10, 784, 0, 1),
+        (1_281_167, 3 * 256 * 256, 0, 1877),  # 252 GB / 128 MiB, rounded up
+        (60_000, 784, 4, 4),
+        (10, 784, 4, 1),
+    ],
+)
+def test_the_number_of_shards(images: int, image_bytes: int, asked: int, shards: int) -> None:
+    assert shard_count(images, image_bytes, asked) == shards
+
+
+def test_row_groups_are_at_most_8_mib_of_large_images() -> None:
+    assert (group_rows(784), group_rows(8 << 13), group_rows(1 << 20), group_rows(1 << 30)) == (1024, 128, 8, 1)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, splits: Splits) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"--to: there is something already, got .*; give a folder that is new or"):
+        prepare_dataset(splits, tmp_path)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **settings: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(RunError, match=r"the disk is full, .*; free some space and run the same command again"):
+        prepare_dataset(splits, tmp_path / "set")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_verb_prepares_and_says_what_comes_next(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["data", "prepare", "digits", "--to", str(tmp_path / "set")])
+    assert result.exit_code == 0, result.output
+    assert f"next: ebclab pretrain METHOD --dataset parquet:{tmp_path}/set --set views.recipe=digits" in result.output
+    assert torch.equal(set_at(tmp_path / "set", "test").images, load_split("digits", None, "test").images)
+
+
+@pytest.fixture
+def photos(tmp_path: Path, small_shards: None) -> Path:
     """Smooth pictures of several sizes in two classes."""
     generator = np.random.default_rng(0)
     for number in range(COUNT):
@@ -46,7 +171,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 3 images of 8 x 8, shards of 6."""
     monkeypatch.setattr(shards, "_GROUP_BYTES", 3 * 192)
@@ -76,21 +201,11 @@ def prepare(source: FolderSource, target: Path, lines: list[str] | None = None, 
     return lines
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_prepared_folder_is_the_folder(photos: Path, tmp_path: Path) -> None:
     lines = prepare(Watched(photos), tmp_path / "set")
     assert lines == ["train: 40 images, 2 classes, in 8 files"]
-    found, wanted = (
-        load_split(f"parquet:{tmp_path}/set", None, "train"),
-        load_split(f"folder:{photos}", None, "train", READING),
-    )
-    order, other = found.keys.argsort(), wanted.keys.argsort()
-    assert torch.equal(found.keys[order], wanted.keys[other])
-    assert torch.equal(found.images[order], wanted.images[other])
-    assert torch.equal(found.labels[order], wanted.labels[other])
+    found, wanted = set_at(tmp_path / "set"), folder_at(photos)
+    assert_same_rows(found, wanted)
     assert (found.class_names, found.mean, found.std) == (wanted.class_names, *channel_statistics(wanted.images))
 
 
@@ -156,11 +271,7 @@ def test_damaged_images_stop_it_or_are_all_named(photos: Path, tmp_path: Path) -
         "02.png": "of no known format",
         "04.png": "of no known format",
     }
-    found, wanted = (
-        load_split(f"parquet:{tmp_path}/set", None, "train"),
-        load_split(f"folder:{photos}", None, "train", LENIENT),
-    )
-    assert torch.equal(found.keys.sort().values, wanted.keys.sort().values)
+    assert_same_rows(set_at(tmp_path / "set"), folder_at(photos, LENIENT))
     assert json.loads((tmp_path / "set/dataset.json").read_text())["num_images"] == {"train": 37}
 
 
@@ -206,12 +317,7 @@ def test_another_preparation_is_not_mixed_in(photos: Path, tmp_path: Path) -> No
 
 def test_jpeg_files_of_a_set_are_what_pillow_makes(photos: Path, tmp_path: Path) -> None:
     prepare(Watched(photos), tmp_path / "set", storage=Storage("jpeg", 95))
-    found, wanted = (
-        load_split(f"parquet:{tmp_path}/set", None, "train"),
-        load_split(f"folder:{photos}", None, "train", READING),
-    )
-    order, other = found.keys.argsort(), wanted.keys.argsort()
-    for image, pixels in zip(found.images[order], wanted.images[other], strict=True):
+    for image, pixels in zip(set_at(tmp_path / "set").images, folder_at(photos).images, strict=True):
         buffer = io.BytesIO()
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "JPEG", quality=95, subsampling=0)
         assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(buffer)))
@@ -274,3 +380,61 @@ def test_a_preparation_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch,
         "2,000 of 4,000 images (50%), 17 images/s, 2:00 left",  # 1,000 in 60 s: 2,000 more in 120
         "3,300 of 4,000 images (82%), 18 images/s, 0:40 left",  # 2,300 in 130 s: 700 more in 39.6
     ]
+
+
+PAIR = ImageSet(
+    "some",
+    torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).view(2, 3, 4, 4),
+    torch.tensor([0, 1]),
+    torch.tensor([5, 6]),
+    ("a", "b"),
+    (0.1, 0.2, 0.3),
+    (0.4, 0.5, 0.6),
+)
+
+
+@pytest.fixture
+def two_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file for each image, one after the other."""
+    monkeypatch.setattr(shards, "_GROUP_ROWS", 1)
+    monkeypatch.setattr(write_parquet, "usable_processors", lambda: 1)
+
+
+def prepare_pair(folder: Path) -> None:
+    prepare_dataset({"train": PAIR}, folder / "[set]", progress=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_there"),
+    [
+        (LOSSES[0], False),
+        *(pytest.param(loss, number < 2, marks=pytest.mark.slow) for number, loss in enumerate(LOSSES)),
+    ],
+)
+def test_a_killed_preparation_leaves_no_half_set_and_no_mess(
+    tmp_path: Path, two_shards: None, loss: Loss, is_there: bool
+) -> None:
+    def before(folder: Path) -> None:
+        (folder / ".[set].kept").mkdir()  # none of ours
+        if is_there:
+            (folder / "[set]").mkdir()
+
+    prepare_pair(tmp_path)
+    undisturbed = content(tmp_path / "[set]")
+    assert sum(name.endswith(".parquet") for name in undisturbed) == 2
+    whole = []
+    for folder in killed_everywhere(tmp_path, before, prepare_pair, loss):
+        target = folder / "[set]"
+        if target.exists() and any(target.iterdir()):
+            whole.append(True)
+            with pytest.raises(DataError, match="there is something already"):
+                prepare_pair(folder)
+        else:
+            whole.append(False)
+            prepare_pair(folder)
+            assert sorted(path.name for path in folder.iterdir()) == [".[set].kept", "[set]"]
+        assert torch.equal(set_at(target).images, PAIR.images)
+        assert content(target) == undisturbed
+    assert whole == sorted(whole)
+    assert True in whole
+    assert whole.count(False) > 10
