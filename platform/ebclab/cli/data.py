@@ -96,7 +96,7 @@ def prepare(
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
-    prepare_dataset(splits, to, shards=shards, storage=storage, progress=say, seen=PreparationProgress().seen)
+    prepare_dataset(splits, to, shards=shards, storage=storage, progress=say, on_progress=PreparationProgress().seen)
     channels, height, width = splits["train"].source.example.shape
     usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
     views = " ".join(f"--set {assignment}" for assignment in usual)

@@ -64,17 +64,17 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
 
     The mapping has the plain values of all layers of settings, from ``compose``; what was chosen is said in one line.
     """
-    given = _by_key(mapping)
-    name = given.get("data.name")
-    if not isinstance(name, str) or location_of(name) is None or {"views.recipe", "data.resize"} <= given.keys():
+    settings = _by_key(mapping)
+    name = settings.get("data.name")
+    if not isinstance(name, str) or location_of(name) is None or {"views.recipe", "data.resize"} <= settings.keys():
         return dict(mapping)
-    source = open_source(name, "train", _reading(given))
-    seen = look(source)
-    chosen = choose(seen, given)
+    source = open_source(name, "train", _reading(settings))
+    sample = look(source)
+    chosen = choose(sample, settings)
     if not chosen:
         return dict(mapping)
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
-    say(f"{seen.in_words()}; chosen for them: {words}; --set changes any of it")
+    say(f"{sample.in_words()}; chosen for them: {words}; --set changes any of it")
     if "views.recipe" in chosen:  # drop auto, which would count as the user's choice
         views = {key: value for key, value in (mapping.get("views") or {}).items() if key != "recipe"}
         mapping = {**mapping, "views": views}
@@ -90,32 +90,32 @@ def look(source: ImageSource) -> SampledSizes:
     return SampledSizes(len(keys), channels, sizes or [(width, height)], not sizes)
 
 
-def choose(seen: SampledSizes, given: Mapping[str, Any]) -> dict[str, Any]:
+def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by dotted key that suit images, except those that the user chose.
 
     If the user's choices include views, at most ``data.resize`` is added.
     """
-    own_views = "views.recipe" in given
-    resize = given.get("data.resize") or _resize(seen, own_views=own_views)
+    own_views = "views.recipe" in settings
+    resize = settings.get("data.resize") or _resize(sample, own_views=own_views)
     chosen: dict[str, Any] = {"data.resize": resize} if resize else {}
     if not own_views:
-        side = resize or min(seen.sizes[0])
-        views = _by_key(read_overrides(fitting_views(seen.channels, side, side))[0])
+        side = resize or min(sample.sizes[0])
+        views = _by_key(read_overrides(fitting_views(sample.channels, side, side))[0])
         usual = VIEW_RECIPES[views["views.recipe"]].settings.get("image_size") or side
-        size = given.get("views.image_size") or views.get("views.image_size") or usual
-        chosen |= views | ({} if given.get("init.weights") or "encoder.name" in given else _encoder(size))
-        limit = given.get("data.train_limit")
-        chosen |= _batch(min(seen.num_images, limit) if isinstance(limit, int) and limit > 0 else seen.num_images)
-    return {key: value for key, value in chosen.items() if key not in given}
+        size = settings.get("views.image_size") or views.get("views.image_size") or usual
+        chosen |= views | ({} if settings.get("init.weights") or "encoder.name" in settings else _encoder(size))
+        limit = settings.get("data.train_limit")
+        chosen |= _batch(min(sample.num_images, limit) if isinstance(limit, int) and limit > 0 else sample.num_images)
+    return {key: value for key, value in chosen.items() if key not in settings}
 
 
-def _resize(seen: SampledSizes, *, own_views: bool) -> int:
+def _resize(sample: SampledSizes, *, own_views: bool) -> int:
     """Return the side that images must be scaled to, pixels; 0 if they need not be scaled."""
-    width, height = seen.sizes[0]
-    one_size = len(set(seen.sizes)) == 1
-    if seen.stored or (one_size and (own_views or width == height <= KEPT_SIDE)):
+    width, height = sample.sizes[0]
+    one_size = len(set(sample.sizes)) == 1
+    if sample.stored or (one_size and (own_views or width == height <= KEPT_SIDE)):
         return 0
-    side = min(seen.sides[len(seen.sides) // 10], LARGEST_SIDE)  # nine images of ten are at least so large
+    side = min(sample.sides[len(sample.sides) // 10], LARGEST_SIDE)  # nine images of ten are at least so large
     return side if side < _WHOLE_PARTS else side - side % _WHOLE_PARTS
 
 
@@ -131,10 +131,10 @@ def _batch(count: int) -> dict[str, Any]:
     return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
 
 
-def _reading(given: Mapping[str, Any]) -> Reading:
+def _reading(settings: Mapping[str, Any]) -> Reading:
     """Return how images are read according to the user's choices; damaged ones are skipped, since this only looks."""
     words = ("colour", "image_column", "label_column")
-    known = {word: value for word in words if isinstance(value := given.get(f"data.{word}"), str)}
+    known = {word: value for word in words if isinstance(value := settings.get(f"data.{word}"), str)}
     return Reading(skip_corrupt=True, **known)  # type: ignore[arg-type]
 
 

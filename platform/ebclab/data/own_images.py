@@ -37,21 +37,21 @@ def own_name(name: str) -> str:
     return f"{OWN}{name}"
 
 
-def own_images(given: object) -> ImageSet:
+def own_images(source: object) -> ImageSet:
     """Return the user's images, one of ``Images``, as a checked image set.
 
     Images without keys get the hash of their content, equal ones with a number, so that keys depend neither on the
     order nor on other images: a key decides whether an image is held out and what its views look like.
     """
-    if isinstance(given, ImageSet):
-        return _checked(given)
-    if isinstance(given, Tensor | np.ndarray):
-        pixels, labels, name = _tensor(given), None, "images"
-    elif hasattr(given, "__getitem__") and isinstance(given, Dataset):
-        pixels, labels = _of_dataset(given)
-        name = type(given).__name__
+    if isinstance(source, ImageSet):
+        return _checked(source)
+    if isinstance(source, Tensor | np.ndarray):
+        pixels, labels, name = _tensor(source), None, "images"
+    elif hasattr(source, "__getitem__") and isinstance(source, Dataset):
+        pixels, labels = _of_dataset(source)
+        name = type(source).__name__
     else:
-        raise DataError(f"images: nothing that can be trained on, got {type(given).__name__}; {_ACCEPTED}")
+        raise DataError(f"images: nothing that can be trained on, got {type(source).__name__}; {_ACCEPTED}")
     _require_bytes(pixels)
     images = _channels_first(pixels)  # (n, C, H, W)
     if len(images) == 0:
@@ -63,13 +63,13 @@ def own_images(given: object) -> ImageSet:
 
 def content_keys(images: Tensor) -> Tensor:
     """Return a key for each image (n, C, H, W), (n,) int64: a hash of its pixels and its number among equal images."""
-    seen: Counter[bytes] = Counter()
+    times: Counter[bytes] = Counter()
     shape = repr(tuple(images.shape[1:])).encode()
     keys = []
     for pixels in images.numpy().reshape(len(images), -1):
         content = hashlib.blake2b(pixels.tobytes() + shape, digest_size=16).digest()
-        number = seen[content].to_bytes(8, "little")
-        seen[content] += 1
+        number = times[content].to_bytes(8, "little")
+        times[content] += 1
         word = hashlib.blake2b(content + number, digest_size=8).digest()
         keys.append(int.from_bytes(word, "little", signed=True))
     return torch.tensor(keys, dtype=torch.int64)
@@ -111,13 +111,13 @@ def _integers(field: str, values: object, count: int) -> Tensor:
     return tensor.cpu().long()
 
 
-def _tensor(given: Tensor | np.ndarray[Any, Any]) -> Tensor:
-    if isinstance(given, Tensor):
-        return given.detach().cpu()
+def _tensor(source: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    if isinstance(source, Tensor):
+        return source.detach().cpu()
     try:
-        return torch.from_numpy(np.ascontiguousarray(given))
+        return torch.from_numpy(np.ascontiguousarray(source))
     except TypeError as error:
-        raise DataError(f"images: pixels must be bytes (uint8), got an array of {given.dtype}; {_ACCEPTED}") from error
+        raise DataError(f"images: pixels must be bytes (uint8), got an array of {source.dtype}; {_ACCEPTED}") from error
 
 
 def _require_bytes(pixels: Tensor) -> None:

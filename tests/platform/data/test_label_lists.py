@@ -114,18 +114,24 @@ def test_folds_part_the_list_and_each_has_every_class() -> None:
         assert torch.bincount(data.labels[found.rows[fold]]).tolist() == [2, 2, 2]
 
 
-def test_less_than_one_image_of_each_class_is_one_sentence() -> None:
-    with pytest.raises(DataError) as caught:
-        label_list(labelled([row % 10 for row in range(999)]), 1, 0, 10)
-    assert str(caught.value) == (
-        "made-up: 1 % of 999 training images is less than one for each of 10 classes; measure on a larger set"
-    )
+@pytest.mark.parametrize(
+    ("labels", "percent", "classes", "message"),
+    [
+        (
+            [row % 10 for row in range(999)],
+            1,
+            10,
+            "made-up: 1 % of 999 training images is less than one",
+        ),
+        ([0] * 50 + [2] * 50, 10, 3, "every class needs a training image, got none of class 1"),
+    ],
+)
+def test_a_list_without_an_image_of_each_class_is_one_sentence(
+    labels: list[int], percent: int, classes: int, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        label_list(labelled(labels), percent, 0, classes)
     assert label_list(labelled([row % 10 for row in range(1000)]), 1, 0, 10).counts == (1,) * 10
-
-
-def test_a_class_without_an_image_is_one_sentence() -> None:
-    with pytest.raises(DataError, match="every class needs a training image, got none of class 1"):
-        label_list(labelled([0] * 50 + [2] * 50), 10, 0, 3)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def prepare_dataset(
     shards: int = 0,
     storage: Storage = PIXELS,
     progress: Callable[[str], None] = print,
-    seen: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Write a dataset to ``folder`` as Parquet shards; a local folder appears complete or not at all.
 
@@ -66,7 +66,7 @@ def prepare_dataset(
         shards: Files of each split; 0 means one for each 128 MB of images, at least eight, but none below one row
             group of 1,024 rows or 8 MB.
         progress: Called with a line about each split, and one about images that were left out.
-        seen: Called with the number of images written and of all images, at the start and during the work.
+        on_progress: Called with the number of images written and of all images, at the start and during the work.
     """
     rows = {name: SplitRows.of(split) if isinstance(split, ImageSet) else split for name, split in splits.items()}
     if any(split.index.marks is not None for split in rows.values()):
@@ -78,12 +78,12 @@ def prepare_dataset(
     if storage.form == "jpeg" and channels not in (1, 3):
         raise DataError(f"--store: a JPEG file has one channel or three, got images of {channels}; store pixels")
     if not is_address(str(folder)):
-        _Preparation(rows, expanded(str(folder)).absolute(), shards, storage, progress, seen).run()
+        _Preparation(rows, expanded(str(folder)).absolute(), shards, storage, progress, on_progress).run()
         return
     place = Location(str(folder), "--to")
     place.require_empty()
     with tempfile.TemporaryDirectory(prefix="ebclab-") as aside:
-        _Preparation(rows, Path(aside, "set"), shards, storage, progress, seen).run()
+        _Preparation(rows, Path(aside, "set"), shards, storage, progress, on_progress).run()
         _upload(Path(aside, "set"), place)
 
 
@@ -96,7 +96,7 @@ class _Preparation:
     shards: int
     storage: Storage
     progress: Callable[[str], None]
-    seen: Callable[[int, int], None]
+    on_progress: Callable[[int, int], None]
     done: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -175,7 +175,7 @@ class _Preparation:
             raise InterruptedError("another shard failed")
         with self.lock:
             self.done += images
-            self.seen(self.done, self.total)
+            self.on_progress(self.done, self.total)
 
     def _describe(self, shards: list[_Piece], records: dict[str, ShardRecord], statistics: Statistics) -> None:
         """Write what is told about the shards beside them, and tell the user."""

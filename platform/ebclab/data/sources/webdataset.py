@@ -208,8 +208,8 @@ def _label(name: str, files: dict[str, _Member], label_field: str) -> int | str:
         text = files["cls"].content.decode().strip()
         label: object = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text
     elif "json" in files:
-        told = foreign_json_value(files["json"].content)
-        label = told.get(label_field, -1) if isinstance(told, dict) else -1
+        value = foreign_json_value(files["json"].content)
+        label = value.get(label_field, -1) if isinstance(value, dict) else -1
     else:
         label = -1
     match label:

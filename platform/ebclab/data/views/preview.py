@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 from pathlib import Path
 
 import torch
@@ -18,6 +16,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.views import make_views
 from ebclab.errors import UserError
+from ebclab.storage import atomic
 
 _TILE = 64  # pixels a small image is enlarged to, at least
 _GAP = 6
@@ -58,11 +57,11 @@ def draw_views(
 def _varied_rows(image_set: ImageSet, count: int, seed: int) -> Tensor:
     """Return ``count`` rows in the order of a hash, one of each class before a second of any."""
     shuffled = torch.argsort(hash_words(seed, image_set.keys), stable=True)
-    seen: dict[int, int] = {}
+    times: dict[int, int] = {}
     turns = []
     for label in image_set.labels[shuffled].tolist():
-        turns.append(seen.get(label, 0))
-        seen[label] = turns[-1] + 1
+        turns.append(times.get(label, 0))
+        times[label] = turns[-1] + 1
     return shuffled[torch.argsort(torch.tensor(turns), stable=True)[:count]]
 
 
@@ -126,15 +125,10 @@ def _cut(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
 
 
 def _save(sheet: Image.Image, path: Path) -> None:
-    """Write beside ``path`` and rename, so that no half-written picture is ever seen."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(aside, format="PNG")
-        os.replace(aside, path)
+        with atomic.written_aside(path) as file:
+            sheet.save(file, format="PNG")
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"{path}: the picture cannot be written, got {reason}; give another path") from error
-    finally:
-        with contextlib.suppress(OSError):  # gone after the rename, or its folder was never there
-            aside.unlink()

@@ -12,7 +12,7 @@ from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.errors import DataError, UserError
+from ebclab.errors import UserError
 
 PLAIN = ViewsConfig(normalisation="none")  # views equal their images
 RANDOM = ViewsConfig(
@@ -187,26 +187,22 @@ def test_channels_last_is_a_memory_order_and_changes_no_value() -> None:
     assert torch.equal(plain.views, reordered.views)
 
 
-def test_a_batch_larger_than_the_set_is_refused_with_both_numbers() -> None:
-    with pytest.raises(DataError, match=r"training\.batch_size: .* got 51 for 50 images; use at most 50"):
-        resident(numbered(50), batch_size=51)
-    assert resident(numbered(50), batch_size=50).num_batches == 1
-
-
-def test_proposals_need_an_image_outside_the_batch() -> None:
-    with pytest.raises(DataError, match="needs images outside the batch, got 50 for 50 images; use at most 49"):
-        resident(numbered(50), batch_size=50, num_proposals=1)
-
-
-def test_a_world_size_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match=r"training\.batch_size: must split evenly over 3 workers, got 8"):
-        resident(numbered(), world_size=3, batch_size=8)
-
-
-def test_a_set_that_does_not_fit_on_the_gpu_is_refused_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("side", "changes", "message"),
+    [
+        (4, {"batch_size": 51}, r"training\.batch_size: .* got 51 for 50 images; use at most 50"),
+        (4, {"batch_size": 50, "num_proposals": 1}, "outside the batch, got 50 for 50 images; use at most 49"),
+        (4, {"world_size": 3, "batch_size": 8}, r"training\.batch_size: must split evenly over 3 workers, got 8"),
+        (300, {"device": "cuda:0"}, r"does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB free"),
+    ],
+)
+def test_what_cannot_be_delivered_is_refused_with_its_numbers(
+    monkeypatch: pytest.MonkeyPatch, side: int, changes: dict[str, Any], message: str
+) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**19, 2**30))
-    with pytest.raises(DataError, match=r"numbered does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB"):
-        resident(numbered(50, side=300), device="cuda:0")
+    with pytest.raises(UserError, match=message):
+        resident(numbered(50, side=side), **changes)
+    assert resident(numbered(50), batch_size=50).num_batches == 1
 
 
 @pytest.mark.gpu

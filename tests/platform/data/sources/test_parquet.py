@@ -73,16 +73,6 @@ def test_columns_may_have_other_names_and_labels_may_be_missing(tmp_path: Path) 
     assert found.labels.tolist() == [1, -1] * 5
 
 
-def test_parts_are_folders_or_first_words_of_file_names(tmp_path: Path) -> None:
-    for name, first in (("train-0", 0), ("test-0", 4), ("validation-0", 8)):
-        write(tmp_path / f"words/{name}.parquet", image=tensors(IMAGES[first : first + 2]))
-        write(tmp_path / f"folders/{name[:-2]}/0.parquet", image=tensors(IMAGES[first : first + 2]))
-    for place in ("words", "folders"):
-        for split, first in (("train", 0), ("test", 4)):
-            found = load_split(f"parquet:{tmp_path}/{place}", None, split)
-            assert np.array_equal(found.images.numpy(), IMAGES[first : first + 2])
-
-
 def of_kind(shape: tuple[int, ...], values: Any, **options: Any) -> pa.Array:
     kind = pa.fixed_shape_tensor(pa.uint8(), shape, **options)
     storage = values if isinstance(values, pa.Array) else pa.array(values, kind.storage_type)

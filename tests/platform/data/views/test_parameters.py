@@ -199,14 +199,6 @@ def test_seed_epoch_view_and_key_each_change_the_draws():
         assert not (parameters.noise_word == base.noise_word).any()
 
 
-def test_views_are_numbered_from_the_first_view():
-    config = ViewsConfig(jitter_rate=1.0, brightness=0.4)
-    keys = torch.arange(10)
-    pair = draw_parameters(keys, config, 8, 8, seed=0, epoch=0, views=range(4, 6))
-    second = draw_parameters(keys, config, 8, 8, seed=0, epoch=0, views=range(5, 6))
-    assert torch.equal(pair.brightness[1], second.brightness[0])
-
-
 def test_drawing_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     draw(JITTER)

@@ -140,13 +140,6 @@ def test_channels_last_changes_the_memory_and_no_bit(channels):
     assert batch.data_ptr() == interleaved.data_ptr()
 
 
-def test_shape_and_type_are_as_promised():
-    images, keys = some_images(3, 20, 24)
-    views = make_views(images, keys, CIFAR, preprocessing_to(16, 3), seed=0, epoch=0, num_views=3)
-    assert views.shape == (3, COUNT, 3, 16, 16)
-    assert views.dtype == torch.float32
-
-
 def test_the_images_are_left_as_they_were():
     images, keys = some_images(3, 16, 16)
     copy = images.clone()
