@@ -304,9 +304,6 @@ def test_checksums_folders_and_classes_are_torchvisions() -> None:
         "cifar10": datasets.CIFAR10.base_folder,
         "cifar100": datasets.CIFAR100.base_folder,
     }
-    path.write_bytes(python_2_batch(batch_content()["data"]).replace(b"M\x04\x00M\x00\x0c", b"M\x05\x00M\x00\x0c"))
-    with pytest.raises(DataError, match=r"12288 bytes do not fill an array of shape \(5, 3072\)"):
-        read_cifar_batch(path)
 
 
 @pytest.mark.parametrize(
