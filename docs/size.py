@@ -32,13 +32,17 @@ def main() -> None:
         ),
         ("methods, lines of Python", sum(map(_lines, science))),
         ("tests, lines of Python", sum(map(_lines, tests))),
-        ("README, docs, cluster, CONTRIBUTING, CHANGELOG: words", sum(len(_text(path).split()) for path in pages)),
+        ("README, docs, cluster, CONTRIBUTING, CHANGELOG: words", sum(map(_words, pages))),
     ):
         print(f"| {what} | {count:,} |")
 
 
 def _python(files: list[Path], folder: Path) -> Iterator[Path]:
     return (path for path in files if path.suffix == ".py" and path.is_relative_to(folder))
+
+
+def _words(path: Path) -> int:
+    return sum(any(map(str.isalnum, word)) for word in _text(path).split())
 
 
 def _text(path: Path) -> str:

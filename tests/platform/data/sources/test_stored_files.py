@@ -22,9 +22,9 @@ from sklearn.datasets import load_digits
 from torchvision import datasets
 from torchvision.datasets.mnist import read_image_file, read_label_file
 
-from ebclab.data.sources import cifar, stored_files
+from ebclab.data.sources import stored_files
 from ebclab.data.sources.catalogue import DATASETS
-from ebclab.data.sources.cifar import read_cifar_batch, read_cifar_split
+from ebclab.data.sources.cifar import _ByteArray, _ByteType, read_cifar_batch, read_cifar_split
 from ebclab.data.sources.stored_files import find_stored, md5_of, read_digits, read_idx, read_idx_split, read_stored
 from ebclab.errors import DataError
 
@@ -323,6 +323,6 @@ def test_a_pickle_that_asks_for_memory_gets_none(tmp_path: Path, bomb: bytes, me
 
 
 def test_a_number_in_place_of_bytes_takes_no_memory() -> None:
-    array = cifar._ByteArray()
+    array = _ByteArray()
     with pytest.raises(ValueError, match="an array of int in place of bytes"):
-        array.__setstate__((1, (1 << 40, 3072), cifar._ByteType("u1"), False, (1 << 40) * 3072))  # type: ignore[arg-type]
+        array.__setstate__((1, (1 << 40, 3072), _ByteType("u1"), False, (1 << 40) * 3072))  # type: ignore[arg-type]
