@@ -137,8 +137,22 @@ def _usage_problem(error: typer.TyperException) -> str:
         (problem, *_) = refused()
         return f"{max(parameter.opts, key=len)}: {_wrong(problem)}, got {problem['input']!r}"
     message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+    if keys := _settings_meant(error):
+        return f"{message}; did you mean --set {' or --set '.join(f'{key}=...' for key in keys)}?"
     answered = "?" in message  # the message already suggests a name
     return f"{message}; see `{context.command_path} --help`" if message and context and not answered else message
+
+
+def _settings_meant(error: typer.TyperException) -> list[str]:
+    """Return the keys of the settings that an unknown option may mean, where the command has ``--set``."""
+    from ebclab.config.experiment import SECTIONS, settings_of
+    from ebclab.config.unknown_settings import settings_meant
+
+    option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if not option or context is None or not any("--set" in each.opts for each in context.command.params):
+        return []
+    known = {section: settings_of(kind) for section, kind in SECTIONS.items()}
+    return settings_meant(option.lstrip("-").replace("-", "_"), known)
 
 
 def _wrong(problem: dict[str, Any]) -> str:

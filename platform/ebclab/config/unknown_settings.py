@@ -62,10 +62,21 @@ JARGON: Mapping[str, str] = {
     "bf16": "training.precision",
     "knn_k": "evaluation.knn_neighbours",
     "gpu": "resources.device",
+    "gpus": "resources.device resources.workers",
+    "num_gpus": "resources.device resources.workers",
+    "num_workers": "resources.workers",
     "num_threads": "resources.threads",
     "random_seed": "seed",
 }
 """Words of other tools, and our keys for them."""
+
+
+def settings_meant(word: str, known: Known) -> list[str]:
+    """Return the keys of the settings that a word may mean: its own name in some section, jargon, a paper's symbol."""
+    exact = [f"{section}.{word}" for section, settings in known.items() if word in settings]
+    methods = {name for names in SYMBOLS.values() for name in names}
+    symbol = [f"method.{name}" for name in SYMBOLS.get(word, (word,) if word in methods else ())]
+    return exact or symbol or JARGON.get(word.lower(), "").split()
 
 
 def unknown_setting(section: str, name: str, known: Known, method_name: str) -> str:
@@ -102,8 +113,7 @@ def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str
 
 def _elsewhere_hint(name: str, known: Known) -> str | None:
     """Return a hint if ``name``, or our name for it if it is jargon, is a setting of some section."""
-    exact = [f"{section}.{name}" for section, settings in known.items() if name in settings]
-    keys = exact or [key for key in JARGON.get(name.lower(), "").split() if _exists(key, known)]
+    keys = [key for key in settings_meant(name, known) if _exists(key, known)]
     return f"did you mean {_alternatives(keys)}?" if keys else None
 
 

@@ -41,6 +41,13 @@ ERROR_PATHS = [
         "--quality: of --store jpeg, got 50 with --store pixels; leave it out",
     ),
     (["data", "fetch", "folder:photos"], "images that are named by their place are yours, got folder:photos"),
+    (
+        ["pretrain", "simclr", "--batch-size", "32"],
+        "did you mean --set training.batch_size=... or --set evaluation.batch_size=...?",
+    ),
+    (["sweep", "simclr", "--lr", "0.1"], "did you mean --set optimizer.learning_rate=...?"),
+    (["pretrain", "ebclr", "--rho", "0.2"], "did you mean --set method.reinit_rate=...?"),
+    (["runs", "list", "--lr", "3"], "see `ebclab runs list --help`"),
     # what is written: --set, a name that should be known, options that exclude each other
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
