@@ -29,9 +29,9 @@ USES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "runs of a sweep": ("trials", lambda path: SweepFolder(path).trials),
     "a run of a sweep": ("trials", lambda path: SweepFolder(path).run("0001")),
     "the run of a trial": ("trials/0001", lambda path: SweepFolder(path).run("0001")),
-    "sweeps of a comparison": ("sweeps", lambda path: ComparisonFolder(path).sweeps),
+    "sweeps of a comparison": ("sweeps", lambda path: ComparisonFolder(path).inside),
     "a sweep of a comparison": ("sweeps/a", lambda path: ComparisonFolder(path).sweep("a")),
-    "runs of a reproduction": ("runs", lambda path: ReproductionFolder(path).runs),
+    "runs of a reproduction": ("runs", lambda path: ReproductionFolder(path).inside),
     "values of a reproduction": ("measured", lambda path: ReproductionFolder(path).write_numbers("a", "", {})),
     "features of a card": ("features", lambda path: CardFolder(path).features),
 }

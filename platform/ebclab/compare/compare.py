@@ -91,7 +91,7 @@ def compare(
                 try:
                     sweep(
                         planned.plan,
-                        sweeps=folder.sweeps,
+                        sweeps=folder.inside,
                         name=planned.name,
                         limits=limits,
                         display=shown,

@@ -73,11 +73,6 @@ class ComparisonFolder(Workspace):
         """The page."""
         return self.path / "comparison.html"
 
-    @property
-    def sweeps(self) -> str:
-        """The folder that contains the sweeps, as a value of ``--sweeps``."""
-        return (self.remote / COMPARISON.inside).address if self.remote else str(self.own(COMPARISON.inside))
-
     def sweep(self, name: str) -> SweepFolder:
         """Return the folder of a sweep of the comparison.
 

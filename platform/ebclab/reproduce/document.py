@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from pathlib import Path
 
 from ebclab.document.document import (
     Block,
@@ -23,6 +22,7 @@ from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
 from ebclab.errors import UnsavedError
 from ebclab.reproduce.answers import in_words
+from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.table import ReproducedCell, ReproducedTable
 from ebclab.reproduce.wording import (
     claims_asked,
@@ -35,21 +35,23 @@ from ebclab.reproduce.wording import (
 )
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
+from ebclab.storage.kinds import REPRODUCTION
 
 
-def write_table(table: ReproducedTable, folder: Path) -> None:
-    """Write table.json, table.md and table.html into a folder."""
+def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
+    """Write table.json, table.md and table.html into the folder of a reproduction."""
     document = table_document(table)
     try:
-        atomic.write_json(folder / "table.json", with_checksum(table.to_mapping()))
-        atomic.write_text(folder / "table.md", as_markdown(document))
-        atomic.write_text(folder / "table.html", as_page(document))
+        atomic.write_json(folder.path / REPRODUCTION.result, with_checksum(table.to_mapping()))
+        atomic.write_text(folder.path / "table.md", as_markdown(document))
+        atomic.write_text(folder.page, as_page(document))
     except OSError as error:
         raise UnsavedError(
-            f"{folder}: all was measured and the table cannot be written, got {error.strerror or error}; make room "
-            "and repeat the command",
+            f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
+            "make room and repeat the command",
             table,
         ) from error
+    folder.send(REPRODUCTION.result, "table.md", folder.page.name)
 
 
 def table_document(table: ReproducedTable) -> Document:

@@ -1,4 +1,4 @@
-"""The folder of a reproduction on disk.
+"""ReproductionFolder: the folder of one reproduction.
 
 reproductions/<paper>-<row>-<scale>/
   plan.json         study, scale, and the settings of every run
@@ -9,23 +9,26 @@ reproductions/<paper>-<row>-<scale>/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ebclab.config import to_mapping
 from ebclab.config.addresses import expanded, is_address
-from ebclab.errors import RunError, UserError
+from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.reproduce.measure import Found, Wanted
 from ebclab.reproduce.plan import StudyPlan
-from ebclab.runs.resume import MAY_CHANGE, changed_settings
+from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
-from ebclab.storage.own_folder import own_folder
+from ebclab.storage.kinds import REPRODUCTION
 from ebclab.storage.reading import read_json
+from ebclab.storage.sync import Syncer
 from ebclab.storage.typed_json import typed
+from ebclab.storage.workspace import Workspace
 
 FORMAT = 1
 _SHOWN = 5  # maximum number of changed settings in a message
@@ -62,65 +65,57 @@ class _StoredNumbers:
     numbers: tuple[_StoredNumber, ...]
 
 
-class ReproductionFolder:
-    """The folder of one study at one scale."""
+class ReproductionFolder(Workspace):
+    """The folder of one study at one scale. Each run is synced by the process that trains it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    kind = REPRODUCTION
 
     @classmethod
-    def of(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
+    def of_plan(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
         """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder."""
-        if to is not None and is_address(to):
-            raise UserError(f"--to: a folder on a disk is needed, got {to}")
-        usual = Path("reproductions") / f"{plan.study.name.replace('/', '-')}-{plan.scale}"
-        return cls((usual if to is None else expanded(to)).absolute())
-
-    @property
-    def runs(self) -> Path:
-        """The folder of the runs."""
-        return own_folder(self.path, "runs")
+        usual = f"reproductions/{plan.study.name.replace('/', '-')}-{plan.scale}"
+        return cls.at(usual if to is None else to if is_address(to) else expanded(to))
 
     @property
     def page(self) -> Path:
         """Path of the HTML page."""
         return self.path / "table.html"
 
-    def enter(self, plan: StudyPlan) -> None:
-        """Write the plan into the folder; the plan of an existing folder may only be extended by further runs."""
-        file = self.path / "plan.json"
+    @contextmanager
+    def enter(self, plan: StudyPlan) -> Iterator[Syncer]:
+        """Claim the folder and write the plan; the plan of an existing folder may only be extended by further runs."""
+        self.require_free()
+        self.pull()
+        self._runs_with(plan)  # refused before anything is written
+        with self.claim() as syncer:
+            runs = self._runs_with(plan)
+            content = {"format": FORMAT, "study": plan.study.name, "scale": plan.scale, "runs": runs}
+            atomic.write_json(self.path / REPRODUCTION.settings, with_checksum(content))
+            syncer.push()
+            yield syncer
+
+    def _runs_with(self, plan: StudyPlan) -> dict[str, dict[str, Any]]:
+        """Return the settings of the runs there and of those of ``plan``, by name."""
         now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
         for name in plan.runs:
-            own_folder(self.path, "runs", name)
-        try:
-            before = self._plan_before(file)
-            if before is not None:
-                self._require_same(before, plan, now)
-                now = before.runs | now
-            atomic.make_folder(self.path)
-            content = {"format": FORMAT, "study": plan.study.name, "scale": plan.scale, "runs": now}
-            atomic.write_json(file, with_checksum(content))
-        except OSError as error:
-            raise RunError(
-                f"{error.filename or self.path}: cannot be written, got {error.strerror or error}; choose another --to"
-            ) from error
-
-    def _plan_before(self, file: Path) -> _StoredPlan | None:
+            self.own(REPRODUCTION.inside, name)
+        self.refuse_foreign()
+        file = self.path / REPRODUCTION.settings
         if not file.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise RunError(f"{self.path}: the folder holds something that is no reproduction; choose another --to")
-            return None
-        way_out = "choose another --to"
-        content = read_json(file, what="not the plan of a reproduction", way_out=way_out)
+            return now
+        where, way_out = self.address_of(file), "choose another --to"
+        content = read_json(file, where, what="not the plan of a reproduction", way_out=way_out)
         try:
-            return typed(content, _StoredPlan)
+            before = typed(content, _StoredPlan)
         except ValueError as error:
-            raise RunError(f"{file}: not the plan of a reproduction, got {error}; {way_out}") from error
+            raise RunError(f"{where}: not the plan of a reproduction, got {error}; {way_out}") from error
+        self._require_same(before, plan, now)
+        return before.runs | now
 
     def _require_same(self, before: _StoredPlan, plan: StudyPlan, now: Mapping[str, dict[str, Any]]) -> None:
         if (before.study, before.scale) != (plan.study.name, plan.scale):
             raise RunError(
-                f"{self.path}: holds {before.study} at scale {before.scale}, not {plan.study.name} at {plan.scale}; "
+                f"{self.address}: holds {before.study} at scale {before.scale}, not {plan.study.name} at {plan.scale}; "
                 "choose another --to"
             )
         changed = [
@@ -129,10 +124,7 @@ class ReproductionFolder:
             if name in before.runs
             for line in changed_settings(before.runs[name], now[name], tuple(MAY_CHANGE), what="folder")
         ]
-        if changed:
-            more = f"\n  and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-            lines = "".join(f"\n  {line}" for line in changed[:_SHOWN])
-            raise RunError(f"{self.path}: holds runs with other settings; choose another --to:{lines}{more}")
+        refuse_changes(self.address, changed, "holds runs with other settings; choose another --to", most=_SHOWN)
 
     def write_numbers(self, run: str, finished: str, found: Mapping[Wanted, Found]) -> None:
         """Save the measured values of a run.
@@ -164,4 +156,4 @@ class ReproductionFolder:
         return {each.wanted: Found(each.value, each.detail, each.answers) for each in stored.numbers}
 
     def _numbers(self, run: str) -> Path:
-        return own_folder(self.path, "measured") / f"{run}.json"
+        return self.own("measured") / f"{run}.json"

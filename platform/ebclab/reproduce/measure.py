@@ -115,7 +115,7 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
     """Return the scores of probes on one dataset."""
     dataset, epoch, options = wanted[0].dataset, wanted[0].epoch, PAPER_OPTIONS[wanted[0].protocol]
     scores = evaluate_run(
-        run.path,
+        run.address,
         dataset=dataset or None,
         data_root=data_root,
         only=list(dict.fromkeys(each.measure for each in wanted)),
@@ -140,7 +140,7 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
     if group == "transfer":
         datasets = (run.summary.dataset, *datasets)
     request = CardRequest(
-        (str(run.path),),
+        (run.address,),
         datasets,
         outside=(wanted.outside,) if wanted.outside else (),
         only=(group,),

@@ -34,7 +34,7 @@ class ReproduceRequest:
     )
     to: str | None = option(
         None,
-        "Folder to write; default: reproductions/PAPER-TABLE-SCALE.",
+        "Folder or address to write; default: reproductions/PAPER-TABLE-SCALE.",
         metavar="DIR",
         is_place_of_results=True,
     )

@@ -67,15 +67,16 @@ def run_plan(
         display: Shows the progress of a run; None shows nothing.
     """
     require_data(plan, data_root)
-    folder.enter(plan)
     outcomes = {}
-    for place, name in enumerate(plan.runs, start=1):
-        note(f"run {place} of {len(plan.runs)}: {name}")
-        try:
-            outcomes[name] = _one(plan, folder, name, data_root, display or Listener())
-        except (TrainingError, UnmeasuredError) as error:
-            outcomes[name] = RunOutcome(problem=str(error))
-            note(f"{name}: failed, {error}")
+    with folder.enter(plan) as syncer:
+        for place, name in enumerate(plan.runs, start=1):
+            note(f"run {place} of {len(plan.runs)}: {name}")
+            try:
+                outcomes[name] = _one(plan, folder, name, data_root, display or Listener())
+            except (TrainingError, UnmeasuredError) as error:
+                outcomes[name] = RunOutcome(problem=str(error))
+                note(f"{name}: failed, {error}")
+            syncer.push()
     return outcomes
 
 
@@ -87,7 +88,7 @@ def _one(
     display: Listener,
 ) -> RunOutcome:
     """Train one run, unless it has finished, and measure the values that are not saved yet."""
-    run = pretrain(plan.runs[name].config, runs=folder.runs, name=name, display=display)
+    run = pretrain(plan.runs[name].config, runs=folder.inside, name=name, display=display)
     wanted = plan.wanted_of(name)
     known = folder.read_numbers(name, run.summary.finished)
     missing = [each for each in wanted if each not in known]

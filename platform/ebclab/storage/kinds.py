@@ -57,7 +57,10 @@ COMPARISON = Kind(
     "--comparisons",
     inside="sweeps",
 )
-KINDS = {kind.name: kind for kind in (RUN, SWEEP, COMPARISON)}
+REPRODUCTION = Kind(
+    "reproduction", "plan.json", "table.json", "works on this reproduction", "--to", inside="runs", chosen_by="--to"
+)
+KINDS = {kind.name: kind for kind in (RUN, SWEEP, COMPARISON, REPRODUCTION)}
 
 RESULTS = {kind.result for kind in KINDS.values()}
 """Files that are uploaded after all others of their folder."""

@@ -78,6 +78,11 @@ class Workspace:
         """
         return own_folder(self.path, *names)
 
+    @property
+    def inside(self) -> str:
+        """Path or address of the subfolder that other processes sync."""
+        return (self.remote / self.kind.inside).address if self.remote else str(self.own(self.kind.inside))
+
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
         """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace.
 

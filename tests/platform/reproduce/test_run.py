@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from ebclab.card.evaluate import Cards
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number
 from ebclab.data.sources.load import load_split
-from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError, UserError
+from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
 from ebclab.evaluation.adaptation import fine_tuning
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
@@ -35,6 +36,9 @@ from ebclab.reproduce.table import NOT_REACHED, table_of_plan
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.runs.trained_encoder import load_trained_encoder
+from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.lease import leased
+from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult, pretrain
 
@@ -51,6 +55,11 @@ def folder(tmp_path: Path) -> ReproductionFolder:
     return ReproductionFolder(tmp_path / "here")
 
 
+def _enter(folder: ReproductionFolder, plan: StudyPlan) -> None:
+    with folder.enter(plan):
+        pass
+
+
 def _files(path: Path) -> dict[str, bytes]:
     return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
@@ -65,10 +74,10 @@ def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
     assert cold.numbers[knn].answers is not None
     assert 1 / 30 <= warm.numbers[ess].value <= 1  # of 2 x 16 - 2 negatives
     assert cold.numbers[ess].value < warm.numbers[ess].value  # a lower temperature gives fewer negatives the weight
-    result = json.loads((folder.runs / "cold-seed0" / "result.json").read_text())
+    result = json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())
     assert cold.seconds == result["seconds"]
 
-    run = pretrain(plan.runs["cold-seed0"].config, runs=folder.runs, name="cold-seed0", resume=True)
+    run = pretrain(plan.runs["cold-seed0"].config, runs=folder.inside, name="cold-seed0", resume=True)
     wanted = [replace(knn, protocol=protocol) for protocol in ("", "here")]
     monkeypatch.setitem(
         measure_module.PAPER_OPTIONS, "here", {"protocol": "lbfgs", "size": 12, "resampling": "bicubic"}
@@ -96,6 +105,26 @@ def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
     assert _files(folder.path) == before
 
 
+def test_a_reproduction_in_a_store_is_resumed_from_there_and_held_meanwhile(
+    plan: StudyPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    there = ReproductionFolder.of_plan(plan, f"file://{tmp_path}/store/mine")
+    outcomes = run_plan(plan, there)
+    write_table(table_of_plan(plan, outcomes), there)
+    names = {"plan.json", "measured/cold-seed0.json", "runs/cold-seed0/evaluation.json", "table.html"}
+    assert names <= _files(tmp_path / "store" / "mine").keys()
+    shutil.rmtree(tmp_path / "copies")
+    monkeypatch.setattr(run_module, "measure_run", None)
+    assert run_plan(plan, there) == outcomes
+    assert there.remote is not None
+    with (
+        leased(there.remote, REPRODUCTION.busy),
+        pytest.raises(RunError, match=r"mine: another process .*works on this reproduction"),
+    ):
+        run_plan(plan, there)
+
+
 class Killed(BaseException):
     """As if the process had gone."""
 
@@ -115,10 +144,10 @@ def test_a_command_that_was_killed_goes_on_where_it_was(
     monkeypatch.setattr(run_module, "measure_run", dies_at_the_second)
     with pytest.raises(Killed):
         run_plan(plan, folder)
-    logs = {name: (folder.runs / name / "metrics.jsonl").read_bytes() for name in ("cold-seed0", "warm-seed0")}
+    logs = {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in ("cold-seed0", "warm-seed0")}
     outcomes = run_plan(plan, folder)
     assert measured == ["cold-seed0", "warm-seed0", "warm-seed0"]
-    assert {name: (folder.runs / name / "metrics.jsonl").read_bytes() for name in logs} == logs
+    assert {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in logs} == logs
     assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
 
 
@@ -145,10 +174,10 @@ def test_a_run_that_was_killed_in_its_second_epoch_goes_on_from_its_checkpoint(
     display = StopsAfterAnEpoch()
     with pytest.raises(Killed):
         run_plan(plan, folder, display=display)
-    assert not (folder.runs / "cold-seed0" / "result.json").exists()
+    assert not (folder.path / "runs" / "cold-seed0" / "result.json").exists()
     run_plan(plan, folder, display=display)
     assert any("resuming at step 2 of 4" in note for note in display.notes)
-    assert json.loads((folder.runs / "cold-seed0" / "result.json").read_text())["steps"] == 4
+    assert json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())["steps"] == 4
 
 
 def test_a_run_that_diverges_costs_its_own_cells(
@@ -182,28 +211,26 @@ def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_ane
 def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused(
     study: Study, plan: StudyPlan, folder: ReproductionFolder, tmp_path: Path
 ):
-    folder.enter(plan)
-    folder.enter(plan_study(study, "smoke", seeds=[0, 1]))  # more seeds may come
-    folder.enter(plan)
+    _enter(folder, plan)
+    _enter(folder, plan_study(study, "smoke", seeds=[0, 1]))  # more seeds may come
+    _enter(folder, plan)
     other = parse_study("own/table8", study_mapping(), "x")
     with pytest.raises(
         RunError, match=r"holds own/table9 at scale smoke, not own/table8 at smoke; choose another --to"
     ):
-        folder.enter(plan_study(other, "smoke"))
+        _enter(folder, plan_study(other, "smoke"))
     with pytest.raises(RunError, match="holds own/table9 at scale smoke, not own/table9 at small"):
-        folder.enter(plan_study(study, "small"))
+        _enter(folder, plan_study(study, "small"))
     with pytest.raises(RunError) as caught:
-        folder.enter(plan_study(study, "smoke", assignments=["training.epochs=2"]))
+        _enter(folder, plan_study(study, "smoke", assignments=["training.epochs=2"]))
     assert "cold-seed0, training.epochs: 1 in the folder, 2 now" in str(caught.value)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with pytest.raises(RunError, match="holds something that is no reproduction"):
-        ReproductionFolder(tmp_path / "full").enter(plan)
+        _enter(ReproductionFolder(tmp_path / "full"), plan)
     (folder.path / "plan.json").write_text("[1")
     with pytest.raises(RunError, match="not the plan of a reproduction"):
-        folder.enter(plan)
-    with pytest.raises(UserError, match="--to: a folder on a disk is needed"):
-        ReproductionFolder.of(plan, "s3://bucket/x")
+        _enter(folder, plan)
 
 
 def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, folder: ReproductionFolder):
@@ -279,7 +306,7 @@ def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path, mon
         plan = plan_study(load_study(name), "smoke")
         folder = ReproductionFolder(tmp_path / name.replace("/", "-"))
         table = table_of_plan(plan, run_plan(plan, folder))
-        write_table(table, folder.path)
+        write_table(table, folder)
         assert table.failures == (), name
         assert all(cell.ours is not None or cell.problem == NOT_REACHED for cell in table.cells if not cell.not_run), (
             name

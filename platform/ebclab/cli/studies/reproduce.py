@@ -52,7 +52,7 @@ def reproduce(
         assignments=request.assignments,
         images=request.places,
     )
-    folder = ReproductionFolder.of(plan, request.to)
+    folder = ReproductionFolder.of_plan(plan, request.to)
     if show:
         return _show(plan, folder)
     table = _run(plan, folder, request)
@@ -62,7 +62,7 @@ def reproduce(
         say(json.dumps(table.to_mapping(), indent=2))
     else:
         _print(table)
-        say(f"wrote {folder.page}")
+        say(f"wrote {folder.address_of(folder.page)}")
     if table.failures:
         raise typer.Exit(1)
 
@@ -82,7 +82,7 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest)
         display=None if plan.scale == "smoke" else choose_display(),
     )
     table = table_of_plan(plan, outcomes, request.assignments)
-    write_table(table, folder.path)
+    write_table(table, folder)
     return table
 
 
@@ -131,7 +131,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     _echo(f"{count(len(plan.seeds), 'seed')} ({', '.join(map(str, plan.seeds))}): {plan.seeds_from}")
     basis = "" if cost.seconds is None else f" on {cost.device}, estimated: {cost.basis}"
     _echo(f"{cost.runs} runs, {cost.in_words()}{basis}")
-    say(f"folder: {folder.path}")
+    say(f"folder: {folder.address}")
 
 
 def _print(table: ReproducedTable) -> None:
