@@ -17,8 +17,7 @@ from ebclab.errors import RunError
 from ebclab.runs.references import FILE
 from ebclab.storage import atomic
 from ebclab.storage.kinds import COMPARISON
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 
@@ -89,11 +88,8 @@ class ComparisonFolder(Workspace):
         """Return all versions of the plan, oldest first."""
         if not self.versions.exists():
             return ()
-        try:
-            return typed(read_json(self.versions), tuple[PlanVersion, ...])
-        except ValueError as error:
-            where = self.address_of(self.versions)
-            raise RunError(f"{where}: not the plans of a comparison, got {error}; restore the file") from error
+        where = self.address_of(self.versions)
+        return read_typed(self.versions, tuple[PlanVersion, ...], where, what="not the plans of a comparison")
 
     def add_version(self, plan: ComparisonPlan, grown: list[str]) -> None:
         """Append this plan to the versions of the comparison."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ebclab.config import to_yaml
 from ebclab.data.sources.location import short_name
-from ebclab.errors import EbclabError, RunError
+from ebclab.errors import EbclabError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
@@ -20,8 +20,7 @@ from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
 from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 
 
 def export_run(
@@ -113,11 +112,7 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     path = run.path / EVALUATION
     if not path.exists():
         return []
-    way_out = "`ebclab evaluate` writes it again"
-    try:
-        saved = typed(read_json(path, way_out=way_out), _SavedScores)
-    except ValueError as error:
-        raise RunError(f"{path}: not an evaluation, got {error}; {way_out}") from error
+    saved = read_typed(path, _SavedScores, what="not an evaluation", way_out="`ebclab evaluate` writes it again")
     if saved.step != trained.step:
         return []
     return list(saved.rows.get(trained.config.method_name, {}).values())

@@ -25,9 +25,8 @@ from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import REPRODUCTION
-from ebclab.storage.reading import read_json
 from ebclab.storage.sync import Syncer
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 
 FORMAT = 1
@@ -104,11 +103,7 @@ class ReproductionFolder(Workspace):
         if not file.exists():
             return now
         where, way_out = self.address_of(file), "choose another --to"
-        content = read_json(file, where, what="not the plan of a reproduction", way_out=way_out)
-        try:
-            before = typed(content, _StoredPlan)
-        except ValueError as error:
-            raise RunError(f"{where}: not the plan of a reproduction, got {error}; {way_out}") from error
+        before = read_typed(file, _StoredPlan, where, what="not the plan of a reproduction", way_out=way_out)
         self._require_same(before, plan, now)
         return before.runs | now
 
@@ -148,8 +143,8 @@ class ReproductionFolder(Workspace):
     def read_numbers(self, run: str, finished: str) -> dict[Wanted, Found]:
         """Return the saved values of a run; empty if the file is missing, damaged, or of an earlier training."""
         try:
-            stored = typed(read_json(self._numbers(run)), _StoredNumbers)
-        except (RunError, ValueError):
+            stored = read_typed(self._numbers(run), _StoredNumbers)
+        except RunError:
             return {}
         if (stored.run, stored.finished) != (run, finished):
             return {}

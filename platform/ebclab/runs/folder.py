@@ -21,8 +21,7 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 
@@ -85,11 +84,7 @@ class RunFolder(Workspace):
         if not self.answers_path.exists():
             return None
         where, way_out = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
-        content = read_json(self.answers_path, where, way_out=way_out)
-        try:
-            return typed(content, Answers)
-        except ValueError as error:
-            raise RunError(f"{where}: cannot be read, got {error}; {way_out}") from error
+        return read_typed(self.answers_path, Answers, where, way_out=way_out)
 
     @property
     def ray(self) -> Path:

@@ -26,8 +26,7 @@ from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
 from ebclab.storage.checksum import with_checksum
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 
 PIXELS: Literal["raw pixels"] = "raw pixels"
 UNTRAINED: Literal["untrained encoder"] = "untrained encoder"
@@ -89,11 +88,8 @@ class References:
         if not path.exists():
             return cls()
         way_out = "delete the file; the command that made it measures them again"
-        content = read_json(path, where, what="not the references of runs", way_out=way_out)
-        try:
-            return cls(typed(content, _SavedReferences).references)
-        except ValueError as error:
-            raise RunError(f"{where or path}: not the references of runs, got {error}; {way_out}") from error
+        saved = read_typed(path, _SavedReferences, where, what="not the references of runs", way_out=way_out)
+        return cls(saved.references)
 
     def write(self, path: Path) -> None:
         """Write the file."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from ebclab.errors import RunError
+from ebclab.storage.reading import read_json
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -36,6 +40,17 @@ def typed(content: object, kind: type[T]) -> T:
         place = ".".join(map(str, problem["loc"]))
         raise ValueError(f"{place + ': ' if place else ''}{problem['msg']}, got {got:.80}") from error
     return made
+
+
+def read_typed(
+    path: Path, kind: type[T], where: str = "", *, what: str = "cannot be read", way_out: str = "restore the file"
+) -> T:
+    """Return the content of a JSON file as ``kind``; arguments and errors as in ``read_json``."""
+    content = read_json(path, where, what=what, way_out=way_out)
+    try:
+        return typed(content, kind)
+    except ValueError as error:
+        raise RunError(f"{where or path}: {what}, got {error}; {way_out}") from error
 
 
 @cache
