@@ -34,7 +34,7 @@ from ebclab.config import compose
 from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import stream_digest
-from ebclab.data.holdout import held_out, kept_to_confirm, limited
+from ebclab.data.holdout import limited, rows_of_parts
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows, statistics_rows
@@ -120,10 +120,7 @@ def measure(name: str) -> dict[str, float]:
     marks.append(process_time())
     keys = source.index.keys
     statistics_rows(keys)
-    chosen = source.index.at(limited(keys, len(keys) * 9 // 10))
-    kept = kept_to_confirm(chosen.keys, 0.05)
-    held = held_out(chosen.keys, 0.1) & ~kept
-    train, holdout = chosen.at(~held & ~kept), chosen.at(held)
+    train, holdout, _ = map(source.index.at, rows_of_parts(keys, len(keys) * 9 // 10, 0.1, 0.05))
     parts = ((part.keys, part.labels) for part in (train, holdout))
     stream_digest(*parts, class_names=source.class_names, files_digest=source.files_digest)
     for part in (train, holdout):

@@ -48,11 +48,19 @@ def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, conf
         holdout_rate: Share held out, of the images that ``confirm_rate`` leaves.
         confirm_rate: Share kept for the confirming runs of a sweep, taken first.
     """
-    chosen = limit(whole, train_limit)
-    kept = kept_to_confirm(chosen.keys, confirm_rate)
-    train, holdout = split_holdout(chosen.rows(~kept), holdout_rate)
-    confirm = [chosen.rows(kept)] if confirm_rate else []
+    train, holdout, kept = map(whole.rows, rows_of_parts(whole.keys, train_limit, holdout_rate, confirm_rate))
+    confirm = [kept] if confirm_rate else []
     return Split(train, holdout, data_digest(train), content_digest(train, holdout, *confirm), *confirm)
+
+
+def rows_of_parts(
+    keys: Tensor, train_limit: int, holdout_rate: float, confirm_rate: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows for training, those held out, and those kept to confirm with, given the keys (n,) alone."""
+    chosen = limited(keys, train_limit)
+    kept = unit_interval(hash_words(_CONFIRM_SALT, keys[chosen])) < confirm_rate
+    held = held_out(keys[chosen], holdout_rate) & ~kept
+    return chosen[~held & ~kept], chosen[held], chosen[kept]
 
 
 def data_digest(data: ImageSet) -> str:
@@ -60,15 +68,6 @@ def data_digest(data: ImageSet) -> str:
     digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
     digest.update(data.keys.contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def split_holdout(train: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
-    """Return (training part, held-out part) of ``train``, both in its order.
-
-    An image is held out with probability ``rate``, by its own key alone: neither other images nor their order matter.
-    """
-    held = held_out(train.keys, rate)
-    return train.rows(~held), train.rows(held)
 
 
 def limit(image_set: ImageSet, count: int) -> ImageSet:
@@ -82,13 +81,8 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
 
 
 def held_out(keys: Tensor, rate: float) -> Tensor:
-    """Return which images ``split_holdout`` holds out, (n,) bool, given their keys (n,) alone."""
+    """Return which images are held out with probability ``rate``, (n,) bool, by their keys (n,) alone."""
     return unit_interval(hash_words(_HOLDOUT_SALT, keys)) < rate
-
-
-def kept_to_confirm(keys: Tensor, rate: float) -> Tensor:
-    """Return which images are kept for the confirming runs of a sweep, (n,) bool, given their keys (n,) alone."""
-    return unit_interval(hash_words(_CONFIRM_SALT, keys)) < rate
 
 
 def limited(keys: Tensor, count: int) -> Tensor:

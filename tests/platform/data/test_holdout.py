@@ -10,13 +10,18 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ebclab.data.holdout import data_digest, limit, split_holdout, split_images
+from ebclab.data.holdout import data_digest, limit, split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
 
 
 def keyed(keys: torch.Tensor) -> ImageSet:
     images = (keys % 251).to(torch.uint8).view(-1, 1, 1, 1)
     return ImageSet("keyed", images, keys % 10, keys, (), (0.0,), (1.0,))
+
+
+def split_holdout(images: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
+    split = split_images(images, train_limit=0, holdout_rate=rate)
+    return split.train, split.holdout
 
 
 def chosen(image_set: ImageSet) -> set[int]:

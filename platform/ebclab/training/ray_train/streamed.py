@@ -12,7 +12,7 @@ from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import STREAMED
-from ebclab.data.holdout import Split, held_out, kept_to_confirm, limited
+from ebclab.data.holdout import Split, rows_of_parts
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import dataset_named, open_source
 from ebclab.data.sources.location import location_of
@@ -71,11 +71,10 @@ def require_labels(config: ExperimentConfig, method_class: type[Method], images:
     if images is not None:
         classes_of(config, method_class, images.train.labels, images.train.class_names)
     elif location_of(config.data.name) is not None and not config.data.skip_corrupt:
-        source = open_source(config.data.name, "train", Reading.of(config.data))
-        keys, data = source.index.keys, config.data
-        chosen = source.index.at(limited(keys, data.train_limit))
-        kept = kept_to_confirm(chosen.keys, data.confirm_rate) | held_out(chosen.keys, data.holdout_rate)
-        classes_of(config, method_class, chosen.at(~kept).labels, source.class_names)
+        data = config.data
+        source = open_source(data.name, "train", Reading.of(data))
+        train, _, _ = rows_of_parts(source.index.keys, data.train_limit, data.holdout_rate, data.confirm_rate)
+        classes_of(config, method_class, source.index.labels[train], source.class_names)
 
 
 def _recorded_delivery(config: ExperimentConfig) -> Delivery | None:

@@ -19,7 +19,7 @@ from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import require_digest, stream_digest
-from ebclab.data.holdout import held_out, kept_to_confirm, limited
+from ebclab.data.holdout import limited, rows_of_parts
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.decode import Decoded, Reading
@@ -60,11 +60,10 @@ def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int 
     source_ref = ray.put(source)
     statistics = source.statistics or _statistics(source_ref, source)
     everything = _sound_rows(source_ref, source) if config.data.skip_corrupt else source.index
-    chosen = everything.at(limited(everything.keys, config.data.train_limit))
-    kept = kept_to_confirm(chosen.keys, config.data.confirm_rate)
-    held = held_out(chosen.keys, config.data.holdout_rate) & ~kept
-    train, holdout_rows = chosen.at(~held & ~kept), chosen.at(held)
-    confirm = [chosen.at(kept)] if config.data.confirm_rate else []
+    data = config.data
+    rows = rows_of_parts(everything.keys, data.train_limit, data.holdout_rate, data.confirm_rate)
+    train, holdout_rows, kept = map(everything.at, rows)
+    confirm = [kept] if data.confirm_rate else []
     digest = stream_digest(
         *((part.keys, part.labels) for part in (train, holdout_rows, *confirm)),
         class_names=source.class_names,

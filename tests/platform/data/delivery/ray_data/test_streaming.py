@@ -18,7 +18,7 @@ from PIL import Image
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.holdout import limit, split_holdout, split_images
+from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import preprocessing_for
@@ -223,7 +223,8 @@ def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
     config = config_of(prepared, *settings, "data.train_limit=500", "seed=4")
     stream = streaming.plan_stream(config, num_views=2, num_proposals=5)
     whole = load_split(prepared, None, "train")
-    train, holdout = split_holdout(limit(whole, 500), 0.2)
+    split = split_images(whole, train_limit=500, holdout_rate=0.2)
+    train, holdout = split.train, split.holdout
     assert torch.equal(stream.plan.train.keys, train.keys)
     assert torch.equal(stream.holdout.keys, holdout.keys)
     assert torch.equal(stream.holdout.images, holdout.images)
