@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
+from ebclab.formatting import first_few
 
 _MOST_CLASSES = 1 << 20  # more words than these are names of images
 LONGEST_WORD = 1000
@@ -56,7 +57,7 @@ def joined(parts: Sequence[Labels], where: str) -> Labels:
         shown = next(names for names in lists if names)
         raise DataError(
             f"data.label_column: labels must be all numbers or all names of classes, got both numbers and "
-            f"{_shown(shown)} in {where}; write them alike"
+            f"{first_few(shown, _SHOWN)} in {where}; write them alike"
         )
     for part in labelled:
         if part.names and int(part.numbers.max()) >= len(part.names):
@@ -82,10 +83,10 @@ def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
         return test if used else Labels(test.numbers, train.names)
     if bool(train.names) != bool(test.names):
         parts = ("training", "test") if train.names else ("test", "training")
+        names = first_few(train.names or test.names, _SHOWN)
         raise DataError(
-            f"data.name: both parts of {name} must name their classes, or neither, got "
-            f"{_shown(train.names or test.names)} in the {parts[0]} part and numbers in the {parts[1]} part, which may "
-            "have another order; write them alike"
+            f"data.name: both parts of {name} must name their classes, or neither, got {names} in the {parts[0]} part "
+            f"and numbers in the {parts[1]} part, which may have another order; write them alike"
         )
     numbers = dict(zip(used, used, strict=True))
     if test.names != train.names:
@@ -94,7 +95,7 @@ def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
     of_train = set(known)
     if strange := [number for number in used if numbers[number] not in of_train]:
         got, there = (
-            _shown([names[each] if names else str(each) for each in numbers_])
+            first_few([names[each] if names else str(each) for each in numbers_], _SHOWN)
             for names, numbers_ in ((test.names, strange), (train.names, known))
         )
         raise DataError(
@@ -126,8 +127,3 @@ def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[
 
 def _form(name: str) -> str:
     return unicodedata.normalize("NFC", name)
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
