@@ -67,7 +67,10 @@ def joined(parts: Sequence[Labels], where: str) -> Labels:
             )
     if len(lists) > 1:
         names = of_words(name for each in lists for name in each).names
-        parts = [part if not part.names else _renumbered(part, names, where) for part in parts]
+        parts = [
+            part._replace(numbers=_replaced(part.numbers, dict(enumerate(_places(part.names, names, where)))))
+            for part in parts
+        ]
         lists = [names]
     names = lists[0] if lists else next((part.names for part in parts if part.names), ())
     return Labels(torch.cat([part.numbers for part in parts]), names)
@@ -103,11 +106,6 @@ def as_in_training(test: Labels, train: Labels, name: str) -> Labels:
             "images out, or add some to the training part"
         )
     return Labels(_replaced(test.numbers, numbers), train.names)
-
-
-def _renumbered(labels: Labels, names: tuple[str, ...], where: str) -> Labels:
-    places = _places(labels.names, names, where)
-    return Labels(_replaced(labels.numbers, dict(enumerate(places))), names)
 
 
 def _replaced(numbers: Tensor, by: dict[int, int]) -> Tensor:

@@ -87,7 +87,9 @@ class ArrowSource(ImageSource):
         files = {file: self._place.size(file) for file in _data_files(self._place, folder)}
         if lost := [file for file, size in files.items() if size is None]:
             raise DataError(f"{self._where(lost[0])}: there is no such file, and {_STATE} names it; copy the set again")
-        self.class_names = _class_names(self._place, folder, reading.label_column)
+        if self._place.has(f"{folder}{_INFO}"):
+            features = typed_file(self._place, f"{folder}{_INFO}", _Info).features
+            self.class_names = names_of_feature(features, reading.label_column)
         self.files_digest = digest_of_files({file: str(size) for file, size in files.items()})
         batches: list[Labels] = []
         self._batches: list[tuple[str, int]] = []
@@ -214,13 +216,6 @@ def _data_files(place: Location, folder: str) -> list[str]:
     if not names:
         raise DataError(f"{where}: names no files; save the set again")
     return [f"{folder}{name}" for name in names]
-
-
-def _class_names(place: Location, folder: str, label_column: str) -> tuple[str, ...]:
-    """Return the names that the label's feature has, by label; empty where it has none."""
-    if not place.has(f"{folder}{_INFO}"):
-        return ()
-    return names_of_feature(typed_file(place, f"{folder}{_INFO}", _Info).features, label_column)
 
 
 @lru_cache(maxsize=10_000)

@@ -126,7 +126,8 @@ class ParquetSource(ImageSource):
                 f"{self._where(file)}, row group {number}: tensors need all their values, got {empty:,} that are "
                 "empty; leave these rows out of the file"
             )
-        images = _tensor_of(column)
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        images = torch.from_numpy(array.to_numpy_ndarray().copy())
         return Decoded(images, torch.ones(len(images), dtype=torch.bool), [])
 
     def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
@@ -322,11 +323,6 @@ def _require_room(where: str, group: pq.RowGroupMetaData, size: int, room: int, 
             f"{where}: too large to be read, got a row group of {group.num_rows:,} rows and {size:,} bytes "
             f"in a file of {num_bytes:,}; write it with smaller row groups, or replace it"
         )
-
-
-def _tensor_of(column: pa.ChunkedArray) -> Tensor:
-    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-    return torch.from_numpy(array.to_numpy_ndarray().copy())
 
 
 def _holds_pixels(kind: pa.FixedShapeTensorType) -> bool:
