@@ -13,7 +13,7 @@ SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# th
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test slow-test cluster-test test-all check docs format wheel bench bench-all clean
+.PHONY: help install demo test test-changed slow-test cluster-test test-all check docs format wheel bench bench-all clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,10 @@ demo: install ## FlatCLR on real digits: train, measure, export; a small sweep a
 test: install ## What has no mark: minutes, no root, no browser, one shared instance of Ray.
 	$(PYTEST) -m "not slow and not cluster" $(ARGS)
 
+test-changed: install ## Those of `make test` that what differs from main, or from BASE=..., can affect.
+	files=$$(BASE=$(BASE) $(BIN)/python tests/support/changed.py) && { [ -z "$$files" ] || \
+	    $(PYTEST) -m "not slow and not cluster" $(ARGS) $$files || [ $$? = 5 ]; } # 5: all of them are slow
+
 slow-test: install ## What is marked slow: Ray's own starts, kills, stores, a browser.
 	$(PYTEST) -m "slow and not cluster" $(ARGS) $(SLOW_FILES)
 
@@ -50,8 +54,8 @@ cluster-test: install ## A real `ray up` on machines simulated here, and the fau
 test-all: test slow-test ## All three tiers, each test once; what fails on a cluster gets a second chance.
 	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
 
-test slow-test cluster-test: export OMP_NUM_THREADS = 1
-test slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
+test test-changed slow-test cluster-test: export OMP_NUM_THREADS = 1
+test test-changed slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
 cluster-test: JOBS = $(WAITING_JOBS)
 
