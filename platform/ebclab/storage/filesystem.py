@@ -66,10 +66,6 @@ class Location:
     Attributes:
         path: The address without its options, or the absolute local path.
         address: The same with its options.
-
-    Raises:
-        DataError: The address is of an unsupported kind, contains credentials, or contains a host that the user has not
-            named.
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
@@ -91,11 +87,7 @@ class Location:
             ) from error
 
     def files(self, suffixes: tuple[str, ...]) -> list[str]:
-        """Return the relative paths of all files with one of ``suffixes``; see ``sizes``.
-
-        Raises:
-            DataError: As for ``sizes``.
-        """
+        """Return the relative paths of all files with one of ``suffixes``; see ``sizes``."""
         return list(self.sizes(suffixes))
 
     def sizes(self, suffixes: tuple[str, ...], below: str = "") -> dict[str, int]:
@@ -106,10 +98,6 @@ class Location:
         Args:
             suffixes: Endings of the files' names.
             below: A folder below this place to which the listing is restricted.
-
-        Raises:
-            DataError: There is no such place, it cannot be read, the name of a file in it is not valid UTF-8, or a
-                link in it leads to one of its parent folders.
         """
         try:
             info = self.filesystem.get_file_info(self.inner_path(below))
@@ -144,11 +132,7 @@ class Location:
         return sum((Path(self.inside) / folder).is_symlink() for folder in Path(name).parents) >= _LINKS_FOLLOWED
 
     def folders(self, below: str = "") -> list[str]:
-        """Return the names of the direct subfolders of this place, or of the folder ``below`` it; empty if missing.
-
-        Raises:
-            DataError: The folder cannot be read.
-        """
+        """Return the names of the direct subfolders of this place, or of the folder ``below`` it; empty if missing."""
         try:
             inside = fs.FileSelector(self.inner_path(below), allow_not_found=True)
             return sorted(i.base_name for i in self.filesystem.get_file_info(inside) if i.type == fs.FileType.Directory)
@@ -156,11 +140,7 @@ class Location:
             raise self._unreadable(error, below) from error
 
     def has(self, name: str) -> bool:
-        """Return whether there is a file or folder ``name`` below this place.
-
-        Raises:
-            DataError: The place cannot be read.
-        """
+        """Return whether there is a file or folder ``name`` below this place."""
         try:
             return bool(self.filesystem.get_file_info(self.inner_path(name)).type != fs.FileType.NotFound)
         except OSError as error:
@@ -171,11 +151,7 @@ class Location:
         return f"{self.inside.rstrip('/')}/{name.lstrip('/')}" if name else self.inside
 
     def read(self, name: str) -> bytes:
-        """Return the content of the file ``name`` below this place.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Return the content of the file ``name`` below this place."""
         try:
             with self.filesystem.open_input_stream(self.inner_path(name), compression=None) as file:
                 content: bytes = file.read()
@@ -184,11 +160,7 @@ class Location:
             raise self._unreadable(error, name) from error
 
     def size(self, name: str) -> int | None:
-        """Return the size in bytes of the file ``name`` below this place, or None if there is none.
-
-        Raises:
-            DataError: The place cannot be read.
-        """
+        """Return the size in bytes of the file ``name`` below this place, or None if there is none."""
         try:
             size: int | None = self.filesystem.get_file_info(self.inner_path(name)).size
         except OSError as error:
@@ -196,11 +168,7 @@ class Location:
         return size
 
     def require_empty(self) -> None:
-        """Refuse a place in an object store that cannot be reached or is not empty.
-
-        Raises:
-            DataError: There is no such bucket, it cannot be listed, or the folder is not empty.
-        """
+        """Refuse a place in an object store that cannot be reached or is not empty."""
         try:
             bucket = self.filesystem.get_file_info(self.inside.partition("/")[0])
             content = self.filesystem.get_file_info(fs.FileSelector(self.inside, allow_not_found=True))
@@ -214,11 +182,7 @@ class Location:
             )
 
     def upload(self, file: Path, name: str) -> None:
-        """Copy a local file into the file ``name`` below this place.
-
-        Raises:
-            DataError: It cannot be written.
-        """
+        """Copy a local file into the file ``name`` below this place."""
         try:
             with file.open("rb") as source, whole_or_not(self.filesystem, self.inner_path(name)) as target:
                 copied(source, target)

@@ -100,9 +100,6 @@ class Fence:
 
         Args:
             ask: Query the store; if False, use only what this process already knows.
-
-        Raises:
-            LostLeaseError: The lease is missing, released, or held by another process.
         """
         if ask and not self._lost:
             asked = _seconds()
@@ -112,11 +109,7 @@ class Fence:
             raise LostLeaseError(f"{self._address}: {self._lost}")
 
     def check_again(self) -> None:
-        """Check as ``check`` does, but query the store only if the last response is older than a few seconds.
-
-        Raises:
-            LostLeaseError: The lease is missing, released, or held by another process.
-        """
+        """Check as ``check`` does, but query the store only if the last response is older than a few seconds."""
         with self._lock:
             self.check(ask=_seconds() - self._asked > _TRUSTED)
 
@@ -155,11 +148,7 @@ class Lease:
         self.fence = Fence(remote, self._sign.token, self._file)
 
     def take(self) -> None:
-        """Acquire the lease.
-
-        Raises:
-            RunError: Another process holds it, or the store refuses the write.
-        """
+        """Acquire the lease."""
         while True:
             seen = _require_free(self._file, self._remote, self._busy)
             before = _sign(seen)
@@ -175,11 +164,7 @@ class Lease:
             return
 
     def renew(self) -> None:
-        """Renew the lease.
-
-        Raises:
-            LostLeaseError: The lease was lost, e.g. since it had not been renewed for too long.
-        """
+        """Renew the lease."""
         with self._lock:
             self.fence.check(ask=False)
             self._sign = replace(self._sign, renewed=self._sign.renewed + 1)
@@ -189,9 +174,6 @@ class Lease:
         """Release the lease, unless another process holds it by now; this process can write no more.
 
         The file is kept, so that the next acquisition continues from its epoch.
-
-        Raises:
-            RunError: An earlier request is still pending, or the store refuses the write.
         """
         if not self._lock.acquire(timeout=_GIVEN_BACK):
             raise RunError(
@@ -209,11 +191,7 @@ class Lease:
             self._lock.release()
 
     def remove(self) -> None:
-        """Delete the lease as the last file of its folder.
-
-        Raises:
-            LostLeaseError: The lease was lost.
-        """
+        """Delete the lease as the last file of its folder."""
         with self._lock:
             self.fence.check()
             self._file.delete()
@@ -238,11 +216,7 @@ class Lease:
 
 @contextmanager
 def leased(remote: RemoteFolder, busy: str) -> Iterator[Lease]:
-    """Hold the lease of ``remote`` and renew it in a background thread.
-
-    Raises:
-        RunError: Another process holds it, or the store refuses access.
-    """
+    """Hold the lease of ``remote`` and renew it in a background thread."""
     lease = Lease(remote, busy)
     lease.take()
     try:
@@ -259,9 +233,6 @@ def require_free(remote: RemoteFolder, busy: str) -> None:
     Args:
         remote: The folder.
         busy: Activity of the holder, for the message.
-
-    Raises:
-        RunError: It is held.
     """
     _require_free(_file(remote), remote, busy)
 
@@ -275,9 +246,6 @@ def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: st
         remote: The folder.
         files: All files in it, by name.
         busy: Activity of the holder, for the message.
-
-    Raises:
-        RunError: One is held.
     """
     now: datetime | None = None
     for name, stored in files.items():

@@ -68,9 +68,6 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
         folder: The folder of a run or a sweep.
         busy: Activity of the process that holds the lock, for the message.
         option: Command-line option that selects another parent folder, for the message.
-
-    Raises:
-        RunError: The folder cannot be written or locked, another process holds the lock, or the disk is full.
     """
     with ExitStack() as stack:
         try:
@@ -94,11 +91,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
 
 @contextmanager
 def kept_free(folder: Path) -> Iterator[bool]:
-    """Yield whether no process holds the lock of ``folder``, which stays locked until exit.
-
-    Raises:
-        RunError: The lock file cannot be locked.
-    """
+    """Yield whether no process holds the lock of ``folder``, which stays locked until exit."""
     with ExitStack() as stack:
         try:
             stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDONLY))

@@ -105,12 +105,7 @@ class Mirror:
             self._note_copy()
 
     def push(self) -> int:
-        """Upload changed local files and delete removed ones from the store; return the number of changed files.
-
-        Raises:
-            LostLeaseError: Another process has taken over the folder.
-            RunError: The local copy was removed or replaced since it was pulled.
-        """
+        """Upload changed local files and delete removed ones from the store; return the number of changed files."""
         with self._lock:
             self._require_same_copy()
             local = self._stamps()
@@ -140,11 +135,7 @@ class Mirror:
         self._sent, self._copy = self._stamps(), OpenFolder.at(self.remote.cache)
 
     def _require_same_copy(self) -> None:
-        """Refuse a local copy that was removed or replaced: its missing files would be deleted from the store, too.
-
-        Raises:
-            RunError: The folder was replaced or does not exist.
-        """
+        """Refuse a local copy that was removed or replaced: its missing files would be deleted from the store, too."""
         if self._copy is None:
             self._copy = OpenFolder.at(self.remote.cache)
         elif not self._copy.is_at(self.remote.cache):
@@ -311,11 +302,7 @@ def _stamp(path: Path) -> _Stamp:
 
 
 def bring(store: Store, name: str, target: Path) -> list[Part]:
-    """Download the file ``name`` to ``target`` atomically; return its parts in the store, if it is a growing log.
-
-    Raises:
-        RunError: A part is missing, or the list of parts is damaged.
-    """
+    """Download the file ``name`` to ``target`` atomically; return its parts in the store, if it is a growing log."""
     if not grows(name):
         store.download(name, target)
         return []

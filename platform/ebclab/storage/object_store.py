@@ -48,9 +48,6 @@ class Store:
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
         may_change: Called before each request that modifies the store, retries included; raises an error if this
             process must not do so.
-
-    Raises:
-        DataError: The address is of an unsupported kind.
     """
 
     def __init__(
@@ -224,12 +221,7 @@ def send(remote: RemoteFolder, *names: str) -> None:
 
 
 def fetched(file: str) -> Path:
-    """Return the local path of a file given by path or by address; a file in a store is downloaded.
-
-    Raises:
-        RunError: There is no such file in the store, or it cannot be read.
-        UserError: The address is that of an entire bucket.
-    """
+    """Return the local path of a file given by path or by address; a file in a store is downloaded."""
     remote = remote_at(file)
     if remote is None:
         return Path(file)

@@ -13,9 +13,6 @@ def own_folder(around: Path, *names: str) -> Path:
 
     Whoever gave ``around`` away decides where a link in it leads, and files there would be deleted or replaced. The
     folder ``around`` itself may be a link: the user named it.
-
-    Raises:
-        RunError: It, or a folder between the two, is a symbolic link, or neither folder nor file.
     """
     path = around
     for name in names:

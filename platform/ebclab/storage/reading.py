@@ -71,9 +71,6 @@ def read_json(
         what: Description of the problem in messages.
         way_out: Remedy that messages suggest.
         error: Type of the error to raise.
-
-    Raises:
-        UserError: Of type ``error``: the file cannot be read, is not a regular file, too large, not JSON, or damaged.
     """
     try:
         return json_value(read_regular(path, LARGEST))

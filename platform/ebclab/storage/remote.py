@@ -66,20 +66,12 @@ class RemoteFolder:
 
 
 def remote_in(parent: str | Path, name: str) -> RemoteFolder | None:
-    """Return the remote folder ``name`` in ``parent``, or None if ``parent`` is a local folder.
-
-    Raises:
-        UserError: As for ``remote_at``.
-    """
+    """Return the remote folder ``name`` in ``parent``, or None if ``parent`` is a local folder."""
     return None if remote_at(parent) is None else RemoteFolder(str(parent), name)
 
 
 def remote_at(address: str | Path) -> RemoteFolder | None:
-    """Return the remote folder at ``address``, or None if that is a local path.
-
-    Raises:
-        UserError: The address has no bucket, or contains credentials, an empty name, ``.`` or ``..``.
-    """
+    """Return the remote folder at ``address``, or None if that is a local path."""
     text = str(address)
     if not is_address(text):
         return None

@@ -37,11 +37,7 @@ T = TypeVar("T")
 
 
 def patience_seconds() -> float:
-    """Return the number of seconds for which a request is retried.
-
-    Raises:
-        UserError: The environment variable is not a valid number of seconds.
-    """
+    """Return the number of seconds for which a request is retried."""
     text = os.environ.get(PATIENCE, "600")
     try:
         seconds = float(text)

@@ -44,11 +44,7 @@ class LocalSignal:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None if there is none; ``patient`` has no effect on a disk.
-
-        Raises:
-            RunError: It cannot be read, is not a regular file, or is too large.
-        """
+        """Return its content, or None if there is none; ``patient`` has no effect on a disk."""
         try:
             return read_regular(self._path, _LARGEST)
         except FileNotFoundError:

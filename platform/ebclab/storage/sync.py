@@ -71,11 +71,7 @@ class StoreSyncer:
         return self._mirror.fence.token if self._mirror.fence else None
 
     def push(self) -> None:
-        """Upload changed files; do nothing after ``hand_over``.
-
-        Raises:
-            RunError: The store refuses access, retries timed out, or another process has taken over the folder.
-        """
+        """Upload changed files; do nothing after ``hand_over``."""
         self._wanted.clear()
         if not self._is_over:
             self._mirror.push()
@@ -126,9 +122,6 @@ def synced(mirror: Mirror) -> Iterator[Syncer]:
 
     Checkpoints are pushed as they are saved, so a process that was requested to stop has little left to upload: its
     final push is limited to ``_LAST_SECONDS``.
-
-    Raises:
-        RunError: The store refuses access, or retries timed out.
     """
     syncer = StoreSyncer(mirror)
     with repeating(syncer.push_if_wanted, _PUSH_SECONDS, "an upload"):

@@ -71,11 +71,7 @@ class Workspace:
             )
 
     def own(self, *names: str) -> Path:
-        """Return a folder within this one, which may be missing.
-
-        Raises:
-            RunError: It, or a folder between the two, is a symbolic link or no folder.
-        """
+        """Return a folder within this one, which may be missing."""
         return own_folder(self.path, *names)
 
     @property
@@ -84,11 +80,7 @@ class Workspace:
         return (self.remote / self.kind.inside).address if self.remote else str(self.own(self.kind.inside))
 
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
-        """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace.
-
-        Raises:
-            RunError: The store refuses access, or retries timed out.
-        """
+        """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace."""
         if self.remote is not None:
             _mirror(self.remote, self.kind).pull(kinds)
         return self
@@ -109,9 +101,6 @@ class Workspace:
 
         Args:
             token: The token under which the folder is held; None if it is not held.
-
-        Raises:
-            LostLeaseError: The folder is no longer held under the token.
         """
         if self.remote is not None:
             store = Store(self.remote, may_change=Fence(self.remote, token).check_again if token else None)
@@ -128,9 +117,6 @@ class Workspace:
 
         Args:
             token: The token under which the folder is held; None on a disk.
-
-        Raises:
-            LostLeaseError: The folder is no longer held under the token.
         """
         self.clear_store(token)
         shutil.rmtree(self.path)
@@ -147,9 +133,6 @@ class Workspace:
         """Refuse a folder in a store that another process holds, before the local copy is modified.
 
         A folder on a disk has no local copy that a pull could overwrite; ``claim`` performs the check there.
-
-        Raises:
-            RunError: Another process holds it.
         """
         if self.remote is not None:
             require_free(self.remote, self.kind.busy)
@@ -163,9 +146,6 @@ class Workspace:
 
         Args:
             kinds: Kinds of the checkpoints to pull. Others remain in the store.
-
-        Raises:
-            RunError: Another process holds the folder, it cannot be written, or the store does not respond.
         """
         with ExitStack() as stack:
             lease = stack.enter_context(leased(self.remote, self.kind.busy)) if self.remote is not None else None

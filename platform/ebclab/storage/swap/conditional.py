@@ -147,9 +147,6 @@ def conditional_file(remote: RemoteFolder, name: str, *, seconds: float | None =
     Returns:
         The file; None on a disk, and in a store without usable conditional writes that the user permits, which is
         logged once per process and bucket.
-
-    Raises:
-        StoreError: The store has no usable conditional writes, or does not answer.
     """
     location = Store(remote).location
     if location.filesystem.type_name == "local":
@@ -191,9 +188,6 @@ def _tried(location: Location, bucket: Bucket, folder: str, where: str) -> tuple
 
     Returns:
         The bucket and an empty string; or None and the reason why conditional writes cannot be used.
-
-    Raises:
-        StoreError: The store refuses the test, or does not answer.
     """
     store, problem = with_retries(lambda: through_obstore(location, folder), where)
     if store is None:
