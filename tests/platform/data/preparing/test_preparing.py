@@ -293,6 +293,14 @@ def test_another_preparation_is_not_mixed_in(photos: Path, tmp_path: Path) -> No
     killed.dies_at = set(shards.rows_of_shards(SplitRows(killed, killed.index), 8)[7].tolist())
     with pytest.raises(KeyboardInterrupt):
         prepare(killed, tmp_path / "set")
+    shard = next((tmp_path / ".set.unfinished/set/train").glob("*.parquet"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1])
+    with pytest.raises(
+        DataError, match=r"\.parquet: not as it was finished; delete .*/\.set\.unfinished and begin again"
+    ):
+        prepare(Watched(photos, statistics=KNOWN), tmp_path / "set")
+    shard.write_bytes(whole)
     with pytest.raises(DataError) as caught:
         prepare(Watched(photos, Reading(resize=9)), tmp_path / "set")
     assert str(caught.value) == (
