@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ebclab.data.hashing import hash_words
 from ebclab.data.preparing.rows import SplitRows
+from ebclab.data.sources.columns import INDEX_COLUMN
 from ebclab.data.sources.decode import LeftOut
 from ebclab.data.sources.image_source import RowIndex, read_rows
-from ebclab.data.sources.parquet import INDEX_COLUMN
 from ebclab.errors import UserError
 
 _GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several

@@ -20,8 +20,9 @@ from ebclab.data.preparing.rows import SplitRows
 from ebclab.data.preparing.shards import Storage, rows_of_shards, shard_count, write_shard
 from ebclab.data.preparing.unfinished import ShardRecord, UnfinishedSet
 from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.columns import INDEX_COLUMN
 from ebclab.data.sources.image_source import Statistics, by_kind, lines_of
-from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, INDEX_COLUMN
+from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION
 from ebclab.errors import DataError
 from ebclab.formatting import count
 from ebclab.hardware import usable_processors

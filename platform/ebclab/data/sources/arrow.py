@@ -28,7 +28,6 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
     class_names_in,
     contents_of,
-    holds_encoded,
     image_column_of,
     labels_of,
     names_of_feature,
@@ -95,7 +94,8 @@ class ArrowSource(ImageSource):
         self._batches: list[tuple[str, int]] = []
         for file in files:
             for number, batch in enumerate(self._read(file)):
-                self._require_image_column(file, batch.schema)
+                column = image_column_of(name, self._where(file), batch.schema, self.reading)
+                self.reading = replace(self.reading, image_column=column)
                 batches.append(self._labels(file, batch))
                 self._batches.append((file, number))
         counts = torch.tensor([len(each.numbers) for each in batches], dtype=torch.int64)
@@ -138,16 +138,6 @@ class ArrowSource(ImageSource):
             column.validate(full=True)
             names = self.class_names or class_names_in(batch.schema, name)
             return labels_of(pa.chunked_array([column]), names, f"column {name} of {self._where(file)}")
-
-    def _require_image_column(self, file: str, schema: pa.Schema) -> None:
-        name = image_column_of(self.name, schema, self.reading)
-        self.reading = replace(self.reading, image_column=name)
-        if name not in schema.names or not holds_encoded(schema.field(name).type):
-            held = [each.name for each in schema if holds_encoded(each.type)]
-            hint = f"set data.image_column={held[0]}" if held else "no column holds any; save encoded images"
-            got = schema.field(name).type if name in schema.names else f"columns {', '.join(schema.names)}"
-            where = f"column {name} of {self._where(file)}"
-            raise DataError(f"data.image_column: {where} must hold encoded images, got {got}; {hint}")
 
 
 def arrow_splits(path: str) -> tuple[Split, ...]:

@@ -23,6 +23,9 @@ from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import foreign_json_value
 
+INDEX_COLUMN = "index"
+"""Column of sample keys in a Parquet file."""
+
 _USUAL = Reading()
 _FALSE_AND_TRUE = ("false", "true")
 
@@ -38,18 +41,33 @@ def holds_encoded(kind: pa.DataType) -> bool:
 
 
 def image_column_of(
-    name: str, schema: pa.Schema, reading: Reading, is_image: Callable[[pa.DataType], bool] = holds_encoded
+    name: str,
+    where: str,
+    schema: pa.Schema,
+    reading: Reading,
+    is_image: Callable[[pa.DataType], bool] = holds_encoded,
 ) -> str:
-    """Return the column of images: the one that settings name, or the only one where none has the usual name.
+    """Return the column of images in a file: the one that settings name, or the only one where none has the usual name.
 
     Logs once that the dataset ``name`` has no column of the usual name for labels, where others may be that.
     """
     wanted, labels = reading.image_column, reading.label_column
-    if wanted not in schema.names and wanted == _USUAL.image_column:
-        held = [each.name for each in schema if is_image(each.type)]
-        wanted = held[0] if len(held) == 1 else wanted
-    others = [each for each in schema.names if each not in (wanted, "index")]
-    if wanted in schema.names and others and labels == _USUAL.label_column and labels not in schema.names:
+    held = [each.name for each in schema if is_image(each.type)]
+    if wanted not in schema.names and wanted == _USUAL.image_column and len(held) == 1:
+        wanted = held[0]
+    if twice := [each for each in (wanted, labels, INDEX_COLUMN) if schema.names.count(each) > 1]:
+        raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
+    hint = f"set data.image_column={held[0]}" if held else "no column holds any"
+    if wanted not in schema.names:
+        names = ", ".join(schema.names)
+        raise DataError(f"data.image_column: {where} has no column {wanted}, got columns {names}; {hint}")
+    if not is_image(kind := schema.field(wanted).type):
+        raise DataError(
+            f"data.image_column: {wanted} of {where} holds no images, got {kind}, expected encoded images as bytes, or "
+            f"in Parquet fixed-shape tensors of unsigned bytes (C, H, W); {hint}"
+        )
+    others = [each for each in schema.names if each not in (wanted, INDEX_COLUMN)]
+    if others and labels == _USUAL.label_column and labels not in schema.names:
         tell_once(
             f"{name}: has no column {labels}, so its images have no labels, got columns {', '.join(others)}; "
             "data.label_column names another"

@@ -20,6 +20,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
+    INDEX_COLUMN,
     class_names_in,
     contents_of,
     holds_encoded,
@@ -40,8 +41,6 @@ DESCRIPTION = "dataset.json"
 
 CHECKSUMS = "checksums.json"
 """File with the shards of a prepared dataset, their sizes and SHA-256 sums."""
-
-INDEX_COLUMN = "index"
 
 _BYTES_OF_A_VALUE = 8
 _NEVER_A_BOMB = 1 << 30  # bytes
@@ -188,21 +187,8 @@ class ParquetSource(ImageSource):
         return _FileIndex(images, rows_of_group, torch.cat(keys), joined(labels, where))
 
     def _require_image_column(self, where: str, schema: pa.Schema) -> str:
-        name = image_column_of(self.name, schema, self.reading, _holds_images)
-        if twice := [each for each in (name, self.reading.label_column, INDEX_COLUMN) if schema.names.count(each) > 1]:
-            raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
-        if name not in schema.names:
-            raise DataError(
-                f"data.image_column: {where} has no column {name}, got columns {', '.join(schema.names)}; "
-                "name the one that holds the images"
-            )
-        kind = schema.field(name).type
-        if not _holds_images(kind):
-            raise DataError(
-                f"data.image_column: {name} of {where} holds no images, got {kind}; "
-                "expected encoded images as bytes, or fixed-shape tensors of unsigned bytes (C, H, W)"
-            )
-        if isinstance(kind, pa.FixedShapeTensorType) and self.reading.resize:
+        name = image_column_of(self.name, where, schema, self.reading, _holds_images)
+        if isinstance(schema.field(name).type, pa.FixedShapeTensorType) and self.reading.resize:
             raise DataError(
                 f"data.resize: the images of {where} are tensors and keep their size, "
                 f"got {self.reading.resize}; leave it out, views.image_size sets the size of views"

@@ -64,13 +64,18 @@ def test_a_single_split_is_read_by_its_folder(saved: Path) -> None:
 
 def test_other_columns_are_named_by_settings(tmp_path: Path) -> None:
     write_split(tmp_path / "set", [0, 1], image="img")
-    with pytest.raises(DataError, match=r"column pic of .* got columns text, img, label; set data.image_column=img"):
+    with pytest.raises(DataError, match=r"no column pic, got columns text, img, label; set data\.image_column=img"):
         open_source(f"arrow:{tmp_path}/set", "train", Reading(image_column="pic"))
     read = load_split(f"arrow:{tmp_path}/set", None, "train", Reading(image_column="img", label_column="none"))
     assert read.labels.tolist() == [-1, -1]
     assert read.class_names == ()
     words = load_split(f"arrow:{tmp_path}/set", None, "train", Reading(image_column="img", label_column="text"))
     assert (words.labels.tolist(), words.class_names) == ([0, 0], ("x",))
+    made = table([encoded(PIXELS[0])], [0])
+    for name in ("image", "label"):
+        put_arrow(tmp_path / name / "a.arrow", made.append_column(name, made.column(name)))
+        with pytest.raises(DataError, match=rf"a\.arrow has several columns called {name}; rename the others"):
+            open_source(f"arrow:{tmp_path}/{name}", "train", Reading())
     with pytest.raises(DataError, match=r"column img of .* must hold whole numbers or words, got struct"):
         open_source(f"arrow:{tmp_path}/set", "train", Reading(image_column="img", label_column="img"))
 

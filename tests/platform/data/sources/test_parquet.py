@@ -271,6 +271,12 @@ def test_the_footer_is_read_as_pyarrow_reads_it(tmp_path: Path) -> None:
             assert types[chunk.physical_type] == expected.physical_type
 
 
+def test_a_footer_of_lists_within_lists_is_damage() -> None:
+    content = b"PAR1" + b"\x19" * 5000 + (5000).to_bytes(4, "little") + b"PAR1"  # each byte begins a list of a list
+    with pytest.raises(ValueError, match="a damaged footer"):
+        Chunks(pa.BufferReader(content)).groups()
+
+
 def test_pages_that_hold_other_numbers_of_values_than_stated_are_damage(tmp_path: Path) -> None:
     file = write(tmp_path / "train" / "x.parquet", image=tensors(), label=list(range(10)))
     content = bytearray(file.read_bytes())
