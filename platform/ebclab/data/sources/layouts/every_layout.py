@@ -208,6 +208,7 @@ def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> li
     return [numbers[name] for name in classes]
 
 
+# ImageNet and its parts
 def classes_of_imagenet100() -> tuple[str, ...]:
     """Return the hundred wnids of Tian, Krishnan and Isola (2019), in the order of their numbers."""
     text = (resources.files("ebclab.data.sources.layouts") / "imagenet100.txt").read_text(encoding="utf-8")
@@ -289,6 +290,7 @@ def _file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
+# Caltech-101
 def _list_caltech(place: Location, split: Split) -> Listing:
     class_names = tuple(place.folders(_CALTECH))
     if len(class_names) != _CALTECH_CLASSES:
@@ -319,6 +321,7 @@ def _training_part(names: list[str]) -> set[str]:
     return {names[row] for row in order[:TRAINING_IMAGES].tolist()}
 
 
+# Flowers-102
 def _list_flowers(place: Location, split: Split) -> Listing:
     labels = _numbers(place, "imagelabels.mat", ("labels",))["labels"]
     if odd := [label for label in labels if not 1 <= label <= _FLOWERS]:
@@ -351,6 +354,7 @@ def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, li
         ) from error
 
 
+# SUN397
 def _list_sun(place: Location, split: Split) -> Listing:
     class_names = tuple(line.strip("/") for line in lines_of(place, _SUN_CLASSES))
     files = [line.strip("/") for line in lines_of(place, _SUN_LISTS[split])]
@@ -361,6 +365,7 @@ def _list_sun(place: Location, split: Split) -> Listing:
     return Listing(sizes, files, labels, class_names)
 
 
+# STL-10
 class Stl10Source(ImageSource):
     """One split of STL-10; each image is a group. If ``unlabelled``, all images but those for tests train."""
 
@@ -424,6 +429,7 @@ class Stl10Source(ImageSource):
         return DataError(f"{where}: not a file of STL-10, got {got}; unpack stl10_binary.tar.gz again")
 
 
+# PASCAL VOC
 def _list_voc(place: Location, split: Split) -> Listing:
     """Return the images of a split; "train" is trainval, which has all classes."""
     files = place.sizes((".txt", ".jpg", ".xml"))
