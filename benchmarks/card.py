@@ -102,7 +102,7 @@ def measuring_of(options: argparse.Namespace, device: torch.device) -> Measuring
             attacked_images=options.attacked,
             fine_tuning_epochs=options.fine_tuning_epochs,
         ),
-        FeatureStore(None, device, EvaluationConfig.batch_size),
+        FeatureStore(None),
         device=device,
         on_progress=silent,
         others=(limited(options.other),) if options.other else (),

@@ -38,7 +38,7 @@ def _task(label: str, encoder: nn.Module, folder: Path, *groups: str) -> CardTas
     prepared = Preprocessing(8, (0.3,), (0.3,))
     subject = Subject(label, label, encoder.eval(), prepared, 1, "a test", label)
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5))
-    store = FeatureStore(folder / "features", torch.device("cpu"), 64)
+    store = FeatureStore(folder / "features")
     measuring = Measuring(subject, digits, options, store, device=torch.device("cpu"), on_progress=silent)
     return CardTask(measuring, groups, CardFolder(folder), "cpu", 1)
 

@@ -68,4 +68,4 @@ def made_up_measuring(
     )
     options = CardOptions(EvaluationConfig(batch_size=64)) if options is None else options
     cpu = torch.device("cpu")
-    return Measuring(subject, data, options, FeatureStore(None, cpu, 64), device=cpu, on_progress=silent)
+    return Measuring(subject, data, options, FeatureStore(None), device=cpu, on_progress=silent)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 
 from ebclab.card.results import Findings, Number
-from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
@@ -76,31 +75,6 @@ class Card:
         return {**facts, "groups": [_plain(each, whole=False) for each in self.results]}
 
 
-@dataclass(frozen=True)
-class _StoredPicture:
-    name: str
-    title: str
-    note: str
-
-
-@dataclass(frozen=True)
-class _StoredFindings:
-    numbers: tuple[Number, ...]
-    tables: tuple[Table, ...]
-    plots: tuple[Plot, ...]
-    pictures: tuple[_StoredPicture, ...]
-    remarks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _StoredResult:
-    group: str
-    key: str
-    seconds: float
-    findings: _StoredFindings
-    format: int = field(default=0)
-
-
 class CardFolder:
     """The folder of a card on disk."""
 
@@ -130,23 +104,20 @@ class CardFolder:
         """Return the saved results of a group; None if there are none, they are damaged, or have another key."""
         try:
             content = read_json(self._group(group, ".json"))
-            stored = typed(content, _StoredResult)
-            if stored.key != key or stored.format != FORMAT:
+            stored = typed(content, GroupResult)
+            if stored.key != key or content.get("format") != FORMAT:
                 return None
             saved = read_regular(self._group(group, ".safetensors"), _LARGEST)
             if content.get("contributions") != hashlib.sha256(saved).hexdigest():
                 return None
-            contributions = from_bytes(saved)
+            contributions, findings = from_bytes(saved), stored.findings
             pictures = tuple(
-                Picture(each.name, each.title, each.note, read_regular(self._picture(group, each.name), _LARGEST))
-                for each in stored.findings.pictures
+                replace(each, png=read_regular(self._picture(group, each.name), _LARGEST)) for each in findings.pictures
             )
         except (OSError, ValueError, RunError, SafetensorError):
             return None
-        found = stored.findings
-        numbers = tuple(replace(each, contributions=contributions.get(each.name)) for each in found.numbers)
-        findings = Findings(numbers, found.tables, found.plots, pictures, found.remarks)
-        return GroupResult(group, key, findings, stored.seconds)
+        numbers = tuple(replace(each, contributions=contributions.get(each.name)) for each in findings.numbers)
+        return replace(stored, findings=replace(findings, numbers=numbers, pictures=pictures))
 
     def _group(self, group: str, ending: str) -> Path:
         return own_folder(self.path, "groups") / f"{_checked(group)}{ending}"
@@ -175,13 +146,8 @@ def _plain(result: GroupResult, *, whole: bool) -> dict[str, Any]:
         "remarks": list(findings.remarks),
     }
     if whole:
-        plain["plots"] = [_plot(plot) for plot in findings.plots]
+        from plotly.utils import PlotlyJSONEncoder
+
+        plain["plots"] = json.loads(json.dumps([vars(each) for each in findings.plots], cls=PlotlyJSONEncoder))
     rest = {"problem": result.problem, "failed": result.failed} if result.problem else {}
     return {"group": result.group, "key": result.key, "seconds": result.seconds, "findings": plain, **rest}
-
-
-def _plot(plot: Plot) -> dict[str, Any]:
-    from plotly.utils import PlotlyJSONEncoder
-
-    shown: dict[str, Any] = json.loads(json.dumps(vars(plot), cls=PlotlyJSONEncoder))
-    return shown

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from ebclab.card import wording
 from ebclab.card.card import Card
 from ebclab.card.catalog import GROUPS
 from ebclab.card.results import Findings
@@ -25,10 +24,11 @@ from ebclab.document.document import (
     Table,
     numeric,
 )
-from ebclab.interval import Interval
+from ebclab.interval import PLAIN, PLAIN_DIFFERENCE, POINTS, SHARE, Interval, NumberFormat
 from ebclab.reports.plots import COLOURS, error_bars, plot, range_of
 
 _SHOWN = 4  # metrics per group in the plot at the top
+_ARROWS = {"higher": "↑", "lower": "↓", "neither": ""}
 
 
 def card_document(compared: SideBySide) -> Document:
@@ -37,20 +37,20 @@ def card_document(compared: SideBySide) -> Document:
     measured = {result.group for card in compared.cards for result in card.results if not result.problem}
     groups = [GROUPS[name].info for name in GROUPS if name in measured]
     glance = _glance(columns, rows)
-    skipped = wording.problems(compared.cards, failed=False)
+    skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
-        Remark(wording.summary(columns, rows), "lead"),
-        *(Remark(f"Not measured: {line}", "warning") for line in wording.problems(compared.cards, failed=True)),
+        Remark(summary(columns, rows), "lead"),
+        *(Remark(f"Not measured: {line}", "warning") for line in problems(compared.cards, failed=True)),
         *([Remark(f"Not measured: {'; '.join(skipped)}.", "note")] if skipped else ()),
     )
     sections = (
-        Section(wording.title_of(columns), head, is_head=True),
+        Section(_title(columns), head, is_head=True),
         Section("At a glance", (glance,) if glance else ()),
-        Section("What was measured", (_subjects(compared), Remark(wording.what_intervals_say(columns), "note"))),
+        Section("What was measured", (_subjects(compared), Remark(what_intervals_say(columns), "note"))),
         *(Section(info.title, tuple(_group(compared, info.name)), info.name) for info in groups),
     )
     files = "All numbers: card.json beside this page."
-    return Document(wording.title_of(columns), "card", "evaluation card", sections, files)
+    return Document(_title(columns), "card", "evaluation card", sections, files)
 
 
 def _subjects(compared: SideBySide) -> Facts:
@@ -80,13 +80,13 @@ def _group(compared: SideBySide, group: str) -> Iterator[Block]:
         protocols = Facts(tuple((row.number.title, _protocol(row)) for row in rows))
         yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].info.source}.", "note")))
     several = len(compared.columns) > 1
-    for card, found in _first_of_each(compared.columns, group):
-        yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in found.remarks)
+    for card, findings in _first_of_each(compared.columns, group):
+        yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in findings.remarks)
         of = f", {card.label}" if several else ""
-        yield from (replace(drawn, title=drawn.title + of) for drawn in found.plots)
-        yield from (replace(picture, title=picture.title + of) for picture in found.pictures)
-        for place, table in enumerate(found.tables):
-            is_open = not place and not found.plots and not found.pictures and not several
+        yield from (replace(drawn, title=drawn.title + of) for drawn in findings.plots)
+        yield from (replace(picture, title=picture.title + of) for picture in findings.pictures)
+        for place, table in enumerate(findings.tables):
+            is_open = not place and not findings.plots and not findings.pictures and not several
             yield Folded(table.title + of, (Table("", table.columns, table.rows, table.note),), is_open)
 
 
@@ -106,7 +106,7 @@ def numbers_table(compared: SideBySide, group: str, *, is_brief: bool = False, t
     ]
     rows = [
         (
-            f"{row.number.title} {wording.direction(row)}",
+            f"{row.number.title} {_ARROWS[row.number.better]}",
             *((_brief if is_brief else _whole)(row, cell) for cell in row.cells),
             *(() if is_brief else (numeric(f"{row.number.num_images:,}"),)),
         )
@@ -120,16 +120,17 @@ def _brief(row: NumberRow, cell: EncoderCell | None) -> CellValue:
     if cell is None:
         return None
     star = "*" if cell.against_first is not None and cell.against_first.is_noise is False else " "
-    return numeric(f"{wording.number_format(row).number(cell.value.mean)} {star}")
+    return numeric(f"{_form(row).number(cell.value.mean)} {star}")
 
 
 def _whole(row: NumberRow, cell: EncoderCell | None) -> CellValue:
     if cell is None:
         return None
-    form, value = wording.number_format(row), cell.value
+    form, value = _form(row), cell.value
     spread = f" ± {form.number(value.std)}" if value.std is not None else ""
     ends = form.ends(value.low, value.high)
-    small = (f"({ends})" if ends else "", wording.verdict(row, cell))
+    gap, of_gaps = cell.against_first, POINTS if row.number.unit == "share" else PLAIN_DIFFERENCE
+    small = (f"({ends})" if ends else "", f"{of_gaps.interval(gap)}, {gap.verdict}" if gap else "")
     return numeric(form.number(value.mean) + spread, value.mean, small, is_strong=True)
 
 
@@ -148,12 +149,12 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
     figure, drawn = go.Figure(), list[Interval]()
     for place, column in enumerate(columns):
         cells = [(row, cell.value) for row in kept if (cell := row.cells[place])]
-        found = [(row, value) for row, value in cells if value.low is not None]
-        drawn += [100.0 * value for _, value in found]
+        shown = [(row, value) for row, value in cells if value.low is not None]
+        drawn += [100.0 * value for _, value in shown]
         figure.add_scatter(
-            x=[100 * value.mean for _, value in found],
-            y=[row.number.title for row, _ in found],
-            error_x=error_bars([100.0 * value for _, value in found], 1.5),
+            x=[100 * value.mean for _, value in shown],
+            y=[row.number.title for row, _ in shown],
+            error_x=error_bars([100.0 * value for _, value in shown], 1.5),
             mode="markers",
             orientation="h",
             offsetgroup=str(place),
@@ -176,3 +177,69 @@ def _first_of_each(columns: Sequence[EncoderColumn], group: str) -> list[tuple[C
     """Return what a group found for the first run of each column."""
     first = [column.cards[0] for column in columns]
     return [(card, result.findings) for card in first for result in card.results if result.group == group]
+
+
+def _form(row: NumberRow) -> NumberFormat:
+    """Return how a metric is written: shares as percentages, others with three decimals."""
+    return SHARE if row.number.unit == "share" else PLAIN
+
+
+def _title(columns: Sequence[EncoderColumn]) -> str:
+    """Return the heading of the page."""
+    names = [column.label + (f", {len(column.cards)} seeds" if len(column.cards) > 1 else "") for column in columns]
+    return " · ".join(names)
+
+
+def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
+    """Return a one-sentence summary: one metric of each group, of the first column."""
+    chosen: dict[str, NumberRow] = {}
+    for row in rows:
+        if row.group not in chosen or row.number.name == GROUPS[row.group].info.headline:
+            chosen[row.group] = row
+    card = columns[0].cards[0]
+    parts = [
+        f"{row.number.title} {_form(row).number(row.cells[0].value.mean)}"
+        for row in chosen.values()
+        if row.cells[0] is not None
+    ]
+    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {', '.join(parts) or 'nothing'}."
+
+
+def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
+    """Return an explanation of what the intervals of the page cover."""
+    several = [column for column in columns if len(column.cards) > 1]
+    single = [column for column in columns if len(column.cards) == 1]
+    parts = []
+    if single:
+        names = ", ".join(column.label for column in single)
+        parts.append(
+            f"Of {names} there is one encoder: an interval says how far the number would move with other test images, "
+            "and nothing about training again."
+        )
+    if several:
+        counts = ", ".join(f"{column.label} {len(column.cards)}" for column in several)
+        parts.append(
+            f"Runs that differ in the seed alone share a column ({counts}): their intervals are for other seeds and "
+            "other test images. Few seeds say little about others; read such intervals as a hint."
+        )
+    if len(columns) > 1:
+        parts.append(
+            f"Differences are to {columns[0].label}, image by image on the same test images, with intervals that hold "
+            f"together for the {len(columns) - 1} compared with it in one number (Bonferroni). Numbers are many: "
+            "one in twenty lies beyond noise by chance."
+        )
+    return " ".join(parts)
+
+
+def problems(cards: Sequence[Card], *, failed: bool) -> list[str]:
+    """Return a line for every reason why a group failed, or was skipped; of all cards alike, without their labels."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for card in cards:
+        for result in card.results:
+            if result.problem and result.failed == failed:
+                labels.setdefault((result.group, result.problem), []).append(card.label)
+    return [
+        f"{GROUPS[group].info.title if group in GROUPS else group}{of}: {problem}"
+        for (group, problem), names in labels.items()
+        for of in ["" if len(names) == len(cards) else f" of {', '.join(dict.fromkeys(names))}"]
+    ]

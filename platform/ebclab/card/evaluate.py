@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ import torch
 from ebclab.card.card import FORMAT, Card, CardFolder
 from ebclab.card.document import card_document
 from ebclab.card.feature_store import FeatureStore
-from ebclab.card.images import MeasuredSet, OutsideSet, named_set, outside_set, own_set
+from ebclab.card.images import MeasuredSet, named_set, outside_set, slug
 from ebclab.card.measure import CardTask, groups_of, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.request import CardRequest
@@ -94,28 +93,26 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     base = _base(request, subjects)
     refusal = _refusal(base)
 
-    known: dict[str, MeasuredSet] = {}
+    shared: dict[str, MeasuredSet] = {}
 
     def tasks() -> Iterator[list[CardTask]]:
         for subject in subjects:
-            images = _Images.of(subject, request, known if request.workers else {})  # else one set at a time
-            if "energies" in request.only and (count := len(images.measured.test)) < request.pairs:
-                raise UserError(f"--pairs: {request.pairs} pairs need as many test images, got {count}; show fewer")
             folder = None if refusal else _own_folder(subject, subjects, base, request)
-            yield _tasks(subject, images, request, groups, folder, on_progress)
+            known = shared if request.workers else {}  # else one set at a time
+            yield _tasks(subject, request, groups, folder, known, on_progress)
 
     cards: list[Card] = []
     unsaved: UnsavedError | None = None
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
-    for subject, found in zip(subjects, measured, strict=True):
+    for subject, together in zip(subjects, measured, strict=True):
         if not (
             refusal or request.train_limit or request.test_limit or request.scaling
         ):  # exports show them as the run's scores
             try:
-                _keep_scores(subject, found)
+                _keep_scores(subject, together)
             except UnsavedError as error:
                 unsaved = unsaved or error
-        cards += found
+        cards += together
     done = Cards(tuple(_once(cards)), _address(subjects, base))
     if refusal:
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {refusal}", done)
@@ -126,34 +123,31 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     return done
 
 
-@dataclass(frozen=True)
-class _Images:
-    """The images that an encoder and its references are evaluated on."""
-
-    measured: MeasuredSet
-    others: tuple[MeasuredSet, ...]  # for transfer
-    outside: tuple[OutsideSet, ...]
-
-    @classmethod
-    def of(cls, subject: Subject, request: CardRequest, known: dict[str, MeasuredSet]) -> _Images:
-        """Load the images of an encoder; equal sets are shared between encoders through ``known``."""
-        measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in _sets(subject, request))
-        outside = (outside_set(given, subject, measured, request.data_root) for given in request.outside)
-        limited = (replace(each, outside=limit(each.outside, request.test_limit)) for each in outside)
-        return cls(measured, tuple(others), tuple(limited))
-
-
 def _tasks(
     subject: Subject,
-    images: _Images,
     request: CardRequest,
     groups: tuple[str, ...],
     folder: Path | None,
+    known: dict[str, MeasuredSet],
     on_progress: OnProgress,
 ) -> list[CardTask]:
-    """Return the cards to measure for one encoder and its references; without a folder nothing is saved."""
+    """Return the cards to measure for one encoder and its references; without a folder nothing is saved.
 
-    def task(each: Subject, folder: Path | None) -> CardTask:
+    Equal sets of images are shared between encoders through ``known``.
+    """
+    root, most = request.data_root, request.test_limit
+    sets = (named_set(name, subject, root) for name in dict.fromkeys(request.datasets or (None,)))
+    limited = (
+        replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, most)) for each in sets
+    )
+    measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in limited)
+    outside = [outside_set(text, subject, measured, root) for text in request.outside]
+    if "energies" in request.only and (count := len(measured.test)) < request.pairs:
+        raise UserError(f"--pairs: {request.pairs} pairs need as many test images, got {count}; show fewer")
+    tasks = []
+    for each in (subject, *(references(subject) if request.references else ())):
+        own = folder if each is subject or folder is None else folder / "references" / _file_name(each)
+        card_folder = CardFolder(own) if own else None
         config = each.trained.config if each.trained else None
         settings = config.evaluation if config else EvaluationConfig()
         settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
@@ -161,22 +155,17 @@ def _tasks(
         device = torch.device("cpu") if request.workers else resolve_device(named)  # workers resolve it themselves
         measuring = Measuring(
             each,
-            images.measured,
+            measured,
             CardOptions.of(request, settings),
-            FeatureStore(folder and folder / "features", device, settings.batch_size),
+            FeatureStore(card_folder.features if card_folder else None),
             device=device,
             on_progress=on_progress,
-            others=images.others,
-            outside=images.outside,
+            others=tuple(others),
+            outside=tuple(replace(far, outside=limit(far.outside, most)) for far in outside),
         )
         threads = config.resources.threads if config else 0
-        return CardTask(measuring, groups, CardFolder(folder) if folder else None, named, threads)
-
-    beside = references(subject) if request.references else []
-    return [
-        task(subject, folder),
-        *(task(each, folder and folder / "references" / _slug(each.label)) for each in beside),
-    ]
+        tasks.append(CardTask(measuring, groups, card_folder, named, threads))
+    return tasks
 
 
 def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
@@ -212,16 +201,6 @@ def _room() -> Iterator[None]:
         ) from error
 
 
-def _sets(subject: Subject, request: CardRequest) -> list[MeasuredSet]:
-    """Return the dataset that is evaluated on, followed by the transfer datasets."""
-    names = dict.fromkeys(request.datasets)
-    whole = [named_set(name, subject, request.data_root) for name in names] or [own_set(subject, request.data_root)]
-    return [
-        replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, request.test_limit))
-        for each in whole
-    ]
-
-
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
     """Return the folder of the page."""
     if request.to is not None:
@@ -238,8 +217,8 @@ def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, reque
     """Return the folder for the results of one encoder: in its run folder if that is writable, else in the page's."""
     if subject.run is not None and not _refusal(own := _card_of_run(subject, subject.run, request)):
         return own
-    name = _slug(subject.label)
-    if subject.run is not None or sum(_slug(each.label) == name for each in subjects) > 1:
+    name = _file_name(subject)
+    if subject.run is not None or sum(_file_name(each) == name for each in subjects) > 1:
         name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of equal names
     return own_folder(base, name)
 
@@ -307,9 +286,8 @@ def _once(cards: Sequence[Card]) -> list[Card]:
     return [card for card in cards if known[(card.encoder, card.dataset, card.seed, card.settings)] is card]
 
 
-def _slug(label: str) -> str:
-    """Return a label as a folder name."""
-    return re.sub("[^a-z0-9]+", "-", label.lower()).strip("-") or "encoder"
+def _file_name(subject: Subject) -> str:
+    return slug(subject.label) or "encoder"
 
 
 def _plain_cell(cell: EncoderCell) -> dict[str, Any]:

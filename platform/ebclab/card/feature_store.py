@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -16,8 +15,6 @@ from ebclab.card.subject import Subject
 from ebclab.data.holdout import data_digest
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import EbclabError
-from ebclab.evaluation.features import compute_features
-from ebclab.evaluation.progress import OnProgress
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
 
@@ -33,18 +30,10 @@ class FeatureStore:
     Without a folder, features are kept in memory only.
     """
 
-    def __init__(self, folder: Path | None, device: torch.device, batch_size: int) -> None:
-        self._folder, self._device, self._batch_size = folder, device, batch_size
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
         self._known: dict[str, Tensor | EbclabError] = {}
         self._digests: dict[int, tuple[ImageSet, str]] = {}
-
-    def features(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
-        """Return the embeddings (n, D) of ``images``, in their order, float32 on the CPU."""
-        name = self.name(subject, images)
-        if (known := self.known(name, len(images))) is None:
-            known = self._compute(subject, images, on_progress)
-            self.keep(name, known)
-        return known
 
     def name(self, subject: Subject, images: ImageSet) -> str:
         """Return the name of features: equal names mean the same encoder and the same images."""
@@ -69,20 +58,9 @@ class FeatureStore:
             content = to_bytes({"features": features, "sha256": _sum(features)})
             atomic.write_bytes(self._folder / f"{name}.safetensors", content)
 
-    def lend(self, found: Mapping[str, Tensor | EbclabError]) -> None:
-        """Add results of other processes, in memory only: features by name, or the error if there are none."""
-        self._known |= found
-
-    def _compute(self, subject: Subject, images: ImageSet, on_progress: OnProgress) -> Tensor:
-        return compute_features(
-            subject.encoder.to(self._device),
-            images.images,
-            subject.preprocessing,
-            batch_size=self._batch_size,
-            device=self._device,
-            on_progress=on_progress,
-            what=f"features of {len(images):,} images of {images.name}",
-        )
+    def lend(self, name: str, known: Tensor | EbclabError) -> None:
+        """Add features of another process, in memory only, or the error if there are none."""
+        self._known[name] = known
 
     def _read(self, name: str, count: int) -> Tensor | None:
         """Return saved features; None if there are none, or they are damaged."""

@@ -117,11 +117,16 @@ class OutsideSet:
         return content_digest(self.inside, self.outside)
 
 
+def slug(text: str) -> str:
+    """Return text as lowercase letters, digits and hyphens."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
 def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
     """Return a unique name of lowercase letters, digits and hyphens for each set."""
     taken: list[str] = []
     for measured in sets:
-        plain = re.sub(r"[^a-z0-9]+", "-", short_name(measured.name).lower()).strip("-") or "images"
+        plain = slug(short_name(measured.name)) or "images"
         name, number = plain, 1
         while name in taken:
             number += 1
@@ -130,38 +135,32 @@ def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
     return tuple(taken)
 
 
-def own_set(subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return the dataset that a run was trained on, after verifying that its images are unchanged."""
-    if subject.trained is None:
-        raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
-    return MeasuredSet(*images_of_run(subject.trained, None, data_root))
-
-
-def named_set(name: str, subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return a dataset by its name, read with the same settings as the run's own images."""
+def named_set(name: str | None, subject: Subject, data_root: str | None) -> MeasuredSet:
+    """Return a dataset by its name, read with the same settings as the run's own images; None: these themselves."""
     if subject.trained is not None:
-        found, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
+        name, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
+    elif name is None:
+        raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
     else:
-        side, seen = subject.preprocessing.read_size, subject.preprocessing
-        if not side and name.startswith(PHOTOGRAPHS):
-            side = subject.preprocessing.image_size
+        preprocessing = subject.preprocessing
+        side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
         colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
-        reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
-        found, train, test = name, *load_both(name, data_root, reading)
-    return MeasuredSet(found, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
+        reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
+        train, test = load_both(name, data_root, reading)
+    return MeasuredSet(name, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
 
 
-def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
+def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
     """Return the out-of-distribution images of ``near=NAME`` or ``far=NAME``: a dataset, ``inverted`` or ``rotated``.
 
     NAME alone means far, unless it is one of these two.
     """
-    if "=" in given.partition(":")[0]:
-        kind, _, name = given.partition("=")
+    if "=" in text.partition(":")[0]:
+        kind, _, name = text.partition("=")
     else:
-        kind, name = "near" if given in get_args(Alteration) else "far", given
+        kind, name = "near" if text in get_args(Alteration) else "far", text
     if kind not in get_args(Kind) or not name:
-        raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {given}")
+        raise UserError(f"--ood: must be NAME, near=NAME or far=NAME, got {text}")
     kind = cast(Kind, kind)
     if name in get_args(Alteration):
         inside, half = altered_half(measured.test, cast(Alteration, name), held_out(measured.test.keys, 0.5))
@@ -173,5 +172,5 @@ def outside_set(given: str, subject: Subject, measured: MeasuredSet, data_root: 
     if any(
         torch.equal(limit(part, len(each)).images, each.images) for part in (other.train, other.test) for each in known
     ):
-        raise DataError(f"--ood: {given} has the images that the card is measured on; name another dataset")
+        raise DataError(f"--ood: {text} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, kind, other.test, measured.test)

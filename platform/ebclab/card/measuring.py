@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -22,8 +22,9 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
-from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.features import Encoder, compute_features
 from ebclab.evaluation.linear_head import LinearClassifier, best_classifier
+from ebclab.evaluation.measures.geometry import two_views
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.export.energies import REFERENCES, Energies
@@ -75,35 +76,23 @@ class GroupInfo:
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
 
 
+@dataclass(eq=False)
 class Measuring:
     """One encoder on one dataset, with everything that groups share; expensive results are computed once."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        measured: MeasuredSet,
-        options: CardOptions,
-        store: FeatureStore,
-        *,
-        device: torch.device,
-        on_progress: OnProgress,
-        others: tuple[MeasuredSet, ...] = (),
-        outside: tuple[OutsideSet, ...] = (),
-    ) -> None:
-        self.subject = subject
-        self.measured = measured
-        self.options = options
-        self.device = device
-        self.on_progress = on_progress
-        self.others = others
-        self.outside = outside
-        self.store = store
+    subject: Subject
+    measured: MeasuredSet
+    options: CardOptions
+    store: FeatureStore
+    _: KW_ONLY
+    device: torch.device
+    on_progress: OnProgress
+    others: tuple[MeasuredSet, ...] = ()
+    outside: tuple[OutsideSet, ...] = ()
 
     def elsewhere(self, other: MeasuredSet) -> Measuring:
-        """Return a ``Measuring`` of the same encoder on another dataset only."""
-        return Measuring(
-            self.subject, other, self.options, self.store, device=self.device, on_progress=self.on_progress
-        )
+        """Return the same encoder on another dataset only."""
+        return replace(self, measured=other, others=(), outside=())
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -112,7 +101,12 @@ class Measuring:
 
     def features(self, images: ImageSet) -> Tensor:
         """Return the frozen encoder's embeddings (n, D) of images, float32 on the CPU."""
-        return self.store.features(self.subject, images, self.on_progress)
+        name = self.store.name(self.subject, images)
+        if (known := self.store.known(name, len(images))) is None:
+            encoder = self.subject.encoder.to(self.device)
+            known = self.compute(encoder, images, f"features of {len(images):,} images of {images.name}")
+            self.store.keep(name, known)
+        return known
 
     def images_of(self, part: Part) -> dict[str, ImageSet]:
         """Return the image sets of a part, keyed by the names of their features in the store."""
@@ -123,6 +117,11 @@ class Measuring:
             "outside": [images for each in self.outside for images in (each.outside, each.inside)],
         }[part]
         return {self.store.name(self.subject, images): images for images in sets}
+
+    @cached_property
+    def images(self) -> dict[str, ImageSet]:
+        """The image sets of all parts, keyed like those of one."""
+        return {name: images for part in get_args(Part) for name, images in self.images_of(part).items()}
 
     @cached_property
     def part_features(self) -> tuple[Tensor, Tensor]:
@@ -179,11 +178,11 @@ class Measuring:
         A run's references are training images of this dataset.
         """
         if self.subject.energies is not None:
-            found = self.subject.energies.to(self.device)
-            return replace(found, batch_size=self.options.settings.batch_size)
+            energies = self.subject.energies.to(self.device)
+            return replace(energies, batch_size=self.options.settings.batch_size)
         if not isinstance(self.method, ImageEnergy):
             return None
-        found = Energies(
+        energies = Energies(
             self.method,
             self.subject.preprocessing,
             torch.empty(0, 0),
@@ -193,7 +192,7 @@ class Measuring:
         )
         train = limit(self.measured.train, REFERENCES)
         words = f"{len(train):,} training images of {short_name(self.measured.name)}, chosen by hash"
-        return found.with_references(train.images, words, self.on_progress)
+        return energies.with_references(train.images, words, self.on_progress)
 
     @property
     def has_own_classifier(self) -> bool:
@@ -206,15 +205,31 @@ class Measuring:
         """Return the logits (n, K) float64 of the method's own classifier, on the CPU."""
         if not isinstance(self.method, Classifier):
             raise TypeError(f"a method that classifies is needed, got {type(self.method)}")
+        what = f"the method's own classifier on {len(images):,} images of {images.name}"
+        return self.compute(self.method.classify, images, what).double()
+
+    def compute(self, encoder: Encoder, images: ImageSet, what: str) -> Tensor:
+        """Return what ``encoder`` says of images (n, ...), float32 on the CPU, without keeping it."""
         return compute_features(
-            self.method.classify,
+            encoder,
             images.images,
             self.subject.preprocessing,
             batch_size=self.options.settings.batch_size,
             device=self.device,
             on_progress=self.on_progress,
-            what=f"the method's own classifier on {len(images):,} images of {images.name}",
-        ).double()
+            what=what,
+        )
+
+    def two_views(self, encoder: Encoder, images: ImageSet) -> tuple[Tensor, Tensor]:
+        """Return what ``encoder`` says of the two views of images that are the same for every encoder."""
+        return two_views(
+            encoder,
+            images,
+            self.subject.preprocessing,
+            batch_size=self.options.settings.batch_size,
+            device=self.device,
+            on_progress=self.on_progress,
+        )
 
     @cached_property
     def own_test_logits(self) -> Tensor:

@@ -47,8 +47,8 @@ class EncoderColumn:
 
     def numbers(self, group: str, name: str) -> list[Number]:
         """Return a metric of each card; empty if one of them lacks it."""
-        found = [number for card in self.cards for number in card.numbers(group) if number.name == name]
-        return found if len(found) == len(self.cards) else []
+        numbers = [number for card in self.cards for number in card.numbers(group) if number.name == name]
+        return numbers if len(numbers) == len(self.cards) else []
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,17 @@ def _labels(cards: Sequence[Card]) -> list[str]:
 
 def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
     """Return every metric that at least one column has, group by group."""
-    found: dict[tuple[str, str], Number] = {}
+    by_name: dict[tuple[str, str], Number] = {}
     for column in columns:
         for card in column.cards:
             for result in card.results:
                 for number in result.findings.numbers:
-                    found.setdefault((result.group, number.name), number)
-    order = list(dict.fromkeys(group for group, _ in found))
+                    by_name.setdefault((result.group, number.name), number)
+    order = list(dict.fromkeys(group for group, _ in by_name))
     return [
         NumberRow(group, number, _cells(columns, group, name))
         for wanted in order
-        for (group, name), number in found.items()
+        for (group, name), number in by_name.items()
         if group == wanted
     ]
 
@@ -160,7 +160,7 @@ def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
     if (table := _table(numbers)) is not None and numbers[0].is_rate:
         low, high = mean_interval(table, CHANCE)
     elif table is not None:
-        low, high = _around(table, _half_width(table, CHANCE))
+        low, high = _around(table, CHANCE)
         if numbers[0].unit == "share":
             low, high = max(0.0, low), min(1.0, high)
     return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), len(values), against)
@@ -182,7 +182,7 @@ def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> I
     one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
     table = one - other
     if not column.numbers[0].is_rate:
-        low, high = _around(table, _half_width(table, chance))
+        low, high = _around(table, chance)
     elif runs > 1:
         low, high = difference_interval(one, other, chance)
     else:
@@ -205,15 +205,13 @@ def _table(numbers: Sequence[Number]) -> Table | None:
     return np.stack([row.numpy() for row in rows if row is not None])
 
 
-def _half_width(table: Table, chance: float) -> float:
-    """Return the half width of the interval of a table's mean; with a single run, over images only."""
+def _around(table: Table, chance: float) -> tuple[float, float]:
+    """Return the interval of a table's mean; with a single run, over images only."""
     runs, images = table.shape
     if runs == 1:
-        return quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
-    return VarianceParts.of(table).half_width(runs, images, chance)
-
-
-def _around(table: Table, half: float) -> tuple[float, float]:
+        half = quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
+    else:
+        half = VarianceParts.of(table).half_width(runs, images, chance)
     mean = float(table.mean())
     return mean - half, mean + half
 

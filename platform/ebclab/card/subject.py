@@ -90,7 +90,7 @@ def open_subject(where: str, checkpoint_kind: checkpoint.Kind = "last") -> Subje
 
 def references(subject: Subject) -> list[Subject]:
     """Return the baselines of an encoder: for a run, the untrained encoder; and raw pixels, at its input size."""
-    beside, trained, seen = list[Subject](), subject.trained, subject.preprocessing
+    beside, trained, preprocessing = list[Subject](), subject.trained, subject.preprocessing
     if trained is not None:
         encoder = untrained_encoder(trained.config, trained.in_channels, trained.preprocessing.image_size)
         beside.append(
@@ -99,12 +99,12 @@ def references(subject: Subject) -> list[Subject]:
                 label=UNTRAINED,
                 encoder=encoder,
                 origin="the same network before its first step",
-                digest=_digest(encoder, seen, trained.config.encoder.architecture()),
+                digest=_digest(encoder, preprocessing, trained.config.encoder.architecture()),
                 settings=f"untrained {subject.settings}",
                 run=None,
             )
         )
-    pixels, plain = pixels_of(seen)
+    pixels, plain = pixels_of(preprocessing)
     return [
         *beside,
         replace(
@@ -112,7 +112,7 @@ def references(subject: Subject) -> list[Subject]:
             label=PIXELS,
             encoder=pixels,
             preprocessing=plain,
-            origin=f"pixels in [0, 1] at {seen.image_size} x {seen.image_size}",
+            origin=f"pixels in [0, 1] at {preprocessing.image_size} x {preprocessing.image_size}",
             digest=_digest(pixels, plain, {}),
             settings="",
             seed=None,
@@ -203,8 +203,8 @@ def _digest(encoder: nn.Module, preprocessing: Preprocessing, architecture: Mapp
 
     Weights do not identify a network: two that differ in pooling have equal weights before their first step.
     """
-    seen = asdict(preprocessing)
+    prepared = asdict(preprocessing)
     if preprocessing.resampling == "bilinear":  # as when there was no other
-        del seen["resampling"]
-    facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), seen])
+        del prepared["resampling"]
+    facts = json.dumps([architecture, type(encoder).__name__, digest_of(encoder.state_dict()), prepared])
     return hashlib.sha256(facts.encode()).hexdigest()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import typer
 
@@ -18,8 +20,10 @@ from ebclab.terminal import say
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
+    from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
 
+Result = TypeVar("Result", "Cards", "Evaluation")
 
 @takes(CardRequest)
 def evaluate(request: CardRequest, as_json: Json = False) -> None:
@@ -31,24 +35,30 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
     return _measure(request, as_json)
 
 
-def _measure(request: CardRequest, as_json: bool) -> None:
-    """Write the card and print its numbers."""
+def _printed(measure: Callable[[OnProgress], Result], show: Callable[[Result], None], as_json: bool) -> Result:
+    """Measure and print, also what could not be saved, and then raise that."""
     import json
-
-    from ebclab.card.evaluate import measure_cards
 
     unsaved = None
     with progress_bar() as on_progress:
         try:
-            done = measure_cards(request, on_progress)
+            result = measure(on_progress)
         except UnsavedError as error:
-            done, unsaved = cast("Cards", error.result), error
+            result, unsaved = cast("Result", error.result), error
     if as_json:
-        say(json.dumps(done.to_mapping(), indent=2))
+        say(json.dumps(result.to_mapping(), indent=2))
     else:
-        _print_cards(done)
+        show(result)
     if unsaved is not None:
         raise unsaved
+    return result
+
+
+def _measure(request: CardRequest, as_json: bool) -> None:
+    """Write the card and print its numbers."""
+    from ebclab.card.evaluate import measure_cards
+
+    done = _printed(partial(measure_cards, request), _print_cards, as_json)
     if not as_json:
         say(f"wrote {done.page}")
     if done.failures:
@@ -58,8 +68,7 @@ def _measure(request: CardRequest, as_json: bool) -> None:
 def _print_cards(done: Cards) -> None:
     """Print one table per group, with one row per metric and one column per encoder."""
     from ebclab.card.catalog import GROUPS
-    from ebclab.card.document import numbers_table
-    from ebclab.card.wording import problems, what_intervals_say
+    from ebclab.card.document import numbers_table, problems, what_intervals_say
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
 
@@ -78,8 +87,6 @@ def _print_cards(done: Cards) -> None:
 
 def _probe(request: CardRequest, as_json: bool) -> None:
     """Print the scores of single probes and save them with the run."""
-    import json
-
     from ebclab.config.timm_names import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import evaluate_run
@@ -94,27 +101,17 @@ def _probe(request: CardRequest, as_json: bool) -> None:
             f"--only: single probes are of runs, got {where}; --only classification has them for any encoder"
         )
     _refuse_options_of_cards(request)
-    unsaved = None
-    with progress_bar() as on_progress:
-        try:
-            scores = evaluate_run(
-                where,
-                dataset=request.datasets[0] if request.datasets else None,
-                data_root=request.data_root,
-                only=request.only,
-                protocol=request.protocol,
-                checkpoint_kind=request.checkpoint,
-                references=request.references,
-                on_progress=on_progress,
-            )
-        except UnsavedError as error:
-            scores, unsaved = cast("Evaluation", error.result), error
-    if as_json:
-        say(json.dumps(scores.to_mapping(), indent=2))
-    else:
-        _print_table(scores.title, scores.rows)
-    if unsaved is not None:
-        raise unsaved
+    measure = partial(
+        evaluate_run,
+        where,
+        dataset=request.datasets[0] if request.datasets else None,
+        data_root=request.data_root,
+        only=request.only,
+        protocol=request.protocol,
+        checkpoint_kind=request.checkpoint,
+        references=request.references,
+    )
+    _printed(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
 
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
@@ -129,17 +126,17 @@ def _refuse_options_of_cards(request: CardRequest) -> None:
             )
 
 
-def _print_table(title: str, rows: dict[str, dict[str, Score]]) -> None:
+def _print_scores(measured: Evaluation) -> None:
     """Print a table with one row per encoder and one column per probe."""
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.terminal import print_blocks
 
-    probes = list(dict.fromkeys(probe for scores in rows.values() for probe in scores))
+    probes = list(dict.fromkeys(probe for scores in measured.rows.values() for probe in scores))
     lines: list[tuple[CellValue, ...]] = [
         (name, *(numeric(_summary(scores[probe]) if probe in scores else "") for probe in probes))
-        for name, scores in rows.items()
+        for name, scores in measured.rows.items()
     ]
-    say(title)
+    say(measured.title)
     print_blocks([Table("", ("features", *probes), tuple(lines))])
     say("in brackets: 95 % interval over test images, for this run alone")
 

@@ -192,7 +192,7 @@ class Picture:
     name: str
     title: str
     note: str
-    png: bytes = field(repr=False)
+    png: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ def _solved_logits(
     """Return logits (m, K) of the test rows, and the classes (K,) of their columns."""
     train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
     classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
-    found = solved(protocol, SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
-    return test @ found.weights + found.biases, classes
+    minimum = solved(protocol, SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
+    return test @ minimum.weights + minimum.biases, classes
 
 
 def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:

@@ -76,9 +76,9 @@ class HeadFitting:
         unscaled = None
         if start is not None:
             unscaled = start.weights * self._std[:, None], start.biases + self._mean @ start.weights
-        found = solved(self._protocol, self._regression, l2, unscaled, on_step)
-        scaled = found.weights / self._std[:, None]  # (D, K)
-        return LinearHead(scaled, found.biases - self._mean @ scaled, l2)
+        minimum = solved(self._protocol, self._regression, l2, unscaled, on_step)
+        scaled = minimum.weights / self._std[:, None]  # (D, K)
+        return LinearHead(scaled, minimum.biases - self._mean @ scaled, l2)
 
     def path(self, on_step: Callable[[], None] = lambda: None) -> Iterator[LinearHead]:
         """Yield the classifier of each of ``PENALTIES``, each initialised with that of the next stronger penalty."""
@@ -136,14 +136,16 @@ def solved(
 ) -> Minimum:
     """Return the minimum of L on standardised features; a warning is logged if the solver does not converge."""
     tolerance = protocol.tolerance_for(l2)
-    found = regression.minimum(l2, tolerance=tolerance, max_steps=protocol.max_iterations, start=start, on_step=on_step)
-    if found.steps >= protocol.max_iterations and found.steepest > tolerance:
+    minimum = regression.minimum(
+        l2, tolerance=tolerance, max_steps=protocol.max_iterations, start=start, on_step=on_step
+    )
+    if minimum.steps >= protocol.max_iterations and minimum.steepest > tolerance:
         _log.warning(
             "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
             "a larger evaluation.linear_l2 (now %g) converges sooner",
             protocol.name,
-            found.steps,
+            minimum.steps,
             protocol.max_iterations,
             l2,
         )
-    return found
+    return minimum

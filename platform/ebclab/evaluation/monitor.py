@@ -16,8 +16,7 @@ from ebclab.data.views import make_views
 from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.features import Encoder, frozen, require_labels
-from ebclab.evaluation.monitors.catalog import MEASURES
-from ebclab.evaluation.monitors.monitored import Monitored
+from ebclab.evaluation.monitors.catalog import MEASURES, Monitored
 from ebclab.evaluation.monitors.numbers import MONITOR_OF
 from ebclab.evaluation.objectives import ANSWERED, NEED_LABELS
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
@@ -78,8 +77,8 @@ def holdout_scores(
         try:
             scores |= MEASURES[name](monitored)
         except DataError as error:
-            seen = f"{len(bank):,} images that are trained on, at most evaluation.knn_bank_limit, and {len(holdout):,}"
-            raise DataError(f"monitor {name}, which looks at {seen} held out: {error}") from error
+            sizes = f"{len(bank):,} images that are trained on, at most evaluation.knn_bank_limit, and {len(holdout):,}"
+            raise DataError(f"monitor {name}, which looks at {sizes} held out: {error}") from error
         seconds[name] = time.monotonic() - began
     if config.objective not in scores:
         scores[config.objective] = -scores[config.objective.removeprefix("minus_")]

@@ -107,19 +107,19 @@ def evaluate_run(
     run = (where if isinstance(where, RunFolder) else RunFolder.at(where)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind, methods, kept_step)
     config = trained.config
-    seen = trained.preprocessing.scaled(*scaling) if scaling else trained.preprocessing
+    preprocessing = trained.preprocessing.scaled(*scaling) if scaling else trained.preprocessing
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
     if images is not None:
         name, train, test = _given_images(trained, images)
     else:
-        name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None, seen)
+        name, train, test = images_of_run(trained, dataset, str(data_root) if data_root else None, preprocessing)
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (train, test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
-    encoders = {config.method_name: (trained.encoder, seen)}
+    encoders = {config.method_name: (trained.encoder, preprocessing)}
     if references:
-        encoders |= {each: reference_encoder(each, config, seen) for each in (UNTRAINED, PIXELS)}
+        encoders |= {each: reference_encoder(each, config, preprocessing) for each in (UNTRAINED, PIXELS)}
     rows = {
         each: evaluate_encoder(
             encoder.to(device),
@@ -168,7 +168,7 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
 
 
 def images_of_run(
-    trained: TrainedEncoder, dataset: str | None, root: str | None, seen: Preprocessing | None = None
+    trained: TrainedEncoder, dataset: str | None, root: str | None, preprocessing: Preprocessing | None = None
 ) -> tuple[str, ImageSet, ImageSet]:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
@@ -176,14 +176,14 @@ def images_of_run(
         trained: The run's encoder.
         dataset: The dataset; None means the run's own.
         root: Folder that holds datasets; None means the run's own.
-        seen: How images of other datasets are scaled, if not as the run's own.
+        preprocessing: How images of other datasets are scaled, if not as the run's own.
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
     if name.startswith(PHOTOGRAPHS) and not reading.resize:
         reading = replace(reading, resize=trained.preprocessing.image_size)
-    if seen is not None and seen != trained.preprocessing and name != data.name and reading.resize:
-        reading = replace(reading, resize=seen.read_size, resampling=seen.resampling)
+    if preprocessing is not None and preprocessing != trained.preprocessing and name != data.name and reading.resize:
+        reading = replace(reading, resize=preprocessing.read_size, resampling=preprocessing.resampling)
     train, test = load_both(name, root or data.root, reading)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:

@@ -128,7 +128,7 @@ def measure_references(
         return known
     reading = Reading.of(config.data)
     train, test = load_both(config.data.name, config.data.root, reading)
-    train, seen = limit(train, protocol.train_limit), preprocessing_for(config.views, train)
+    train, preprocessing = limit(train, protocol.train_limit), preprocessing_for(config.views, train)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))
     for name, seed in missing:
@@ -136,7 +136,7 @@ def measure_references(
         def report(done: int, total: int, what: str, name: str = name) -> None:
             on_progress(done, total, f"{name}: {what}")
 
-        encoder, as_input = reference_encoder(name, replace(config, seed=seed), seen)
+        encoder, as_input = reference_encoder(name, replace(config, seed=seed), preprocessing)
         rows = evaluate_encoder(
             encoder.to(device),
             train,
@@ -160,17 +160,19 @@ class _Pixels(nn.Module):
         return images.flatten(1)
 
 
-def pixels_of(seen: Preprocessing) -> tuple[nn.Module, Preprocessing]:
+def pixels_of(preprocessing: Preprocessing) -> tuple[nn.Module, Preprocessing]:
     """Return raw pixels in [0, 1] as an encoder, with the preprocessing that they need."""
-    channels = len(seen.mean)
-    return _Pixels().eval(), replace(seen, mean=(0.0,) * channels, std=(1.0,) * channels)
+    channels = len(preprocessing.mean)
+    return _Pixels().eval(), replace(preprocessing, mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
-def reference_encoder(name: Name, config: ExperimentConfig, seen: Preprocessing) -> tuple[nn.Module, Preprocessing]:
+def reference_encoder(
+    name: Name, config: ExperimentConfig, preprocessing: Preprocessing
+) -> tuple[nn.Module, Preprocessing]:
     """Return a reference beside a run, with its preprocessing; raw pixels are those of images as they are stored."""
     if name == PIXELS:
-        return pixels_of(replace(seen, image_size=0, read_size=0))
-    return untrained_encoder(config, len(seen.mean), seen.image_size), seen
+        return pixels_of(replace(preprocessing, image_size=0, read_size=0))
+    return untrained_encoder(config, len(preprocessing.mean), preprocessing.image_size), preprocessing
 
 
 def _reference(name: Name, protocol: Protocol, seed: int, score: Score) -> Reference:

@@ -100,7 +100,7 @@ def make(measured: MeasuredSet, subject: Subject) -> MakeMeasuring:
         settings = replace(EvaluationConfig(), knn_neighbours=5)
         options = CardOptions(settings, seeds=2, attacked_images=20)
         given = {"subject": subject, "measured": measured, "options": options, **changes}
-        store = FeatureStore(folder, torch.device("cpu"), 64)
+        store = FeatureStore(folder)
         return Measuring(store=store, device=torch.device("cpu"), on_progress=silent, **given)  # type: ignore[arg-type]
 
     return made

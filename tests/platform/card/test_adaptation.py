@@ -82,7 +82,7 @@ def measuring(
     seeds: int = 2,
 ) -> Measuring:
     options = CardOptions(EvaluationConfig(knn_neighbours=5), seeds=seeds, fine_tuning_epochs=3)
-    store = FeatureStore(None, torch.device("cpu"), 64)
+    store = FeatureStore(None)
     subject, data = subject or a_subject(), data or a_set()
     return Measuring(subject, data, options, store, device=torch.device("cpu"), on_progress=silent, others=others)
 

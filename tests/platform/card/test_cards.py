@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ebclab.card.evaluate import Cards, measure_cards
-from ebclab.card.images import outside_set, own_set
+from ebclab.card.images import named_set, outside_set
 from ebclab.card.request import CardRequest
 from ebclab.card.subject import open_subject
 from ebclab.cli import main
@@ -141,7 +141,7 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(
 def test_altered_halves_are_told_from_the_other_half(copies: Path) -> None:
 
     subject = open_subject("runs/s0")
-    own = own_set(subject, None)
+    own = named_set(None, subject, None)
     for name in ("rotated", "inverted"):
         made = outside_set(f"near={name}", subject, own, None)
         inside, outside = set(made.inside.keys.tolist()), set(made.outside.keys.tolist())

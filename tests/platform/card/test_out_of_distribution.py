@@ -77,7 +77,7 @@ def measuring(*outside: OutsideSet, encoder: nn.Module | None = None, method: nn
         subject,
         DATA,
         CardOptions(EvaluationConfig()),
-        FeatureStore(None, CPU, 64),
+        FeatureStore(None),
         device=CPU,
         on_progress=silent,
         outside=outside,

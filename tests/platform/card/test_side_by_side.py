@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from ebclab.card.card import Card, GroupResult
-from ebclab.card.document import card_document
+from ebclab.card.document import card_document, problems, summary
 from ebclab.card.evaluate import Cards
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
 from ebclab.card.subject import open_subject
-from ebclab.card.wording import problems, summary
 from ebclab.document.html import as_page
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 

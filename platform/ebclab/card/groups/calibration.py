@@ -100,18 +100,11 @@ def measure(measuring: Measuring) -> Findings:
     top = states[0]
     numbers = [accuracy("accuracy", "accuracy", top.right[None], top.keys, protocol=classifier)]
     numbers += [number for pair in zip(*map(_numbers, states), strict=True) for number in pair]
-    numbers.append(
-        Number(
-            "temperature",
-            "temperature",
-            temperature,
-            f"{classifier}; least NLL on the held-out images, between {TEMPERATURES[0]:g} and {TEMPERATURES[1]:g}; "
-            "above 1 the classifier is too sure",
-            len(held),
-            better="neither",
-            unit="plain",
-        )
+    least = (
+        f"{classifier}; least NLL on the held-out images, between {TEMPERATURES[0]:g} and {TEMPERATURES[1]:g}; "
+        "above 1 the classifier is too sure"
     )
+    numbers.append(Number("temperature", "temperature", temperature, least, len(held), "neither", "plain"))
     chance, remarks = _chance(states)
     if temperature in TEMPERATURES:
         remarks.append(
@@ -126,23 +119,18 @@ def measure(measuring: Measuring) -> Findings:
 def _numbers(state: _Probabilities) -> list[Number]:
     """Return the metrics of one temperature, in the same order before and after scaling."""
     scores, right = state.confidences, state.right
-    numbers = []
-    for count in state.counts:
-        numbers.append(_error(state, f"ece-{count}", f"ECE, {count} bins", state.bins(count), f"{count} equal bins"))
+    numbers = [
+        _error(state, f"ece-{count}", f"ECE, {count} bins", state.bins(count), f"{count} equal bins")
+        for count in state.counts
+    ]
     numbers += [_largest(state, count) for count in state.counts]
     adaptive = bin_table(scores, right, equal_mass(scores, state.usual))
     held = f"{len(adaptive.counts)} bins of {int(adaptive.counts.min()):,} to {int(adaptive.counts.max()):,} images"
     numbers.append(_error(state, f"adaptive-ece-{state.usual}", f"adaptive ECE, {state.usual} bins", adaptive, held))
     classwise = classwise_contributions(state.logits.softmax(dim=1), state.labels, state.usual)
-    numbers.append(
-        _without_interval(
-            state,
-            f"classwise-ece-{state.usual}",
-            f"classwise ECE, {state.usual} bins",
-            classwise,
-            f"{state.usual} equal bins of every class's probability, mean over {state.logits.shape[1]} classes",
-        )
-    )
+    words = f"{state.usual} equal bins of every class's probability, mean over {state.logits.shape[1]} classes"
+    title = f"classwise ECE, {state.usual} bins"
+    numbers.append(_without_interval(state, f"classwise-ece-{state.usual}", title, classwise, words))
     brier = brier_contributions(state.logits.softmax(dim=1), state.labels)
     numbers.append(_mean(state, "brier", "Brier score", brier, "squared errors of all classes, 0 to 2", "plain"))
     nll = nll_contributions(state.logits, state.labels)
@@ -177,15 +165,12 @@ def _largest(state: _Probabilities, count: int) -> Number:
     table = state.bins(count)
     worst = int(table.gaps.abs().argmax())
     low, high = table.edges[worst : worst + 2].tolist()
-    return Number(
-        f"mce-{count}{state.suffix}",
-        f"MCE, {count} bins{state.words}",
-        largest_error(table),
+    protocol = (
         f"largest gap of {count} equal bins, that of {low:.2f} to {high:.2f}, which holds "
-        f"{int(table.counts[worst]):,} image(s); {state.protocol}",
-        int(table.counts.sum()),
-        better="lower",
+        f"{int(table.counts[worst]):,} image(s); {state.protocol}"
     )
+    name, title = f"mce-{count}{state.suffix}", f"MCE, {count} bins{state.words}"
+    return Number(name, title, largest_error(table), protocol, int(table.counts.sum()), "lower")
 
 
 def _chance(states: Sequence[_Probabilities]) -> tuple[Table, list[str]]:

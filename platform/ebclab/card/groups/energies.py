@@ -12,14 +12,14 @@ from torch.nn import functional
 from ebclab.card.groups.out_of_distribution import histogram, set_names
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.picture_grid import draw_grid
-from ebclab.card.results import Findings, Number, accuracy, mean_over_images
+from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
 from ebclab.document.document import Picture
 from ebclab.errors import UserError
 from ebclab.evaluation.chain_picture import grey_levels
-from ebclab.evaluation.measures.geometry import VIEWS, two_views
+from ebclab.evaluation.measures.geometry import VIEWS
 from ebclab.export.energies import REFERENCES, Energies, no_pair_energy
 from energy_contrast.sampling_method import PairEnergy
 
@@ -55,7 +55,7 @@ def measure(measuring: Measuring) -> Findings:
         sets[name] = (f"images of {each.kind}: {each.name}", each.outside.keys, energies)
     numbers = [number for name, each in sets.items() for number in _distribution(name, *each, measuring, own)]
     note = "To the left is what the method takes to be likely"
-    plot = histogram("Energies of images", note, "energy, nats", {title: found for title, _, found in sets.values()})
+    plot = histogram("Energies of images", note, "energy, nats", {title: each for title, _, each in sets.values()})
     pictures = [_ends(data.test, test)]
     if not isinstance(own.method, PairEnergy):
         remark = f"Pairs of views are not ranked: {no_pair_energy(measuring.subject.label)}."
@@ -76,12 +76,12 @@ def _of_training(measuring: Measuring, own: Energies) -> Tensor:
     count = len(vectors)
     if vectors.shape != own.references.shape or not torch.allclose(vectors, own.references, atol=1e-4) or count < 2:
         return own.energy(train, measuring.on_progress)  # the references are other images
-    found = torch.empty(count)
+    energies = torch.empty(count)
     for number in range(min(_FOLDS, count)):
         mine = torch.arange(count) % _FOLDS == number
         others = replace(own, references=own.references[~mine])
-        found[mine] = others.energy(train[mine]) + math.log(len(others.references) / count)
-    return found
+        energies[mine] = others.energy(train[mine]) + math.log(len(others.references) / count)
+    return energies
 
 
 def _distribution(
@@ -98,18 +98,11 @@ def _distribution(
         f"{name}-mean", f"mean energy, {title}", energies, keys, protocol=protocol, better="neither", unit="nats"
     )
     quantiles = torch.quantile(energies.double(), torch.tensor(_QUANTILES, dtype=torch.float64)).tolist()
+    rest: tuple[str, int, Better, Unit] = (protocol, len(energies), "neither", "nats")
     return [
         replace(mean, contributions=None, images=""),  # energies of two encoders do not compare
         *(
-            Number(
-                f"{name}-q{100 * at:02.0f}",
-                f"{100 * at:.0f} % of {title} are below",
-                value,
-                protocol,
-                len(energies),
-                better="neither",
-                unit="nats",
-            )
+            Number(f"{name}-q{100 * at:02.0f}", f"{100 * at:.0f} % of {title} are below", value, *rest)
             for at, value in zip(_QUANTILES, quantiles, strict=True)
         ),
     ]
@@ -129,20 +122,13 @@ def _ends(test: ImageSet, energies: Tensor) -> Picture:
 def _pairs(measuring: Measuring, own: Energies, method: PairEnergy) -> tuple[list[Number], list[Picture]]:
     """Return what pair energies say of views of test images, and pictures of pairs beside cosine's ranking."""
     few = limit(measuring.measured.test, _PAIRED)
-    encoder, settings = measuring.subject.encoder.to(measuring.device), measuring.options.settings
+    encoder = measuring.subject.encoder.to(measuring.device)
     size = own.references.shape[1]
 
     def vectors(views: Tensor) -> Tensor:
         return torch.cat([method.encode_references(views), method.encode_second(views), encoder(views)], dim=1)
 
-    first, second = two_views(
-        vectors,
-        few,
-        measuring.subject.preprocessing,
-        batch_size=settings.batch_size,
-        device=measuring.device,
-        on_progress=measuring.on_progress,
-    )
+    first, second = measuring.two_views(vectors, few)
     energy = method.pair_energy(first[:, :size], second[:, size : 2 * size]).double()  # (n, n)
     cosine = functional.normalize(first[:, 2 * size :], dim=1) @ functional.normalize(second[:, 2 * size :], dim=1).T
     same = torch.eye(len(few), dtype=torch.bool)

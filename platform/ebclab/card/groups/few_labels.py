@@ -8,14 +8,22 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.groups.fine_tuning import Beginning, answers, beginnings, choice_in_words, gain, task_on, within
+from ebclab.card.groups.fine_tuning import (
+    Beginning,
+    answers,
+    beginnings,
+    choice_in_words,
+    chosen_rate,
+    gain,
+    task_on,
+    within,
+)
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.label_lists import LabelList, label_list
 from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.few_labels import few_labels_head, num_folds
-from ebclab.evaluation.adaptation.fine_tuning import ChosenRate, choose_rate
 from ebclab.evaluation.linear_head import PENALTIES
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.reports.plots import BLUE, GREY, ORANGE, plot
@@ -41,7 +49,6 @@ class _Measured(NamedTuple):
 
     lists: tuple[LabelList, ...]
     numbers: dict[str, Number]
-    top5: tuple[Number, ...]
     choices: dict[str, list[str]]
 
 
@@ -63,7 +70,7 @@ def measure(measuring: Measuring) -> Findings:
         measured.append(_on_lists(measuring, lists, both))
     if not measured:
         raise DataError(remarks[-1])
-    numbers = tuple(number for each in measured for number in (*each.numbers.values(), *each.top5))
+    numbers = tuple(number for each in measured for number in each.numbers.values())
     plots = (_plot(measured),) if len(measured) > 1 else ()
     return Findings(numbers, tables=(_table(measured),), plots=plots, remarks=tuple(remarks))
 
@@ -81,22 +88,17 @@ def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Be
     numbers = {
         name: _number(measuring, name, *words, answered[name][:, 0], lists[0]) for name, words in described.items()
     }
-    top5 = tuple(
-        _number(measuring, name, *words, answered[name][:, 1], lists[0], top=5)
-        for name, words in described.items()
-        if measuring.measured.num_classes > 5
-    )
     if both:
         protocol = f"right after fine-tuning minus right from scratch, image by image, {words}; both as above"
         title = f"gain over the same network from scratch, {percent} % of the labels"
-        numbers["gain"] = gain(
-            f"gain-{percent}-percent",
-            title,
-            {each.name: answered[each.name][:, 0] for each in both},
-            measuring,
-            protocol,
-        )
-    return _Measured(lists, numbers, top5, choices)
+        right_by_name = {each.name: answered[each.name][:, 0] for each in both}
+        numbers["gain"] = gain(f"gain-{percent}-percent", title, right_by_name, measuring, protocol)
+    if measuring.measured.num_classes > 5:
+        numbers |= {
+            f"{name}-top5": _number(measuring, name, *words, answered[name][:, 1], lists[0], top=5)
+            for name, words in described.items()
+        }
+    return _Measured(lists, numbers, choices)
 
 
 def _number(
@@ -118,7 +120,7 @@ def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor,
     x, test_x = measuring.features(data.train), measuring.features(data.test).double()
     right, penalties = [], []
     for each in lists:
-        found = few_labels_head(
+        fitted = few_labels_head(
             LBFGS,
             x[each.rows],
             data.train.labels[each.rows],
@@ -126,8 +128,8 @@ def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor,
             usual_l2=measuring.options.settings.linear_l2,
             on_progress=measuring.on_progress,
         )
-        right.append(within(found.head.logits(test_x), data.test.labels))
-        penalties.append(f"{found.chosen.l2:g}")
+        right.append(within(fitted.head.logits(test_x), data.test.labels))
+        penalties.append(f"{fitted.chosen.l2:g}")
     return torch.stack(right), penalties
 
 
@@ -135,27 +137,14 @@ def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Begi
     """Return ``within`` (S, 2, n) of the test set after fine-tuning, and the learning rate of each list."""
     right, rates = [], []
     for each in lists:
-        labelled = measuring.measured.train.rows(each.rows)
+        labelled, folds = measuring.measured.train.rows(each.rows), num_folds(each)
+        held_out = each.fold(0, folds) if folds > 1 else torch.zeros(len(labelled), dtype=torch.bool)
+        parts = labelled.rows(~held_out), labelled.rows(held_out)  # no label outside the list is used
         what = f"{beginning.title}, {len(labelled):,} labels, list {each.seed}"
-        chosen = _chosen_rate(measuring, each, beginning, what)
-        rates.append(f"{chosen.rate:g}")
-        right.append(answers(beginning, labelled, measuring, rate=chosen.rate, seed=each.seed, what=what))
+        rate = chosen_rate(beginning, *parts, measuring, seed=each.seed, what=what).rate
+        rates.append(f"{rate:g}")
+        right.append(answers(beginning, labelled, measuring, rate=rate, seed=each.seed, what=what))
     return torch.stack(right), rates
-
-
-def _chosen_rate(measuring: Measuring, labels: LabelList, beginning: Beginning, what: str) -> ChosenRate:
-    """Return the learning rate that is best on a held-out fold of the labelled images; uses no other labels."""
-    labelled, folds = measuring.measured.train.rows(labels.rows), num_folds(labels)
-    held_out = labels.fold(0, folds) if folds > 1 else torch.zeros(len(labelled), dtype=torch.bool)
-    return choose_rate(
-        beginning.encoder(labels.seed),
-        labelled.rows(~held_out),
-        labelled.rows(held_out),
-        task_on(measuring),
-        seed=labels.seed,
-        on_progress=measuring.on_progress,
-        what=what,
-    )
 
 
 def _list_in_words(measuring: Measuring, first: LabelList) -> str:
@@ -206,15 +195,15 @@ def _plot(measured: list[_Measured]) -> Plot:
     """Return a plot of accuracy against the number of labelled images."""
     figure = go.Figure()
     for name, colour in _COLOURS.items():
-        found = [(len(each.lists[0].rows), each.numbers[name]) for each in measured if name in each.numbers]
-        if not found:
+        points = [(len(each.lists[0].rows), each.numbers[name]) for each in measured if name in each.numbers]
+        if not points:
             continue
         figure.add_scatter(
-            x=[count for count, _ in found],
-            y=[number.value for _, number in found],
-            error_y={"type": "data", "array": [number.std or 0.0 for _, number in found]},
+            x=[count for count, _ in points],
+            y=[number.value for _, number in points],
+            error_y={"type": "data", "array": [number.std or 0.0 for _, number in points]},
             mode="lines+markers",
-            name=found[0][1].title.rpartition(",")[0],
+            name=points[0][1].title.rpartition(",")[0],
             line={"color": colour},
             marker={"size": 8},
             hovertemplate="%{x:,} labels: %{y:.1%}<extra></extra>",

@@ -72,6 +72,14 @@ def task_on(measuring: Measuring) -> FineTuningTask:
     )
 
 
+def chosen_rate(
+    beginning: Beginning, fitted: ImageSet, held_out: ImageSet, measuring: Measuring, *, seed: int, what: str
+) -> ChosenRate:
+    """Return the learning rate that is best on held-out images."""
+    encoder, task = beginning.encoder(seed), task_on(measuring)
+    return choose_rate(encoder, fitted, held_out, task, seed=seed, on_progress=measuring.on_progress, what=what)
+
+
 def answers(
     beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
 ) -> Tensor:
@@ -116,15 +124,15 @@ def measure(measuring: Measuring) -> Findings:
         if data.label_problem:
             remarks.append(data.label_problem)
             continue
-        found, tried = _on_one(measuring.elsewhere(data), both, prefix)
-        numbers += found
-        rows += tried
+        more, rates_tried = _on_one(measuring.elsewhere(data), both, prefix)
+        numbers += more
+        rows += rates_tried
     note = (
         "Each trained on the images that are not held out, with the first seed. No test image was looked at for this."
     )
     rates = task_on(measuring).protocol.rates
     columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in rates), "rate taken")
-    table = Table("Learning rates tried", columns, tuple(rows), note)
+    table = Table("Learning rates rates_tried", columns, tuple(rows), note)
     return Findings(tuple(numbers), tables=(table,), remarks=tuple(remarks))
 
 
@@ -137,8 +145,10 @@ def _on_one(
     numbers, rows, right = [], [], {}
     for beginning in both:
         what = f"{beginning.title}, {data.name}"
-        chosen = _chosen(beginning, measuring, what)
-        rows.append((data.name, beginning.title, *rate_cells(chosen, task_on(measuring))))
+        chosen = chosen_rate(beginning, *data.parts, measuring, seed=seeds[0], what=what)
+        tried = chosen.accuracies or (None,) * len(task_on(measuring).protocol.rates)
+        shares = ["not asked" if share is None else round(100 * share, 2) for share in tried]
+        rows.append((data.name, beginning.title, *shares, f"{chosen.rate:g}"))
         answered = [
             answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")[0]
             for seed in seeds
@@ -157,26 +167,6 @@ def _on_one(
     title = f"gain over the same network from scratch{on}"
     protocol = "right after fine-tuning minus right from scratch, image by image; both as above"
     return [*numbers, gain(f"{prefix}gain", title, right, measuring, protocol)], rows
-
-
-def _chosen(beginning: Beginning, measuring: Measuring, what: str) -> ChosenRate:
-    fitted, held_out = measuring.measured.parts
-    seed = measuring.seeds[0]
-    return choose_rate(
-        beginning.encoder(seed),
-        fitted,
-        held_out,
-        task_on(measuring),
-        seed=seed,
-        on_progress=measuring.on_progress,
-        what=what,
-    )
-
-
-def rate_cells(chosen: ChosenRate, task: FineTuningTask) -> tuple[str | float, ...]:
-    """Return the held-out accuracy of each learning rate in per cent, and the rate chosen, as table cells."""
-    shares = chosen.accuracies or (None,) * len(task.protocol.rates)
-    return (*("not asked" if share is None else round(100 * share, 2) for share in shares), f"{chosen.rate:g}")
 
 
 def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, chosen: ChosenRate) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.results import Better, Findings, Number, Unit, mean_over_images
+from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.errors import DataError
-from ebclab.evaluation.measures.geometry import MOST_IMAGES, TEMPERATURE, Geometry, geometry, two_views
+from ebclab.evaluation.measures.geometry import MOST_IMAGES, TEMPERATURE, geometry
 from ebclab.evaluation.measures.information import MOST_IN_POOL, TEMPERATURES, view_information
 
 INFO = GroupInfo(
@@ -33,100 +32,40 @@ def measure(measuring: Measuring) -> Findings:
     if len(few) < 2:
         raise DataError(f"{test.name}: two test images are needed to compare images, got {len(few)}")
     features = measuring.features(test)
-    first, second = two_views(
-        subject.encoder.to(measuring.device),
-        pool,
-        subject.preprocessing,
-        batch_size=measuring.options.settings.batch_size,
-        device=measuring.device,
-        on_progress=measuring.on_progress,
+    first, second = measuring.two_views(subject.encoder.to(measuring.device), pool)
+    measures = geometry(first[is_few], second[is_few], features)
+    information, n = view_information(first, second, measuring.device), len(few)
+    rank = f"exponential of the entropy of singular values of {len(test):,} x {features.shape[1]} test features"
+    negatives = f"InfoNCE, {measures.num_negatives:,} negatives"
+    against = f"against {measures.num_negatives:,} others at temperature {TEMPERATURE:g}; {_VIEWS}"
+    potential = f"log of the mean Gaussian potential of all pairs, t = 2; mean of {_VIEWS}"
+    contrast = f"embeddings {against}; chance is its bound, {measures.bound:.3f} nats"
+    saturation = f"1 - InfoNCE / {measures.bound:.3f}: near 1, InfoNCE cannot say more; embeddings {against}"
+    ess = f"1 / (K sum of squared softmax weights), mean over anchors; embeddings {against}"
+    among = (
+        f"InfoNCE of embeddings, each image among all {len(pool):,}, at temperature {information.temperature:g}, of "
+        f"{TEMPERATURES[0]:g} to {TEMPERATURES[-1]:g} the one with the largest estimate; a lower bound in expectation, "
+        f"at most log {len(pool):,} = {information.bound:.3f} nats; {_VIEWS}"
     )
-    found = geometry(first[is_few], second[is_few], features)
+    alignment = mean_over_images(
+        "alignment",
+        "alignment",
+        measures.distances,
+        few.keys,
+        protocol=f"squared distance of unit embeddings of {_VIEWS}",
+        better="lower",
+        unit="plain",
+    )
     return Findings(
         (
-            mean_over_images(
-                "alignment",
-                "alignment",
-                found.distances,
-                few.keys,
-                protocol=f"squared distance of unit embeddings of {_VIEWS}",
-                better="lower",
-                unit="plain",
+            alignment,
+            Number("uniformity", "uniformity", measures.uniformity, potential, n, "lower", "plain"),
+            Number("effective-rank", "effective rank", measures.effective_rank, rank, len(test), "higher", "plain"),
+            Number("infonce", negatives, measures.info_nce, contrast, n, "lower", "nats"),
+            Number("log-k-saturation", "log-K saturation", measures.log_k_saturation, saturation, n, "neither"),
+            Number("ess", "effective sample size of the negatives", measures.effective_sample_size, ess, n, "neither"),
+            Number(
+                "information", "mutual information between views", information.nats, among, len(pool), "neither", "nats"
             ),
-            _plain(
-                "uniformity",
-                "uniformity",
-                found.uniformity,
-                len(few),
-                f"log of the mean Gaussian potential of all pairs, t = 2; mean of {_VIEWS}",
-                better="lower",
-            ),
-            _plain(
-                "effective-rank",
-                "effective rank",
-                found.effective_rank,
-                len(test),
-                f"exponential of the entropy of singular values of {len(test):,} x {features.shape[1]} test features",
-                better="higher",
-            ),
-            *_contrasts(found, len(few)),
-            _information(first, second, measuring.device),
         )
     )
-
-
-def _contrasts(found: Geometry, count: int) -> tuple[Number, ...]:
-    """Return the metrics of the task to identify an image's second view among those of all others."""
-    against = f"against {found.num_negatives:,} others at temperature {TEMPERATURE:g}; {_VIEWS}"
-    return (
-        _plain(
-            "infonce",
-            f"InfoNCE, {found.num_negatives:,} negatives",
-            found.info_nce,
-            count,
-            f"embeddings {against}; chance is its bound, {found.bound:.3f} nats",
-            better="lower",
-            unit="nats",
-        ),
-        _plain(
-            "log-k-saturation",
-            "log-K saturation",
-            found.log_k_saturation,
-            count,
-            f"1 - InfoNCE / {found.bound:.3f}: near 1, InfoNCE cannot say more; embeddings {against}",
-            better="neither",
-            unit="share",
-        ),
-        _plain(
-            "ess",
-            "effective sample size of the negatives",
-            found.effective_sample_size,
-            count,
-            f"1 / (K sum of squared softmax weights), mean over anchors; embeddings {against}",
-            better="neither",
-            unit="share",
-        ),
-    )
-
-
-def _information(first: Tensor, second: Tensor, device: torch.device) -> Number:
-    """Return the mutual information between the two views of all images."""
-    found = view_information(first, second, device)
-    count = len(first)
-    return _plain(
-        "information",
-        "mutual information between views",
-        found.nats,
-        count,
-        f"InfoNCE of embeddings, each image among all {count:,}, at temperature {found.temperature:g}, of "
-        f"{TEMPERATURES[0]:g} to {TEMPERATURES[-1]:g} the one with the largest estimate; a lower bound in expectation, "
-        f"at most log {count:,} = {found.bound:.3f} nats; {_VIEWS}",
-        better="neither",
-        unit="nats",
-    )
-
-
-def _plain(
-    name: str, title: str, value: float, count: int, protocol: str, *, better: Better, unit: Unit = "plain"
-) -> Number:
-    return Number(name, title, value, protocol, count, better, unit)

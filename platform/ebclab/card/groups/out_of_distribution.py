@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,13 +9,12 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.images import OutsideSet
+from ebclab.card.images import OutsideSet, slug
 from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, mean_over_images, two_samples
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.document.document import Plot, Table
-from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
 from ebclab.evaluation.measures.rankings import (
     FEWEST,
@@ -76,7 +74,8 @@ class _Ranking:
 
 def measure(measuring: Measuring) -> Findings:
     """Return the metrics of all detectors on each out-of-distribution set, and histograms of energies."""
-    fitted = _fitted(measuring)
+    head = measuring.classifier.head  # raises DataError if the set is too small
+    fitted = fit_detectors(measuring.part_features[0], measuring.measured.parts[0].labels, head)
     detectors = (*_plain(measuring, fitted), *_own(measuring), *_own_probability(measuring))
     names = set_names(measuring.outside)
     rankings = {
@@ -96,12 +95,6 @@ def measure(measuring: Measuring) -> Findings:
     return Findings(
         tuple(numbers), tuple(tables), tuple(plots), remarks=(*fitted.remarks, *compared, *measuring.code_not_run)
     )
-
-
-def _fitted(measuring: Measuring) -> Fitted:
-    features, train = measuring.part_features[0], measuring.measured.parts[0]
-    head = measuring.classifier.head  # raises DataError if the set is too small
-    return fit_detectors(features, train.labels, head)
 
 
 def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
@@ -176,18 +169,11 @@ def _energies(measuring: Measuring, own: Energies) -> Callable[[ImageSet], Tenso
             (gradient,) = torch.autograd.grad(energy.sum(), pixels)
         return torch.stack([energy.detach(), gradient.flatten(1).norm(dim=1)], dim=1)
 
-    def of_images(images: ImageSet) -> Tensor:
-        return compute_features(
-            energy_and_slope,
-            images.images,
-            measuring.subject.preprocessing,
-            batch_size=measuring.options.settings.batch_size,
-            device=measuring.device,
-            on_progress=measuring.on_progress,
-            what=f"energies of {len(images):,} images of {images.name}",
+    return _once(
+        lambda images: measuring.compute(
+            energy_and_slope, images, f"energies of {len(images):,} images of {images.name}"
         )
-
-    return _once(of_images)
+    )
 
 
 def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor]:
@@ -208,7 +194,7 @@ def set_names(sets: Sequence[OutsideSet]) -> list[str]:
     """Return a unique key for each set, of lowercase letters, digits and hyphens."""
     names: list[str] = []
     for each in sets:
-        name = re.sub("[^a-z0-9]+", "-", f"{each.kind}-{short_name(each.name)}".lower()).strip("-")
+        name = slug(f"{each.kind}-{short_name(each.name)}")
         taken = sum(known == name or known.startswith(f"{name}--") for known in names)
         names.append(f"{name}--{taken + 1}" if taken else name)
     return names
@@ -310,12 +296,12 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     (own,) = (each for each in rankings if each.detector == _OWN)
     plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE, _OWN_PROBABILITY)]
     best = max(plain, key=lambda each: each.auroc.value)
-    found = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
-    found += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
+    text = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
+    text += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
     if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
         why = f"there are fewer than {FEWEST} images of a kind" if own.auroc.low is None else "the sets do not overlap"
         points = 100 * (own.auroc.value - best.auroc.value)
-        return f"{found}the difference is {points:+.1f} points, without an interval, since {why}."
+        return f"{text}the difference is {points:+.1f} points, without an interval, since {why}."
     gap = mean_over_images(  # DeLong, paired
         "difference",
         "difference of AUROC",
@@ -326,8 +312,8 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     )
     low, high = gap.low or 0.0, gap.high or 0.0
     verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
-    found += f"{100 * gap.value:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), {verdict}"
-    return f"{found}. That detector is the best on these very images, which favours it."
+    text += f"{100 * gap.value:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), {verdict}"
+    return f"{text}. That detector is the best on these very images, which favours it."
 
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:

@@ -30,21 +30,21 @@ def measure(measuring: Measuring) -> Findings:
     problems: list[str] = []
     for short, other in zip(short_names(measuring.others), measuring.others, strict=True):
         try:
-            found = _classified(measuring, other)
+            findings = _classified(measuring, other)
         except DataError as error:
             problems.append(str(error))
             continue
-        seen = _as_seen(measuring, other)
+        resize = _as_seen(measuring, other)
         numbers += [
             replace(
                 each,
                 name=f"{short}-{each.name}",
                 title=f"{each.title} on {other.name}",
-                protocol=f"{each.protocol}; {len(other.train):,} training images of {other.name}{seen}",
+                protocol=f"{each.protocol}; {len(other.train):,} training images of {other.name}{resize}",
             )
-            for each in found.numbers
+            for each in findings.numbers
         ]
-        tables += [replace(each, title=f"{each.title} on {other.name}") for each in found.tables]
+        tables += [replace(each, title=f"{each.title} on {other.name}") for each in findings.tables]
     if not numbers:
         raise DataError("; ".join(problems))
     return Findings(tuple(numbers), tuple(tables), remarks=tuple(problems))
@@ -60,8 +60,8 @@ def _classified(measuring: Measuring, other: MeasuredSet) -> Findings:
 
 def _as_seen(measuring: Measuring, other: MeasuredSet) -> str:
     """Return a phrase on the resizing of the images for the encoder; empty if they are not resized."""
-    seen, (height, width) = measuring.subject.preprocessing, other.train.images.shape[-2:]
-    side = seen.image_size
+    preprocessing, (height, width) = measuring.subject.preprocessing, other.train.images.shape[-2:]
+    side = preprocessing.image_size
     if (height, width) == (side, side):
         return ""
-    return f", {width} x {height} pixels scaled to {side} x {side}, {seen.resampling}"
+    return f", {width} x {height} pixels scaled to {side} x {side}, {preprocessing.resampling}"

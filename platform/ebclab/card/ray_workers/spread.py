@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,9 +20,10 @@ from ray.exceptions import RayError, RayTaskError
 
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.catalog import GROUPS
+from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.ray_workers.schedule import TRIES, Job, Schedule
-from ebclab.card.ray_workers.worker import Array, CardWorker, Given, SentCard, SentImages
+from ebclab.card.ray_workers.worker import Array, CardWorker, SentCard, SentSet, WorkerResources
 from ebclab.card.results import Findings
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import even_share
@@ -37,7 +39,7 @@ _POLL_SECONDS = 1.0
 
 
 def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnProgress) -> list[Card]:
-    """Return a card for each task, with the same results as in one process."""
+    """Return a card for each task, measured by at least one worker, with the same results as in one process."""
     evaluation = _Evaluation(tasks, workers, on_progress)
     if evaluation.is_complete:
         return evaluation.cards()
@@ -52,18 +54,12 @@ def measure_on_workers(tasks: Sequence[CardTask], workers: int, on_progress: OnP
 
 @dataclass
 class _Worker:
-    """A Ray worker."""
-
     actor: Any  # handle of a ``CardWorker``
     card: int | None = None  # index of the card of its last job; None before its first
 
 
-@dataclass
-class _Underway:
-    """A pending call of a worker."""
-
-    worker: _Worker
-    job: Job | None  # None for the initial call of ``hello``
+_Underway = dict[ray.ObjectRef[Any], tuple[_Worker, Job | None]]
+"""Pending calls with their jobs; the first call of a worker, ``hello``, is no job."""
 
 
 @dataclass
@@ -74,7 +70,10 @@ class _Evaluation:
     _results: dict[tuple[int, str], GroupResult] = field(default_factory=dict)
     _features: dict[str, ray.ObjectRef[Array] | EbclabError] = field(default_factory=dict)
     _sent: dict[int, Any] = field(default_factory=dict)
-    _environment: dict[str, Any] = field(default_factory=lambda: _here())
+    # of a worker, once one has answered
+    _environment: dict[str, Any] = field(
+        default_factory=lambda: describe_environment(torch.device("cpu"), torch.get_num_threads(), 1, sys.argv)
+    )
 
     def __post_init__(self) -> None:
         for number, task in enumerate(self.tasks):
@@ -87,9 +86,13 @@ class _Evaluation:
         return str(self._environment["ebclab"])
 
     @property
+    def _total(self) -> int:
+        return sum(len(task.groups) for task in self.tasks)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing is left to measure."""
-        return len(self._results) == sum(len(task.groups) for task in self.tasks)
+        return len(self._results) == self._total
 
     def cards(self) -> list[Card]:
         """Return the cards; requires that everything is measured."""
@@ -116,47 +119,34 @@ class _Evaluation:
     def measure(self) -> None:
         """Measure all groups without a result, on the cluster that this process has joined."""
         schedule = Schedule.of(self._jobs(), set(self._features))
-        given = self._given(len(schedule.waiting))
-        underway: dict[ray.ObjectRef[Any], _Underway] = {}
-        for _ in range(given.workers):
-            underway |= self._start(given)
+        resources = self._resources(len(schedule.waiting))
+        underway: _Underway = {}
+        for _ in range(resources.workers):
+            underway |= _start(resources)
         idle: list[_Worker] = []
-        while underway and (schedule.waiting or any(each.job for each in underway.values())):
+        while underway and (schedule.waiting or any(job for _, job in underway.values())):
             self._show(underway)
             done, _ = ray.wait(list(underway), timeout=_POLL_SECONDS)
             for reference in done:
-                each = underway.pop(reference)
-                if self._take(reference, each, schedule):
-                    idle.append(each.worker)
+                worker, job = underway.pop(reference)
+                if self._take(reference, job, schedule):
+                    idle.append(worker)
                 else:
-                    underway |= self._start(given)
-            underway |= self._give(idle, schedule)
+                    underway |= _start(resources)
+            while idle and (next_job := schedule.next(idle[0].card)) is not None:
+                underway |= self._begin(idle.pop(0), next_job)
         self._show({})
 
-    def _give(self, idle: list[_Worker], schedule: Schedule) -> dict[ray.ObjectRef[Any], _Underway]:
-        """Assign jobs that can start to idle workers, and remove these from ``idle``."""
-        begun = {}
-        for worker in list(idle):
-            if (job := schedule.next(worker.card)) is None:
-                break
-            idle.remove(worker)
-            worker.card = job.card
-            begun[self._begin(worker, job)] = _Underway(worker, job)
-        return begun
-
-    def _begin(self, worker: _Worker, job: Job) -> ray.ObjectRef[Any]:
-        sent = self._send(job.card)
+    def _begin(self, worker: _Worker, job: Job) -> _Underway:
+        worker.card, sent = job.card, self._send(job.card)
         if job.computes:
-            reference: ray.ObjectRef[Any] = worker.actor.compute.remote(sent, job.what)
-        else:
-            features = {name: self._features[name] for name in job.needs}
-            key = self.tasks[job.card].key(job.what, self._version)
-            reference = worker.actor.measure.remote(sent, job.what, key, features)
-        return reference
+            return {worker.actor.compute.remote(sent, job.what): (worker, job)}
+        features = {name: self._features[name] for name in job.needs}
+        key = self.tasks[job.card].key(job.what, self._version)
+        return {worker.actor.measure.remote(sent, job.what, key, features): (worker, job)}
 
-    def _take(self, reference: ray.ObjectRef[Any], each: _Underway, schedule: Schedule) -> bool:
+    def _take(self, reference: ray.ObjectRef[Any], job: Job | None, schedule: Schedule) -> bool:
         """Process the outcome of a call; return whether the worker is still alive."""
-        job = each.job
         try:
             outcome = ray.get(reference)
         except RayTaskError as error:
@@ -165,19 +155,17 @@ class _Evaluation:
                 raise cause from error
             if job is None:
                 raise
-            self._lose(job, _last_line(error))
-            outcome = None
+            outcome = self._lost(job, _last_line(error))
         except RayError as error:
             if job is None:
                 raise
             if not schedule.died(job):
-                self._lose(job, f"its worker died {TRIES} times, got {_last_line(error)}")
+                self._keep(job, self._lost(job, f"its worker died {TRIES} times, got {_last_line(error)}"))
             return False
         if job is None:
             self._environment = outcome
-            return True
-        schedule.done(job)
-        if outcome is not None:
+        else:
+            schedule.done(job)
             self._keep(job, outcome)
         return True
 
@@ -193,17 +181,14 @@ class _Evaluation:
             self._features[job.what] = ray.put(outcome)  # into this node's object store: a worker's node may be lost
             task.measuring.store.keep(job.what, read_only(outcome))
 
-    def _lose(self, job: Job, reason: str) -> None:
-        """Record why a job failed; groups that use features which failed report this themselves."""
+    def _lost(self, job: Job, reason: str) -> GroupResult | EbclabError:
+        """Return the outcome of a job that failed; groups that use features which failed report this themselves."""
+        task = self.tasks[job.card]
         if job.computes:
-            self._features[job.what] = TrainingError(
-                f"features of {self.tasks[job.card].measuring.subject.label}: {reason}"
-            )
-        else:
-            key = self.tasks[job.card].key(job.what, self._version)
-            self._results[job.card, job.what] = GroupResult(job.what, key, Findings(()), 0.0, reason, failed=True)
+            return TrainingError(f"features of {task.measuring.subject.label}: {reason}")
+        return GroupResult(job.what, task.key(job.what, self._version), Findings(()), 0.0, reason, failed=True)
 
-    def _given(self, jobs: int) -> Given:
+    def _resources(self, jobs: int) -> WorkerResources:
         """Return the resources of each worker, and their number."""
         cpus, gpus = cluster_size()
         workers = min(self.workers, jobs)
@@ -214,70 +199,65 @@ class _Evaluation:
         share = int(even_share(nodes(), workers))
         wants_gpu = gpus > 0 and any(task.device != "cpu" for task in self.tasks)
         gpu_share = (1.0 if gpus >= workers else int(10_000 * gpus / workers) / 10_000) if wants_gpu else 0.0
-        return Given(share, gpu_share, Origin.here(), tuple(sys.argv), workers)
-
-    def _start(self, given: Given) -> dict[ray.ObjectRef[Any], _Underway]:
-        """Start a worker, whose first call returns its environment."""
-        remote: Any = ray.remote(CardWorker)
-        actor = remote.options(
-            num_cpus=given.cpus,
-            num_gpus=given.gpus,
-            max_concurrency=2,  # a job, and calls of ``progress`` meanwhile
-        ).remote(given)
-        return {actor.hello.remote(): _Underway(_Worker(actor), None)}
+        return WorkerResources(share, gpu_share, Origin.here(), tuple(sys.argv), workers)
 
     def _send(self, number: int) -> SentCard:
         """Return a card whose encoder and images are in Ray's object store, each put there once."""
         task, measuring = self.tasks[number], self.tasks[number].measuring
-        measured, others, outside = measuring.measured, measuring.others, measuring.outside
+
+        def whole(each: MeasuredSet) -> SentSet[MeasuredSet]:
+            return SentSet(MeasuredSet, (each.name,), self._put_images(each.train, each.test))
+
         return SentCard(
             number,
-            self._put(id(measuring.subject), measuring.subject.without_folder),
-            SentImages(
-                (measured.name, self._put_images(measured.train), self._put_images(measured.test)),
-                tuple((each.name, self._put_images(each.train), self._put_images(each.test)) for each in others),
-                tuple(
-                    (each.name, each.kind, self._put_images(each.outside), self._put_images(each.inside))
-                    for each in outside
-                ),
+            self._put(measuring.subject, measuring.subject.without_folder),
+            whole(measuring.measured),
+            tuple(map(whole, measuring.others)),
+            tuple(
+                SentSet(OutsideSet, (each.name, each.kind), self._put_images(each.outside, each.inside))
+                for each in measuring.outside
             ),
             measuring.options,
             task.device,
             task.threads,
         )
 
-    def _put_images(self, images: ImageSet) -> ray.ObjectRef[ImageArrays]:
-        return self._put(id(images), lambda: ImageArrays.of(images))
+    def _put_images(self, *parts: ImageSet) -> tuple[ray.ObjectRef[ImageArrays], ...]:
+        return tuple(self._put(part, partial(ImageArrays.of, part)) for part in parts)
 
-    def _put(self, name: int, make: Any) -> ray.ObjectRef[Any]:
-        """Return a reference to the result of ``make`` in Ray's object store, where it is put once per name."""
-        reference: ray.ObjectRef[Any] = self._sent.get(name) or ray.put(make())
-        self._sent[name] = reference
+    def _put(self, original: object, make: Callable[[], Any]) -> ray.ObjectRef[Any]:
+        """Return a reference to the result of ``make`` in Ray's object store, where it is put once per original."""
+        reference: ray.ObjectRef[Any] = self._sent.get(id(original)) or ray.put(make())
+        self._sent[id(original)] = reference
         return reference
 
-    def _show(self, underway: Mapping[ray.ObjectRef[Any], _Underway]) -> None:
+    def _show(self, underway: _Underway) -> None:
         """Report the number of groups done, and the progress of running jobs."""
         if self.on_progress is silent:
             return
-        total = sum(len(task.groups) for task in self.tasks)
-        self.on_progress(len(self._results), total, "groups of the card")
-        working = {each.worker.actor.progress.remote(): each.job for each in underway.values() if each.job}
-        told, _ = ray.wait(list(working), num_returns=len(working), timeout=_POLL_SECONDS) if working else ([], [])
-        for reference in told:
+        self.on_progress(len(self._results), self._total, "groups of the card")
+        working = {worker.actor.progress.remote(): job for worker, job in underway.values() if job}
+        reported, _ = ray.wait(list(working), num_returns=len(working), timeout=_POLL_SECONDS) if working else ([], [])
+        for reference in reported:
             try:
                 progress = ray.get(reference)
             except RayError:
                 continue  # the worker died, which the call of its job reports
-            job = working[reference]
-            if progress is not None and job is not None:
-                done, of, what = progress
+            if progress is not None:
+                job, (done, of, what) = working[reference], progress
                 name = what if job.computes else f"{GROUPS[job.what].info.title}: {what}"
                 self.on_progress(done, of, f"{self.tasks[job.card].measuring.subject.label}, {name}")
 
 
-def _here() -> dict[str, Any]:
-    """Return the environment of this process, which measures nothing."""
-    return describe_environment(torch.device("cpu"), torch.get_num_threads(), 1, sys.argv)
+def _start(resources: WorkerResources) -> _Underway:
+    """Start a worker, whose first call returns its environment."""
+    remote: Any = ray.remote(CardWorker)
+    actor = remote.options(
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
+        max_concurrency=2,  # a job, and calls of ``progress`` meanwhile
+    ).remote(resources)
+    return {actor.hello.remote(): (_Worker(actor), None)}
 
 
 def _last_line(error: BaseException) -> str:

@@ -113,7 +113,8 @@ def fine_tuned(
     with draws_put_back(task.device):
         torch.manual_seed(int(hash_words(_LAYER_SALT, seed)))  # other random numbers than a new encoder's weights
         copied = copy.deepcopy(encoder).to(task.device)
-        layer = nn.Linear(_embedding_size(copied, labelled, task), task.num_classes)
+        one = compute_features(copied, labelled.images[:1], task.preprocessing, batch_size=1, device=task.device)
+        layer = nn.Linear(one.shape[1], task.num_classes)
         model: nn.Sequential = (
             nn.Sequential(copied, layer.to(task.device)).to(memory_format=torch.channels_last).train()
         )
@@ -122,7 +123,14 @@ def fine_tuned(
         for epoch in range(epochs):
             for step, rows in enumerate(_epoch(labelled.keys, seed, epoch, steps)):
                 for group in optimizer.param_groups:
-                    group["lr"] = _rate_at(epoch * steps + step, rate, epochs * steps, task.protocol)
+                    group["lr"] = learning_rate_at(
+                        epoch * steps + step,
+                        peak=rate,
+                        num_steps=epochs * steps,
+                        warmup_steps=0,
+                        schedule=task.protocol.schedule,
+                        final_rate=0.0,
+                    )
                 _step(model, optimizer, labelled.rows(rows), task, seed, epoch)
             on_progress(epoch + 1, epochs, what)
     return model.eval()
@@ -198,12 +206,6 @@ def _epoch(keys: Tensor, seed: int, epoch: int, batches: int) -> Iterator[Tensor
     yield from torch.tensor_split(order, batches)
 
 
-def _rate_at(step: int, rate: float, num_steps: int, protocol: FineTuningProtocol) -> float:
-    if protocol.schedule == "constant":
-        return rate
-    return learning_rate_at(step, peak=rate, num_steps=num_steps, warmup_steps=0, schedule="cosine", final_rate=0.0)
-
-
 def _step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: ImageSet, task: FineTuningTask, seed: int, epoch: int
 ) -> None:
@@ -217,9 +219,3 @@ def _step(
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
-
-
-def _embedding_size(encoder: nn.Module, labelled: ImageSet, task: FineTuningTask) -> int:
-    """Return D, from a forward pass of one image."""
-    one = compute_features(encoder, labelled.images[:1], task.preprocessing, batch_size=1, device=task.device)
-    return one.shape[1]

@@ -41,19 +41,3 @@ def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpola
     tenths = torch.arange(11, device=scores.device)
     reached = torch.searchsorted(10 * hits, tenths * positives)  # first k with r_k >= r, in integers
     return float(best[reached].mean())
-
-
-def mean_average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> tuple[float, Tensor]:
-    """Return the mean of AP over classes, and AP (K,) float64 of each."""
-    if scores.shape != relevant.shape or scores.ndim != 2:
-        raise ValueError(
-            f"scores and relevant: must both be (n, K), got {tuple(scores.shape)} and {tuple(relevant.shape)}"
-        )
-    each = []
-    for label in range(scores.shape[1]):
-        try:
-            each.append(average_precision(scores[:, label], relevant[:, label], interpolation))
-        except ValueError as error:
-            raise ValueError(f"class {label}: {error}") from error
-    precisions = torch.tensor(each, dtype=torch.float64)
-    return float(precisions.mean()), precisions

@@ -1,18 +1,30 @@
-"""Functions that measure the monitors, by name."""
+"""Functions that measure the monitors, by name, and their input.
+
+Shapes: n images of the bank, m held-out images, D features, K classes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.holdout import limit
+from ebclab.data.image_set import ImageSet
 from ebclab.data.label_lists import label_list
+from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation.adaptation.few_labels import few_labels_head
+from ebclab.evaluation.evaluate import PROBES, FeatureSplit
+from ebclab.evaluation.features import Encoder, compute_features
+from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.linear_head import LinearHead, fit_head
 from ebclab.evaluation.measures.altered import Alteration, altered_half
 from ebclab.evaluation.measures.attacks import fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
@@ -25,8 +37,8 @@ from ebclab.evaluation.measures.calibration import (
 from ebclab.evaluation.measures.geometry import MOST_IMAGES, geometry, two_views
 from ebclab.evaluation.measures.information import MOST_IN_POOL, view_information
 from ebclab.evaluation.measures.rankings import auroc
-from ebclab.evaluation.monitors.monitored import Monitored
 from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import LBFGS
 
 NEIGHBOUR = 50
@@ -40,50 +52,99 @@ _STEPS = 20  # of PGD, a quarter of eps each
 _ATTACKED = 200  # images
 
 
+@dataclass(frozen=True)
+class Monitored:
+    """An encoder with held-out images and a bank; features and classifiers are computed once, when first used."""
+
+    encoder: Encoder  # maps preprocessed images to embeddings; must be on ``device``
+    bank: ImageSet  # training images, at most ``evaluation.knn_bank_limit``
+    holdout: ImageSet
+    preprocessing: Preprocessing
+    config: EvaluationConfig
+    device: torch.device | str
+    views: ViewsConfig = field(default_factory=ViewsConfig)  # that are trained on
+    project: Encoder | None = None  # maps preprocessed images to what the loss compares; None means the embeddings
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether every image has a label."""
+        return not bool((self.bank.labels < 0).any() or (self.holdout.labels < 0).any())
+
+    @property
+    def num_classes(self) -> int:
+        """K: the largest label of both sets, plus 1."""
+        return int(max(self.bank.labels.max(), self.holdout.labels.max())) + 1
+
+    @cached_property
+    def held(self) -> Tensor:
+        """(m, D) features of the held-out images."""
+        return self.embed(self.holdout)
+
+    @cached_property
+    def known(self) -> Tensor:
+        """(n, D) features of the bank."""
+        return self.embed(self.bank)
+
+    @cached_property
+    def _split(self) -> FeatureSplit:
+        known, held = self.known, self.held
+        labels = [part.labels.to(known.device) for part in (self.bank, self.holdout)]
+        return FeatureSplit(known, labels[0], held, labels[1], self.holdout.keys, self.num_classes)
+
+    def score(self, probe: str) -> Score:
+        """Return the score of a probe on the held-out images, by seed 0."""
+        return PROBES[probe](self._split, replace(self.config, linear_seeds=1), 0, silent)
+
+    @cached_property
+    def head(self) -> LinearHead:
+        """The linear classifier with the penalty ``evaluation.linear_l2``, fitted on the bank."""
+        return fit_head(LBFGS, self.known.cpu(), self.bank.labels, self.num_classes, self.config.linear_l2)
+
+    def embed(self, images: ImageSet) -> Tensor:
+        """Return embeddings (n, D) of images, on ``device``."""
+        return compute_features(
+            self.encoder, images.images, self.preprocessing, batch_size=self.config.batch_size, device=self.device
+        ).to(self.device)
+
+
 def _classification(monitored: Monitored) -> dict[str, float]:
     return {"holdout_linear": monitored.score("linear").value}
 
 
 def _geometry(monitored: Monitored) -> dict[str, float]:
-    few = limit(monitored.holdout, MOST_IMAGES)
-    if len(few) < 2:
-        raise DataError(
-            f"evaluation.monitor: geometry compares images, got {len(few)} held-out image(s); hold more out"
-        )
-    views = two_views(
-        _module(monitored),
-        few,
-        monitored.preprocessing,
-        batch_size=monitored.config.batch_size,
-        device=monitored.device,
-    )
-    found = geometry(*views, monitored.held.cpu())
+    views = _two_views(monitored, "geometry", MOST_IMAGES, _module(monitored))
+    measures = geometry(*views, monitored.held.cpu())
     return {
-        "holdout_alignment": float(found.distances.mean()),
-        "holdout_uniformity": found.uniformity,
-        "holdout_effective_rank": found.effective_rank,
-        "holdout_info_nce": found.info_nce,
-        "holdout_log_k_saturation": found.log_k_saturation,
-        "holdout_ess": found.effective_sample_size,
+        "holdout_alignment": float(measures.distances.mean()),
+        "holdout_uniformity": measures.uniformity,
+        "holdout_effective_rank": measures.effective_rank,
+        "holdout_info_nce": measures.info_nce,
+        "holdout_log_k_saturation": measures.log_k_saturation,
+        "holdout_ess": measures.effective_sample_size,
     }
 
 
 def _information(monitored: Monitored) -> dict[str, float]:
-    few = limit(monitored.holdout, MOST_IN_POOL)
+    encoder = monitored.project or monitored.encoder
+    views = _two_views(monitored, "information", MOST_IN_POOL, encoder, monitored.views)
+    estimate = view_information(*views, monitored.device)
+    return {"holdout_information": estimate.nats, "holdout_information_share": estimate.nats / estimate.bound}
+
+
+def _two_views(
+    monitored: Monitored, name: str, most: int, encoder: Encoder, recipe: ViewsConfig | None = None
+) -> tuple[Tensor, Tensor]:
+    few = limit(monitored.holdout, most)
     if len(few) < 2:
-        raise DataError(
-            f"evaluation.monitor: information compares images, got {len(few)} held-out image(s); hold more out"
-        )
-    views = two_views(
-        monitored.project or monitored.encoder,
+        raise DataError(f"evaluation.monitor: {name} compares images, got {len(few)} held-out image(s); hold more out")
+    return two_views(
+        encoder,
         few,
         monitored.preprocessing,
         batch_size=monitored.config.batch_size,
         device=monitored.device,
-        recipe=monitored.views,
+        recipe=recipe,
     )
-    found = view_information(*views, monitored.device)
-    return {"holdout_information": found.nats, "holdout_information_share": found.nats / found.bound}
 
 
 def _calibration(monitored: Monitored) -> dict[str, float]:
@@ -138,8 +199,8 @@ def neighbour_distance(bank: Tensor, queries: Tensor) -> Tensor:
 
     Sun et al. (2022), equation 3.
     """
-    known, asked = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
-    blocks = torch.split(asked, 4_096)  # a block of scores (4096, n) at a time
+    known, unit = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
+    blocks = torch.split(unit, 4_096)  # a block of scores (4096, n) at a time
     cosines = torch.cat([(block @ known.T).topk(NEIGHBOUR, dim=1).values[:, -1] for block in blocks])
     return (2 - 2 * cosines).clamp_min(0).sqrt()
 

@@ -7,11 +7,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ebclab.evaluation.measures.average_precision import (
-    Interpolation,
-    average_precision,
-    mean_average_precision,
-)
+from ebclab.errors import DataError
+from ebclab.evaluation.adaptation.multi_label import average_precisions
+from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
 
 BOTH: tuple[Interpolation, Interpolation] = ("11-point", "area")
 
@@ -87,19 +85,18 @@ def test_the_order_of_images_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("interpolation", BOTH)
-def test_the_mean_is_over_classes_and_an_image_may_have_several(interpolation: Interpolation) -> None:
+def test_an_image_may_have_several_classes_each_with_a_ranking_of_its_own(interpolation: Interpolation) -> None:
     scores = torch.tensor([[3.0, 1.0], [2.0, 3.0], [1.0, 2.0]])
-    relevant = torch.tensor([[True, True], [True, False], [False, True]])
-    mean, each = mean_average_precision(scores, relevant, interpolation)
+    marks = torch.tensor([[1, 1], [1, 0], [0, 1]], dtype=torch.int8)
     # Class 0 is ranked perfectly. Class 1: no, yes, yes, where both hits count 2/3.
-    torch.testing.assert_close(each, torch.tensor([1.0, 2 / 3], dtype=torch.float64), rtol=0, atol=1e-15)
-    assert mean == pytest.approx(5 / 6, abs=1e-15)
+    expected = torch.tensor([1.0, 2 / 3], dtype=torch.float64)
+    torch.testing.assert_close(average_precisions(scores, marks, interpolation, "ab"), expected, rtol=0, atol=1e-15)
 
 
 def test_what_cannot_be_ranked_is_one_sentence() -> None:
-    with pytest.raises(ValueError, match="class 1: relevant: at least one image must have the class, got 0 of 2"):
-        mean_average_precision(torch.zeros(2, 2), torch.tensor([[True, False], [True, False]]), "area")
+    with pytest.raises(DataError, match="marks: an AP of b needs an image with it, got none of 2"):
+        average_precisions(torch.zeros(2, 2), torch.tensor([[1, 0], [1, 0]]), "area", "ab")
+    with pytest.raises(ValueError, match="relevant: at least one image must have the class, got 0 of 2"):
+        average_precision(torch.zeros(2), torch.zeros(2, dtype=torch.bool), "area")
     with pytest.raises(ValueError, match="scores: must be numbers, got NaN for 1 of 2 images"):
         average_precision(torch.tensor([0.0, torch.nan]), torch.tensor([True, False]), "area")
-    with pytest.raises(ValueError, match=r"must both be \(n, K\), got \(2, 2\) and \(2,\)"):
-        mean_average_precision(torch.zeros(2, 2), torch.tensor([True, False]), "area")

@@ -27,8 +27,7 @@ from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.measures.altered import altered_half
 from ebclab.evaluation.measures.information import TEMPERATURES
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
-from ebclab.evaluation.monitors.catalog import MEASURES, NEIGHBOUR, halves
-from ebclab.evaluation.monitors.monitored import Monitored
+from ebclab.evaluation.monitors.catalog import MEASURES, NEIGHBOUR, Monitored, halves
 from ebclab.evaluation.monitors.numbers import MONITORS, NUMBERS
 from ebclab.evaluation.objectives import ANSWERED, NEED_LABELS, OBJECTIVES, SHARES, labels_problem
 
