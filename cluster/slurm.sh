@@ -15,7 +15,7 @@ ulimit -n "$(ulimit -Hn)"
 
 # Every node of a cluster asks for the token; the nodes read it in your home folder.
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
-[ -s ~/.ray/auth_token ] || ray get-auth-token --generate >/dev/null
+[ -s ~/.ray/auth_token ] || (umask 077 && ray get-auth-token --generate >/dev/null)
 chmod 700 ~/.ray && chmod 600 ~/.ray/auth_token
 
 # The command runs on the first node, the head, and finds the cluster by RAY_ADDRESS. A failure of one node ends all.
