@@ -3,7 +3,6 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DEMO := demo
 QUICK_BENCHMARKS := views simclr_step startup precision
 LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
@@ -28,15 +27,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: install ## FlatCLR on real digits: train, measure, export; a small sweep and its report. Three minutes.
-	@mkdir -p $(DEMO)
-	$(BIN)/ebclab data show digits --recipe digits-demo --views $(DEMO)/views.png
-	$(BIN)/ebclab pretrain flatclr --recipe digits-demo --name digits --runs $(DEMO)/runs
-	$(BIN)/ebclab evaluate $(DEMO)/runs/digits --references
-	$(BIN)/ebclab export $(DEMO)/runs/digits --to $(DEMO)/encoder --overwrite
-	$(BIN)/ebclab sweep flatclr --recipe digits-demo --space search_spaces/examples/digits.yaml --trials 8 --epochs 3 \
-	    --set training.epochs=20 --top 1 --seeds 2 --name digits --sweeps $(DEMO)/sweeps
-	$(BIN)/ebclab report $(DEMO)/sweeps/digits --to $(DEMO)/report.html
-	$(BIN)/ebclab export $(DEMO)/sweeps/digits --to $(DEMO)/best --overwrite
+	$(BIN)/ebclab demo demo
 
 test: install ## What has no mark: minutes, no root, no browser, one shared instance of Ray.
 	$(PYTEST) -m "not slow and not cluster" $(ARGS)
@@ -83,4 +74,4 @@ bench-all: bench ## Those, and the long ones that need no GPU, no downloaded dat
 	for script in $(LONG_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean: ## Remove the demo's outputs, the built documentation and caches; runs are left alone.
-	rm -rf $(DEMO) dist build site .pytest_cache .ruff_cache .mypy_cache
+	rm -rf demo dist build site .pytest_cache .ruff_cache .mypy_cache

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ebclab.cli import cluster, data, evaluate, export, pretrain, report, runs, sample, show, submit, sweep
+from ebclab.cli import cluster, data, demo, evaluate, export, pretrain, report, runs, sample, show, submit, sweep
 from ebclab.cli.studies import compare, reproduce
 from ebclab.terminal import say
 
@@ -75,6 +75,7 @@ app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(cluster.app, name="cluster")
 app.command("show")(show.show)
+app.command("demo")(demo.demo)
 
 for _group in app.registered_groups:
     _group.cls = _Verbs

@@ -38,7 +38,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
 For ``compare``, the value is ``METHOD=FILE``.
 """
 
-_SHOWN_HERE = ("show", "submit")
+_SHOWN_HERE = ("demo", "show", "submit")
 
 
 def require_verb(arguments: Sequence[str]) -> str:

@@ -162,7 +162,7 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
     """Return a search space shipped with the package, or that of a user's file.
 
     Args:
-        name_or_path: Path of a YAML file, or the method of a shipped space; None means ``method``.
+        name_or_path: Path of a YAML file, or the name of a shipped space; None means ``method``.
     """
     shipped = list_spaces()
     name = method if name_or_path is None else str(name_or_path)
@@ -181,6 +181,7 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
 
 
 def list_spaces() -> list[str]:
-    """Return the methods for which a search space is shipped."""
-    names = [entry.name for entry in files("ebclab").joinpath("search_spaces").iterdir()]
+    """Return the names of the shipped search spaces: methods, and ``examples/NAME``."""
+    root = files("ebclab").joinpath("search_spaces")
+    names = [f"{at}{entry.name}" for at in ("", "examples/") for entry in root.joinpath(at).iterdir()]
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))

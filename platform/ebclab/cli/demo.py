@@ -1,0 +1,69 @@
+"""``ebclab demo``: the first five minutes, as commands that are printed before they run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebclab.errors import UserError
+from ebclab.terminal import say
+
+
+def demo(
+    folder: Annotated[str, typer.Argument(help="Folder to write to; created if needed.")] = "demo",
+    show: Annotated[bool, typer.Option("--show", help="Only print the commands.")] = False,
+) -> None:
+    """Train FlatCLR on handwritten digits, evaluate and export it; search its settings and report on them.
+
+    Three minutes, without a download. Each command is printed before it runs. Repeating it continues where it stopped.
+    """
+    from ebclab.config.addresses import is_address
+    from ebclab.storage.lock import locked
+
+    if is_address(folder):
+        raise UserError(f"FOLDER: the demo writes to a folder of this machine, got {folder}; name one, such as demo")
+    commands = list(_commands(folder))
+    if show:
+        return say("\n".join(map(shlex.join, commands)))
+    with locked(Path(folder), busy="runs this demo", option="`ebclab demo FOLDER`"):
+        for command in commands:
+            _run(command)
+    say(
+        f"\nThe demo in {folder} is done; what is finished is not trained again. Open in a browser:\n"
+        f"  {folder}/report.html                   the search\n"
+        f"  {folder}/runs/digits/card/card.html    the evaluation\n"
+        f"  {folder}/views.png                     what training saw\n"
+        f"{folder}/encoder/README.md says how to load the encoder."
+    )
+
+
+def _commands(folder: str) -> Iterator[list[str]]:
+    """Yield the commands with their arguments."""
+    run, sweep, recipe = f"{folder}/runs/digits", f"{folder}/sweeps/digits", ("--recipe", "digits-demo")
+    search = ("--space", "examples/digits", "--trials", "8", "--epochs", "3")
+    confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "2")
+    for command in (
+        ("data", "show", "digits", *recipe, "--views", f"{folder}/views.png"),
+        ("pretrain", "flatclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),
+        ("evaluate", run, "--references"),
+        ("export", run, "--to", f"{folder}/encoder", "--overwrite"),
+        ("sweep", "flatclr", *recipe, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),
+        ("report", sweep, "--to", f"{folder}/report.html"),
+        ("export", sweep, "--to", f"{folder}/best", "--overwrite"),
+    ):
+        yield ["ebclab", *command]
+
+
+def _run(command: list[str]) -> None:
+    """Print a command and run it in this process; one that fails ends the demo with its exit code."""
+    from ebclab.cli import main
+
+    say(f"\n$ {shlex.join(command)}")
+    sys.argv = command  # what runs and sweeps record
+    if code := main(command[1:]):
+        raise typer.Exit(code)
