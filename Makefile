@@ -12,7 +12,7 @@ SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# th
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-changed slow-test cluster-test test-all check docs format wheel bench bench-all clean
+.PHONY: help install demo test test-changed slow-test cluster-test test-all check docs format wheel release bench bench-all clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ format: install ## Rewrite files in the house format.
 
 wheel: install ## Build dist/*.whl.
 	$(BIN)/python -m build --wheel --no-isolation
+
+release: check ## What must hold before publishing; into dist. DEMO=1: also the demo from the wheel in a new venv.
+	.ci/release
 
 bench: install ## The quick benchmarks: views, simclr_step, startup, precision. Tables go to benchmarks/results.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result", "Cards", "Evaluation")
 
+
 @takes(CardRequest)
 def evaluate(request: CardRequest, as_json: Json = False) -> None:
     """Measure frozen encoders on the test set; write card.json, card.md and card.html."""
