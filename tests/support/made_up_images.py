@@ -85,7 +85,7 @@ def put_set(
     else:
         members = []
         for number, (file, label) in enumerate(zip(files, labels, strict=True)):
-            told = ("cls", label) if isinstance(label, str) else ("json", json.dumps({"label": label}))
-            members += [(f"{number:03}.png", file), (f"{number:03}.{told[0]}", told[1].encode())]
+            label_file = ("cls", label) if isinstance(label, str) else ("json", json.dumps({"label": label}))
+            members += [(f"{number:03}.png", file), (f"{number:03}.{label_file[0]}", label_file[1].encode())]
         put_tar(part / "0.tar", members)
     return f"{kind}:{part.parent}"

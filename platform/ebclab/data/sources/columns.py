@@ -35,8 +35,8 @@ def holds_encoded(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         if kind.get_field_index("bytes") < 0:
             return False
-        held = kind.field("bytes").type
-        return holds_encoded(held) or (pa.types.is_null(held) and kind.get_field_index("path") >= 0)
+        inner = kind.field("bytes").type
+        return holds_encoded(inner) or (pa.types.is_null(inner) and kind.get_field_index("path") >= 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
@@ -52,12 +52,12 @@ def image_column_of(
     Logs once that the dataset ``name`` has no column of the usual name for labels, where others may be that.
     """
     wanted, labels = reading.image_column, reading.label_column
-    held = [each.name for each in schema if is_image(each.type)]
-    if wanted not in schema.names and wanted == _USUAL.image_column and len(held) == 1:
-        wanted = held[0]
+    columns = [each.name for each in schema if is_image(each.type)]
+    if wanted not in schema.names and wanted == _USUAL.image_column and len(columns) == 1:
+        wanted = columns[0]
     if twice := [each for each in (wanted, labels, INDEX_COLUMN) if schema.names.count(each) > 1]:
         raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
-    hint = f"set data.image_column={held[0]}" if held else "no column holds any"
+    hint = f"set data.image_column={columns[0]}" if columns else "no column holds any"
     if wanted not in schema.names:
         names = ", ".join(schema.names)
         raise DataError(f"data.image_column: {where} has no column {wanted}, got columns {names}; {hint}")

@@ -57,11 +57,11 @@ def test_parts_have_their_images_in_order_and_the_statistics_of_training(tmp_pat
     shares = IMAGES[:10].double() / 255
     assert test.mean == train.mean == pytest.approx(shares.mean((0, 2, 3)).tolist())
     assert test.std == train.std == pytest.approx(shares.std((0, 2, 3), unbiased=False).tolist())
-    for found, split in ((train, "train"), (test, "test")):
+    for images, split in ((train, "train"), (test, "test")):
         alone = load_split(name, None, split)
-        assert torch.equal(found.images, alone.images)
-        assert torch.equal(found.keys, alone.keys)
-        assert (found.class_names, found.mean, found.std) == (alone.class_names, alone.mean, alone.std)
+        assert torch.equal(images.images, alone.images)
+        assert torch.equal(images.keys, alone.keys)
+        assert (images.class_names, images.mean, images.std) == (alone.class_names, alone.mean, alone.std)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,11 +83,11 @@ def test_damaged_images_are_named_or_left_out_when_asked(
     with pytest.raises(DataError, match=rf"{NAMES[kind]}: not a readable image, got .*data\.skip_corrupt=true"):
         load_split(name, None, "train")
     with caplog.at_level(logging.WARNING, "ebclab.data"):
-        found = load_split(name, None, "train", Reading(skip_corrupt=True))
+        images = load_split(name, None, "train", Reading(skip_corrupt=True))
     source = open_source(name, "train", Reading(skip_corrupt=True))
     good = [0, 2, 3, 4, 6, 7, 8, 9]
-    assert torch.equal(found.keys, source.index.keys[good])
-    assert torch.equal(found.images, IMAGES[good])
+    assert torch.equal(images.keys, source.index.keys[good])
+    assert torch.equal(images.images, IMAGES[good])
     (record,) = caplog.records
     assert record.getMessage().startswith("2 of 10 images left out (1 damaged or cut off, 1 of no known format): ")
     rows = source.index.at(torch.tensor([5, 1, 0, 2, 1]))
@@ -108,9 +108,13 @@ def test_sizes_of_images_are_looked_at_in_few_groups(tmp_path: Path, kind: str) 
     sizes = [(40 + row, 30) for row in range(14)]
     files = [encoded(pixels(row, 30, width)) for row, (width, _) in enumerate(sizes)]
     name = write(kind, tmp_path, files, rows=1)
-    seen = look(open_source(name, "train", Reading()))
+    sample = look(open_source(name, "train", Reading()))
     if kind == "tensors":
-        assert seen == SampledSizes(10, 3, [(6, 6)], True)
+        assert sample == SampledSizes(10, 3, [(6, 6)], True)
         return
-    assert (seen.num_images, len(seen.sizes), seen.stored) == (10, 4 if kind in ("parquet", "arrow") else 10, False)
-    assert set(seen.sizes) <= set(sizes)
+    assert (sample.num_images, len(sample.sizes), sample.stored) == (
+        10,
+        4 if kind in ("parquet", "arrow") else 10,
+        False,
+    )
+    assert set(sample.sizes) <= set(sizes)

@@ -168,15 +168,15 @@ def test_a_fifth_of_all_digits_and_of_each_class_is_for_testing_always_the_same(
 def test_scikit_learn_is_imported_for_digits_only_where_it_keeps_its_file_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = read_digits("test")
+    digits = read_digits("test")
     with monkeypatch.context() as patch:
         patch.setattr(stored_files, "_FILE", "elsewhere.csv.gz")
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), found, strict=True))
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), digits, strict=True))
         patch.setitem(sys.modules, "sklearn.datasets", None)
         with pytest.raises(ImportError):
             read_digits("test")
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), found, strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(read_digits("test"), digits, strict=True))
 
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)

@@ -345,8 +345,8 @@ def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, li
 
     content = bounded_file(place, file, _LARGEST_MATLAB)
     try:
-        held = loadmat(io.BytesIO(content), variable_names=names)
-        return {name: [int(number) for number in held[name].ravel()] for name in names}
+        values = loadmat(io.BytesIO(content), variable_names=names)
+        return {name: [int(number) for number in values[name].ravel()] for name in names}
     except Exception as error:  # damaged input raises errors of many kinds
         raise DataError(
             f"{place.path}/{file}: must hold numbers called {', '.join(names)}, got {type(error).__name__}: {error}; "
