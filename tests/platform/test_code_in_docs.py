@@ -95,10 +95,10 @@ def parse(words: list[str], shown: str) -> None:
     command.make_context(command.name, list(words), parent=context)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_command_line_is_one(page: Path) -> None:
-    for words in shown_commands(page):
-        shown = f"{page.name}: ebclab {' '.join(words)}"
+def require_commands(found: list[list[str]], where: str) -> None:
+    """Require that command lines are parsed, and that the settings and recipes on them exist."""
+    for words in found:
+        shown = f"{where}: ebclab {' '.join(words)}"
         try:
             parse(words, shown)
         except Exception as error:
@@ -107,6 +107,23 @@ def test_every_command_line_is_one(page: Path) -> None:
         keys = {value.partition("=")[0].rpartition(":")[2] for option, value in options if option == "--set"}
         assert {key for key in keys if "." in key and key.islower()} <= SETTINGS, shown
         assert {value for option, value in options if option == "--recipe"} <= set(list_recipes()), shown
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_command_line_is_one(page: Path) -> None:
+    require_commands(shown_commands(page), page.name)
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "sweep", "compare", "evaluate", "export", "reproduce"])
+def test_help_groups_options_and_ends_with_two_examples(verb: str) -> None:
+    command: Any = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    first, *examples = command.epilog.split("\n\n")
+    assert first == "Examples:"
+    assert [line.split()[1] for line in examples] == [verb, verb]
+    assert max(map(len, examples)) <= 78  # one line at 80 columns
+    require_commands([words for line in examples for words in commands(line)], f"{verb} --help")
+    panels = {each.rich_help_panel for each in command.params if each.param_type_name == "option"} - {None}
+    assert len(panels) >= 3
 
 
 def test_the_command_lines_are_found() -> None:

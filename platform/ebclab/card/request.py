@@ -20,7 +20,7 @@ def names_in(text: str) -> tuple[str, ...]:
 class GroupOptions:
     """What the groups of a card read of its options: saved results depend on these."""
 
-    seeds: int = option(3, "Number of seeds for protocols that are random.", minimum=1)
+    seeds: int = option(3, "Number of seeds for protocols that are random.", panel="Protocols of groups", minimum=1)
     attacked_images: int = option(1_000, "Number of test images to attack; 0: all.", flag="--attacked", minimum=0)
     autoattack: bool = option(False, "Also run AutoAttack, which costs more than all other attacks together.")
     pairs: int = option(4, "Number of nearest and of farthest pairs of views to show.", minimum=1, maximum=50)
@@ -45,7 +45,10 @@ class ProbeRequest:
         is_place_of_results=True,
     )
     datasets: tuple[str, ...] = option(
-        (), "Dataset to measure on instead of the run's own; repeat it to also measure transfer.", flag="--dataset"
+        (),
+        "Dataset to measure on instead of the run's own; repeat it to also measure transfer.",
+        flag="--dataset",
+        panel="Images",
     )
     only: tuple[str, ...] = option(
         (),
@@ -53,6 +56,7 @@ class ProbeRequest:
         "(knn, linear, top5, ebclr-knn) are printed, without a card.",
         metavar="NAMES",
         read=names_in,
+        panel="Measured",
         text="",
     )
     protocol: str | None = option(
@@ -60,7 +64,7 @@ class ProbeRequest:
     )
     checkpoint: Literal["last", "best"] = option("last", "Checkpoint of runs: last, or best by the run's objective.")
     references: bool = option(False, "Also measure raw pixels and the untrained encoder.")
-    data_root: str | None = option(None, DATA_ROOT)
+    data_root: str | None = option(None, DATA_ROOT, panel="Images")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class CardRequest(GroupOptions, ProbeRequest):
         "Out-of-distribution images: a dataset, or `rotated` or `inverted` (half of the test images).",
         flag="--ood",
         metavar="[near=|far=]NAME",
+        panel="Images",
     )
     train_limit: int = option(0, "Number of training images to use, chosen by hash; 0: all.", minimum=0)
     test_limit: int = option(0, "Number of test images to use, chosen by hash; 0: all.", minimum=0)
@@ -84,11 +89,18 @@ class CardRequest(GroupOptions, ProbeRequest):
     resampling: Literal["", "bilinear", "bicubic"] = option(
         "", "How images are scaled: bilinear or bicubic; by default as the encoder's own were."
     )
-    workers: int = option(0, "0: this process; W: distribute the groups over W Ray workers.", metavar="W", minimum=0)
+    workers: int = option(
+        0,
+        "0: this process; W: distribute the groups over W Ray workers.",
+        metavar="W",
+        panel="Resources",
+        minimum=0,
+    )
     to: str | None = option(
         None,
         "Folder for the page; default: that of a single run, else ./cards.",
         metavar="DIR",
+        panel="Results",
         is_place_of_results=True,
     )
 

@@ -83,4 +83,6 @@ for _part in (app, runs.app, data.app, cluster.app):
     for _command in _part.registered_commands:
         _command.cls = _Verb
         _blocks = (_command.callback.__doc__ or "").split("\n\n")
-        _command.help = "\n\n".join(" ".join(text.split()) for text in _blocks)  # wrapped at the terminal's width
+        _text = "\n\n".join(" ".join(text.split()) for text in _blocks)  # wrapped at the terminal's width
+        _command.help, _, _examples = _text.partition("\n\nExamples:")
+        _command.epilog = f"Examples:{_examples}" if _examples else None

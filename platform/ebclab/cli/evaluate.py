@@ -28,7 +28,14 @@ Result = TypeVar("Result", "Cards", "Evaluation")
 
 @takes(CardRequest)
 def evaluate(request: CardRequest, as_json: Json = False) -> None:
-    """Measure frozen encoders on the test set; write card.json, card.md and card.html."""
+    """Measure frozen encoders on the test set; write card.json, card.md and card.html.
+
+    Examples:
+
+    ebclab evaluate runs/first --references
+
+    ebclab evaluate runs/first timm/resnet18 --only classification,robustness
+    """
     from ebclab.evaluation.evaluate import PROBES
 
     if request.only and all(name in PROBES for name in request.only):

@@ -24,18 +24,28 @@ class ExportOptions:
         is_place_of_results=True,
     )
     to: str = option(MISSING, "Folder to create, or an address.", is_place_of_results=True)
-    top: int | None = option(None, "Number of a sweep's confirmed winners to export; default: 1.")
+    top: int | None = option(None, "Number of a sweep's confirmed winners to export; default: 1.", panel="Of a sweep")
     unconfirmed: bool = option(False, "Export the best search trials of a sweep, without confirmation.")
     formats: tuple[str, ...] = option(
-        (), "safetensors, onnx or torch-export; repeatable. safetensors is always written.", flag="--format"
+        (),
+        "safetensors, onnx or torch-export; repeatable. safetensors is always written.",
+        flag="--format",
+        panel="Files",
     )
-    checkpoint: str = option("last", "Checkpoint of a run: last, or best by the run's objective.")
-    overwrite: bool = option(False, "Replace an existing export.")
+    checkpoint: str = option("last", "Checkpoint of a run: last, or best by the run's objective.", panel="Of a run")
+    overwrite: bool = option(False, "Replace an existing export.", panel="Files")
 
 
 @takes(ExportOptions)
 def export(given: ExportOptions) -> None:
-    """Write encoders as safetensors with cards that say how good they are and how to load them."""
+    """Write encoders as safetensors with cards that say how good they are and how to load them.
+
+    Examples:
+
+    ebclab export runs/first --to encoder --format onnx
+
+    ebclab export sweeps/mine --to best --top 3
+    """
     from ebclab.config.addresses import is_address
     from ebclab.export.formats import formats_named
     from ebclab.export.place import landed

@@ -60,7 +60,7 @@ class SettingsOptions:
         "Method (`ebclab show --methods` lists them), or your own class as package.module:Class.",
         is_argument=True,
     )
-    recipe: str | None = option(None, "Named settings; `ebclab show --recipes` lists them.")
+    recipe: str | None = option(None, "Named settings; `ebclab show --recipes` lists them.", panel="Settings")
     config: str | None = option(None, "YAML file of settings, as printed by `ebclab show` or kept in a run.")
     dataset: str | None = option(None, "Same as --set data.name=...")
     data_root: str | None = option(None, DATA_ROOT)
@@ -85,7 +85,7 @@ def concurrent_of(text: str) -> int | None:
 class TrialOptions:
     """Options of how many trials run at once."""
 
-    gpus_per_trial: float | None = option(None, "GPUs per trial; 0.25 puts four trials on one GPU.")
+    gpus_per_trial: float | None = option(None, "GPUs per trial; 0.25 puts four trials on one GPU.", panel="Resources")
     concurrent: int | None = option(
         None,
         "Number of concurrent trials; auto: as many as fit.",
@@ -108,7 +108,10 @@ def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...
         options: A dataclass whose fields are declared by ``option``. Further parameters of the command belong to the
             command line alone, e.g. ``--json``.
     """
-    parameters = [_parameter(entry, hint) for entry, hint in _on_command_line(options)]
+    parameters, panel = [], None
+    for entry, hint in _on_command_line(options):
+        panel = entry.metadata["panel"] or panel
+        parameters.append(_parameter(entry, hint, panel))
 
     def with_parameters(body: Callable[Concatenate[Options, ...], None]) -> Callable[..., None]:
         hints = get_type_hints(body, include_extras=True)
@@ -159,7 +162,7 @@ def _on_command_line(options: Any) -> Iterator[tuple[Field[Any], Any]]:
             yield optional, hint
 
 
-def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:
+def _parameter(entry: Field[Any], hint: Any, panel: str | None) -> inspect.Parameter:
     """Return the parameter from which typer makes an option."""
     facts, default = entry.metadata, inspect.Parameter.empty if entry.default is MISSING else entry.default
     if facts["read"]:
@@ -171,7 +174,8 @@ def _parameter(entry: Field[Any], hint: Any) -> inspect.Parameter:
     if facts["is_argument"]:
         asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
     else:
-        asked = typer.Option(facts["flag"] or word_of(entry), metavar=facts["metavar"], help=facts["doc"])
+        word, metavar = facts["flag"] or word_of(entry), facts["metavar"]
+        asked = typer.Option(word, metavar=metavar, help=facts["doc"], rich_help_panel=panel)
     hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 

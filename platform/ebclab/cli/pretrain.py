@@ -33,11 +33,11 @@ class PretrainOptions(SettingsOptions):
     epochs: int | None = option(None, "Same as --set training.epochs=...")
     seed: int | None = option(None, "Same as --set seed=...")
     workers: str | None = option(
-        None, "0: this process; 2: two Ray workers; 1:4: one to four, as available.", metavar="W"
+        None, "0: this process; 2: two Ray workers; 1:4: one to four, as available.", metavar="W", panel="Resources"
     )
-    name: str | None = option(None, "Name of the run; default: METHOD-DATASET-seedSEED.")
+    name: str | None = option(None, "Name of the run; default: METHOD-DATASET-seedSEED.", panel="Results")
     runs: str = option("runs", "Folder of runs, or an address such as s3://bucket/runs.", is_place_of_results=True)
-    resume: bool = option(False, "Continue a run with its recorded settings.")
+    resume: bool = option(False, "Continue a run with its recorded settings.", panel="Existing runs")
     extend: int | None = option(
         None, "Continue a run to this new total of epochs; recorded in its settings.", metavar="EPOCHS"
     )
@@ -77,6 +77,12 @@ def pretrain(given: PretrainOptions) -> None:
     """Pretrain an encoder into a run folder.
 
     Repeating a command continues an unfinished run and prints the result of a finished one.
+
+    Examples:
+
+    ebclab pretrain flatclr --recipe digits-demo --name first
+
+    ebclab pretrain simclr --dataset folder:photos --workers 2 --epochs 200
     """
     from ebclab.training.pretrain import pretrain as run_pretraining
 

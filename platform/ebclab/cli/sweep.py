@@ -20,18 +20,20 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
     """Arguments and options of ``ebclab sweep``; see the help text of each option."""
 
     objective: str | None = option(
-        None, "Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all."
+        None,
+        "Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all.",
+        panel="Search",
     )
-    time: float | None = option(None, "Time limit of the search, such as 8h or 1h30m.", read=seconds_of)
-    name: str | None = option(None, "Name of the sweep; default: METHOD-DATASET.")
+    time: float | None = option(None, "Time limit of the search, such as 8h or 1h30m.", read=seconds_of, panel="Budget")
+    name: str | None = option(None, "Name of the sweep; default: METHOD-DATASET.", panel="Results")
     sweeps: str = option(
         "sweeps", "Folder of sweeps, or an address such as s3://bucket/sweeps.", is_place_of_results=True
     )
     resume: bool = option(False, "Continue a sweep; --trials may be raised.")
     warm_start: str | None = option(
-        None, "Folder or address of an earlier sweep to learn from.", is_place_of_results=True
+        None, "Folder or address of an earlier sweep to learn from.", panel="Search", is_place_of_results=True
     )
-    show: bool = option(False, "Only print search space, trials, resources and longest time.")
+    show: bool = option(False, "Only print search space, trials, resources and longest time.", panel="Options")
     price_per_hour: float | None = option(None, "With --show: price of one hour of one trial.", minimum=0)
 
     def plan(self, *, look: bool = True) -> SweepPlan:
@@ -84,6 +86,12 @@ def sweep(given: SweepOptions) -> None:
     """Search a method's settings with early stopping, then confirm the best with several seeds.
 
     Repeating a command continues an unfinished sweep and prints the result of a finished one.
+
+    Examples:
+
+    ebclab sweep flatclr --recipe fashion-mnist-small --trials 32 --time 8h
+
+    ebclab sweep simclr --dataset cifar10 --scheduler pbt --trials 8 --show
     """
     from ebclab.cli.sweep_report import print_forecast, print_result
 

@@ -44,10 +44,12 @@ class ComparisonRequest:
         metavar="METHOD",
         is_argument=True,
     )
-    batch_sizes: tuple[int, ...] = option(MISSING, "Batch size; repeatable.", flag="--batch-size", minimum=2)
+    batch_sizes: tuple[int, ...] = option(
+        MISSING, "Batch size; repeatable.", flag="--batch-size", panel="Tasks", minimum=2
+    )
     datasets: tuple[str, ...] = option((), "Dataset; repeatable.", flag="--dataset")
     data_root: str | None = option(None, DATA_ROOT)
-    recipe: str | None = option(None, "Named settings of every run.")
+    recipe: str | None = option(None, "Named settings of every run.", panel="Settings")
     assignments: tuple[str, ...] = option(
         (), "Any setting of all runs, or of one method's runs.", flag="--set", metavar="[METHOD:]KEY=VALUE"
     )
@@ -57,10 +59,10 @@ class ComparisonRequest:
         flag="--space",
         metavar="METHOD=FILE",
     )
-    epochs: int | None = option(None, "Epochs of every run.")
+    epochs: int | None = option(None, "Epochs of every run.", panel="Budget")
     trials: int = option(24, "Random search trials per method and batch size; default: 24.", minimum=1)
     seeds: int = option(8, "Seeds for the tuned and for the default settings; default: 8.", minimum=2)
-    metric: Metric = option("knn", "Accuracy to compare: knn (default) or linear.")
+    metric: Metric = option("knn", "Accuracy to compare: knn (default) or linear.", panel="Questions")
     margin: float = option(0.5, "Smallest relevant difference, in percentage points; default: 0.5.", above=0, below=100)
     reference: str | None = option(None, "Compare all others with this method; default: all pairs.", metavar="METHOD")
     questions: tuple[str, ...] = option(
@@ -71,7 +73,9 @@ class ComparisonRequest:
     )
     target: float | None = option(None, "Held-out accuracy in %, for the time to reach it.", above=0, below=100)
     budget: Budget = option(
-        "epochs", "Equal budget of all runs: epochs (default), or the seconds of the first method at default settings."
+        "epochs",
+        "Equal budget of all runs: epochs (default), or the seconds of the first method at default settings.",
+        panel="Budget",
     )
     practice_seconds: float = option(
         0.0,
@@ -86,7 +90,7 @@ class ComparisonRequest:
         1, "Number of times that whole searches are repeated; default: 1.", flag="--repeat", minimum=1
     )
     may_differ: tuple[str, ...] = option(
-        (), "Setting of views or encoder that may differ between methods.", metavar="KEY"
+        (), "Setting of views or encoder that may differ between methods.", metavar="KEY", panel="Settings"
     )
 
     def problems(self) -> list[str]:

@@ -31,6 +31,7 @@ def option(
     choices: Iterable[str] = (),
     read: Callable[[str], Any] | None = None,
     text: str | None = None,
+    panel: str = "",
     is_argument: bool = False,
     is_place_of_results: bool = False,
     **limits: Any,
@@ -45,6 +46,7 @@ def option(
         choices: Allowed words, apart from those of a ``Literal``; an empty text is always allowed.
         read: Converts the text on the command line to the value.
         text: The default on the command line, with ``read``.
+        panel: Heading in ``--help`` of this option and of those after it; empty: that of the option before.
         is_argument: It is given by position.
         is_place_of_results: It names an output or an input of the command, which ``submit`` reports.
         limits: The range and unit, as of ``setting``.
@@ -55,6 +57,7 @@ def option(
         "choices": tuple(choices),
         "read": read,
         "text": text,
+        "panel": panel,
         "is_argument": is_argument,
         "is_place_of_results": is_place_of_results,
     }

@@ -18,24 +18,27 @@ class ReproduceRequest:
 
     study: str | None = option(None, "Paper and table, such as ebclr/table1; --list shows all.", is_argument=True)
     scale: Scale = option(
-        "smoke", "smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings."
+        "smoke",
+        "smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings.",
+        panel="Runs",
     )
     seeds: int | None = option(
         None,
         "Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.",
         minimum=1,
     )
-    data_root: str | None = option(None, DATA_ROOT)
+    data_root: str | None = option(None, DATA_ROOT, panel="Images")
     assignments: tuple[str, ...] = option(
-        (), "Any setting of all runs; noted on the page.", flag="--set", metavar="KEY=VALUE"
+        (), "Any setting of all runs; noted on the page.", flag="--set", metavar="KEY=VALUE", panel="Runs"
     )
     images: tuple[str, ...] = option(
-        (), "Images that you have to get yourself, e.g. imagenet=/data/imagenet.", metavar="NAME=PATH"
+        (), "Images that you have to get yourself, e.g. imagenet=/data/imagenet.", metavar="NAME=PATH", panel="Images"
     )
     to: str | None = option(
         None,
         "Folder or address to write; default: reproductions/PAPER-TABLE-SCALE.",
         metavar="DIR",
+        panel="Results",
         is_place_of_results=True,
     )
 

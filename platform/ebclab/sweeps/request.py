@@ -24,12 +24,14 @@ def _file(text: str) -> Path:
 class SweepChoices:
     """What a request asks for and a plan holds, also in sweep.yaml; in a request, what is omitted is None."""
 
-    search: Search = option(OPEN, "tpe, random or grid; default: tpe, with pbt random.")
-    trials: int = option(OPEN, "Number of search trials; default: 16, or the whole grid.", minimum=1)
+    search: Search = option(OPEN, "tpe, random or grid; default: tpe, with pbt random.", panel="Search")
+    trials: int = option(OPEN, "Number of search trials; default: 16, or the whole grid.", panel="Budget", minimum=1)
     epochs: int = option(
         OPEN, "Most epochs of a search trial; default: training.epochs, which confirming runs train.", minimum=1
     )
-    top: int = option(OPEN, "Number of best settings to confirm at full budget; default: 3; 0: none.", minimum=0)
+    top: int = option(
+        OPEN, "Number of best settings to confirm at full budget; default: 3; 0: none.", panel="Confirmation", minimum=0
+    )
     seeds: int = option(
         OPEN, "Seeds per confirmed setting; default: 5 if that is fewer epochs than the search may train, else 3."
     )
@@ -43,11 +45,13 @@ class SweepRequest(SweepChoices):
     """A sweep as a user asks for it; None stands for the default, or for the value of the sweep that is resumed."""
 
     space: Space | str | Path | None = option(
-        None, "YAML file of the search space; default: the one shipped with the method.", read=_file
+        None, "YAML file of the search space; default: the one shipped with the method.", read=_file, panel="Search"
     )
     scheduler: str | None = option(None, "asha (default), median, pbt or none.", choices=get_args(Scheduler))
     interval_epochs: int | None = option(None, "With pbt: epochs between exchanges.", flag="--interval", minimum=1)
     rules: tuple[str, ...] = option((), "Any stopping rule, e.g. plateau_epochs=5.", flag="--rule", metavar="KEY=VALUE")
     confirm_split: bool = option(
-        False, "Score them on images unseen by the search: data.confirm_rate, by default data.holdout_rate."
+        False,
+        "Score them on images unseen by the search: data.confirm_rate, by default data.holdout_rate.",
+        panel="Confirmation",
     )

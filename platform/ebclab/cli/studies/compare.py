@@ -28,12 +28,12 @@ class CompareOptions(TrialOptions):
     """Options of ``ebclab compare``; omitted ones of a request are taken from the comparison ``--name``, if any."""
 
     given: Mapping[str, Any] = given_of(ComparisonRequest)
-    name: str | None = option(None, "Name of the comparison; default: METHODS-DATASET.")
+    name: str | None = option(None, "Name of the comparison; default: METHODS-DATASET.", panel="Results")
     comparisons: str = option(
         "comparisons", "Folder of comparisons, or an address such as s3://bucket/comparisons.", is_place_of_results=True
     )
     page: bool = option(False, "Write the page from what --name has measured so far; train nothing.")
-    show: bool = option(False, "Only print the plan, its cost and the longest time.")
+    show: bool = option(False, "Only print the plan, its cost and the longest time.", panel="Options")
 
     def request(self) -> ComparisonRequest:
         """Return the request; options that the command omits are taken from the comparison of this name."""
@@ -82,6 +82,12 @@ def compare(given: CompareOptions) -> None:
     """Tune every method alike, confirm with new seeds, and say which differences are more than noise.
 
     Repeating a command continues a comparison; more methods, batch sizes, trials and seeds let it grow.
+
+    Examples:
+
+    ebclab compare simclr flatclr --dataset digits --batch-size 64 --name mine
+
+    ebclab compare --name mine --seeds 12
     """
     if given.page:
         from ebclab.compare.compare import page_so_far

@@ -33,6 +33,12 @@ def reproduce(
     """Run a table or figure of a paper again, and set it beside the published numbers.
 
     Repeating a command continues where it stopped; nothing is trained or measured twice.
+
+    Examples:
+
+    ebclab reproduce ebclr/table1
+
+    ebclab reproduce ebclr/table1 --scale small --seeds 3 --show
     """
     if list_studies:
         return _list()
