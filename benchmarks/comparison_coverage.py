@@ -16,6 +16,9 @@ Counted is, over many such comparisons, how often
     iqm             the interval of an interquartile mean contains the true one (each for itself)
     band            a tuning curve's band holds the whole true curve (each for itself)
 
+A second table has the power that a page tells from the measured noise of such comparisons, of two methods on two batch
+sizes, and how often whole comparisons then find a true difference of this size, and a true tie.
+
 One core, some minutes.
 """
 
@@ -24,22 +27,24 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from coverage import SCENARIOS, Scenario, Truth, answers_of
 from page import write_page
-from scipy import stats
+from scipy import optimize, stats
 
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import Draw, Measured, MeasuredSweep, SettingsRuns
 from ebclab.compare.plan import ComparisonPlan
+from ebclab.compare.power import Design, noise_of_pairs, share_of, smallest_difference
 from ebclab.compare.request import ComparisonRequest
 from ebclab.compare.tuning_curve import tuning_curve
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import Measurements
+from ebclab.evaluation.comparison import CHANCE, Measurements
 
 METHODS = ("simclr", "dcl", "dhel", "flatclr")
 BATCH_SIZES = (32, 64)
@@ -52,13 +57,21 @@ MARGIN = 0.5
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def plan_of(num_seeds: int) -> ComparisonPlan:
+def plan_of(num_seeds: int, methods: tuple[str, ...] = METHODS) -> ComparisonPlan:
     """Return the plan of a simulated comparison."""
     return make_comparison(
         ComparisonRequest(
-            methods=METHODS, batch_sizes=BATCH_SIZES, recipe="digits-demo", trials=DRAWS, seeds=num_seeds, margin=MARGIN
+            methods=methods, batch_sizes=BATCH_SIZES, recipe="digits-demo", trials=DRAWS, seeds=num_seeds, margin=MARGIN
         )
     )
+
+
+def runs_of(name: str, right: Array) -> SettingsRuns:
+    """Return runs with these right answers (R, n)."""
+    keys = torch.arange(right.shape[1])
+    each = [Answers.of(torch.from_numpy(row[None] > 0.5), keys) for row in right]
+    by_seed = Measurements.of(range(1, len(right) + 1), [float(row.mean()) for row in right], each)
+    return SettingsRuns(name, {}, by_seed, {"knn": by_seed}, (), 0)
 
 
 class Simulated:
@@ -76,7 +89,7 @@ class Simulated:
         truth = Truth(scenario)
         self.true: dict[tuple[str, int, str], float] = {}
         sweeps = []
-        seeds, keys = plan.sweeps[0].plan.seeds, torch.arange(num_images)
+        seeds = plan.sweeps[0].plan.seeds
         self.spread = scenario.seed
         for planned in plan.sweeps:
             middle = truth.middle + methods * rng.standard_normal() - 1.0
@@ -87,9 +100,7 @@ class Simulated:
             for name, place in (("tuned", best), ("default", middle)):
                 right = answers_of(scenario, np.array([place]), np.ones(1), (seeds, num_images), rng)[0]
                 self.true[planned.method, planned.task.batch_size, name] = float(truth.score(np.array([place]), 1.0)[0])
-                each = [Answers.of(torch.from_numpy(row[None] > 0.5), keys) for row in right]
-                by_seed = Measurements.of(range(1, seeds + 1), [float(row.mean()) for row in right], each)
-                found[name] = SettingsRuns(name, {}, by_seed, {"knn": by_seed}, (), 0)
+                found[name] = runs_of(name, right)
             scores = 1 / (1 + np.exp(-noisy))
             sweeps.append(
                 MeasuredSweep(
@@ -166,6 +177,44 @@ def row_of(name: str, methods: float, num_seeds: int, num_images: int, times: in
     return f"| {name} | {methods:g} | {num_images:,} | {num_seeds} | {shares} |"
 
 
+def power_row(name: str, num_seeds: int, num_images: int, times: int) -> str:
+    """Return a row of the table of power: what is told, and what whole comparisons find."""
+    rng, scenario = np.random.default_rng([num_seeds, num_images]), SCENARIOS[name]
+    plan, truth, one = plan_of(num_seeds, METHODS[:2]), Truth(scenario), np.ones(2)
+    score = float(truth.score(np.array([truth.middle]), 1.0)[0])
+
+    def design_at(better: float) -> Design:
+        middles = np.array([better, truth.middle])
+        runs = [answers_of(scenario, middles, one, (8, num_images), rng).astype(float) for _ in range(40)]
+        noise = noise_of_pairs([(each[0], each[1]) for each in runs], "")
+        return Design(noise, num_seeds, num_images, CHANCE / len(BATCH_SIZES), MARGIN / 100)
+
+    def shortfall(wanted: float, middle: float) -> float:
+        return float(truth.score(np.array([middle]), 1.0)[0]) - wanted
+
+    better, told, ties = truth.middle, 0.0, share_of(design_at(truth.middle), 0.0, "equal", 0)
+    for _ in range(2):  # the noise of runs depends on how good they are
+        told = smallest_difference(design_at(better), 0) or np.nan
+        if not told < 1 - score:
+            return f"| {name} | {num_images:,} | {num_seeds} | none | - | {ties:.0%} | - |"
+        wanted = score + told
+        better = float(optimize.brentq(partial(shortfall, wanted), truth.middle, 60))
+    counted = Counter[tuple[bool, str]]()
+    for is_tie in (False, True):
+        middles = truth.middle * one if is_tie else np.array([better, truth.middle])
+        for _ in range(times):
+            sweeps = []
+            for planned in plan.sweeps:
+                if planned.method == METHODS[0]:
+                    right = answers_of(scenario, middles, one, (num_seeds, num_images), rng)
+                runs = runs_of("tuned", right[METHODS.index(planned.method)])
+                sweeps.append(MeasuredSweep(planned, tuned=runs))
+            for gap in ComparisonFindings(Measured(plan, tuple(sweeps))).gaps_of("tuned"):
+                counted[is_tie, gap.verdict(MARGIN / 100)] += 1
+    found, tied = (counted[key] / times / len(BATCH_SIZES) for key in ((False, "behind"), (True, "equal")))
+    return f"| {name} | {num_images:,} | {num_seeds} | {100 * told:.2g} | {found:.0%} | {ties:.0%} | {tied:.0%} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=400)
@@ -176,6 +225,10 @@ def main() -> None:
         for methods in (0.0, 0.2):
             for num_images in IMAGES:
                 lines += [row_of(name, methods, seeds, num_images, times) for seeds in SEEDS]
+    heads = ["scenario", "images", "seeds", "told, points", "found", "ties told", "ties found"]
+    power = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for name in ("digits, null", "unequal"):
+        power += [power_row(name, seeds, images, times) for images in IMAGES for seeds in SEEDS]
     about = (
         f"{len(METHODS)} methods, batch sizes {BATCH_SIZES}, {DRAWS} draws, margin {MARGIN:g} points; {times} "
         f"comparisons a row. Draws spread by {SPREAD:g} logits around their method, held-out scores by "
@@ -186,7 +239,7 @@ def main() -> None:
         "What the intervals of a comparison hold",
         f"`python benchmarks/comparison_coverage.py --times {times}`",
         ("numpy", "scipy", "opda"),
-        "\n".join([about, "", *lines]),
+        "\n".join([about, "", *lines, "", "Power told, and found by whole comparisons:", "", *power]),
     )
 
 
