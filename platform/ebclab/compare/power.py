@@ -372,7 +372,7 @@ def noise_of_runs(tables: Sequence[Table], source: str) -> Noise:
 def _noise(spread: Any, seeds: Any, disagreement: Any, kept: Any, source: str) -> Noise:
     """Return the noise of means of variances and shares."""
     means = [float(np.mean(each)) for each in (spread, seeds, disagreement, kept)]
-    return Noise(means[0] ** 0.5, means[1] ** 0.5, means[2], means[3], source)
+    return Noise(means[0] ** 0.5, max(0.0, means[1]) ** 0.5, means[2], means[3], source)
 
 
 def _components(table: Table) -> tuple[float, float, float]:
@@ -381,7 +381,7 @@ def _components(table: Table) -> tuple[float, float, float]:
     parts = VarianceParts.of(table)
     both, image = parts.seeds * seeds, parts.images * images  # sigma_a^2 + sigma_e^2 / n, sigma_b^2
     rest = max(0.0, float(table.var()) - both - image)
-    return max(0.0, both - rest / images), image, rest
+    return both - rest / images, image, rest
 
 
 def power_facts(powers: Sequence[Power]) -> dict[str, str]:
