@@ -94,6 +94,10 @@ class NumberFormat:
         ends = self.ends(found.low, found.high)
         return f"{self.number(found.mean)} ({ends})" if ends else self.number(found.mean)
 
+    def spread(self, mean: Interval) -> str:
+        """Return a mean with its standard deviation, if there is one, such as "62.0% ± 1.0%"."""
+        return self.number(mean.mean) + ("" if mean.std is None else f" ± {self.number(mean.std)}")
+
     def difference(self, found: Interval) -> str:
         """Return a difference with its interval, or with the reason why there is none."""
         return self.interval(found) + (f", {found.open}" if found.open else "")

@@ -83,7 +83,6 @@ class CardFolder:
 
     @property
     def features(self) -> Path:
-        """Folder of cached features."""
         return own_folder(self.path, "features")
 
     def write(self, result: GroupResult) -> None:

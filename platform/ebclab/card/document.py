@@ -73,7 +73,6 @@ def _subjects(compared: SideBySide) -> Facts:
 
 
 def _group(compared: SideBySide, group: str) -> Iterator[Block]:
-    """Yield what a group found."""
     rows = [row for row in compared.rows if row.group == group]
     if rows:
         yield numbers_table(compared, group)
@@ -127,11 +126,10 @@ def _whole(row: NumberRow, cell: EncoderCell | None) -> CellValue:
     if cell is None:
         return None
     form, value = _form(row), cell.value
-    spread = f" ± {form.number(value.std)}" if value.std is not None else ""
     ends = form.ends(value.low, value.high)
     gap, of_gaps = cell.against_first, POINTS if row.number.unit == "share" else PLAIN_DIFFERENCE
     small = (f"({ends})" if ends else "", f"{of_gaps.interval(gap)}, {gap.verdict}" if gap else "")
-    return numeric(form.number(value.mean) + spread, value.mean, small, is_strong=True)
+    return numeric(form.spread(value), value.mean, small, is_strong=True)
 
 
 def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot | None:
@@ -174,7 +172,6 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
 
 
 def _first_of_each(columns: Sequence[EncoderColumn], group: str) -> list[tuple[Card, Findings]]:
-    """Return what a group found for the first run of each column."""
     first = [column.cards[0] for column in columns]
     return [(card, result.findings) for card in first for result in card.results if result.group == group]
 
@@ -185,7 +182,6 @@ def _form(row: NumberRow) -> NumberFormat:
 
 
 def _title(columns: Sequence[EncoderColumn]) -> str:
-    """Return the heading of the page."""
     names = [column.label + (f", {len(column.cards)} seeds" if len(column.cards) > 1 else "") for column in columns]
     return " · ".join(names)
 

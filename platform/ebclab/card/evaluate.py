@@ -55,7 +55,6 @@ class Cards:
 
     @cached_property
     def side_by_side(self) -> SideBySide:
-        """The comparison of the cards."""
         return SideBySide.of(self.cards)
 
     @property
@@ -101,13 +100,12 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
             known = shared if request.workers else {}  # else one set at a time
             yield _tasks(subject, request, groups, folder, known, on_progress)
 
+    is_whole = not (refusal or request.train_limit or request.test_limit or request.scaling)
     cards: list[Card] = []
     unsaved: UnsavedError | None = None
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
     for subject, together in zip(subjects, measured, strict=True):
-        if not (
-            refusal or request.train_limit or request.test_limit or request.scaling
-        ):  # exports show them as the run's scores
+        if is_whole:  # exports show these as the run's scores
             try:
                 _keep_scores(subject, together)
             except UnsavedError as error:
@@ -136,11 +134,9 @@ def _tasks(
     Equal sets of images are shared between encoders through ``known``.
     """
     root, most = request.data_root, request.test_limit
-    sets = (named_set(name, subject, root) for name in dict.fromkeys(request.datasets or (None,)))
-    limited = (
-        replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, most)) for each in sets
-    )
-    measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in limited)
+    whole = (named_set(name, subject, root) for name in dict.fromkeys(request.datasets or (None,)))
+    sets = (replace(each, train=limit(each.train, request.train_limit), test=limit(each.test, most)) for each in whole)
+    measured, *others = (known.setdefault(f"{each.name} {each.digest}", each) for each in sets)
     outside = [outside_set(text, subject, measured, root) for text in request.outside]
     if "energies" in request.only and (count := len(measured.test)) < request.pairs:
         raise UserError(f"--pairs: {request.pairs} pairs need as many test images, got {count}; show fewer")
@@ -202,7 +198,6 @@ def _room() -> Iterator[None]:
 
 
 def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
-    """Return the folder of the page."""
     if request.to is not None:
         if is_address(request.to):
             raise UserError(f"--to: a folder on a disk is needed, got {request.to}")
@@ -241,7 +236,6 @@ def _refusal(folder: Path) -> str:
 
 
 def _address(subjects: Sequence[Subject], base: Path) -> str:
-    """Return the path or address of the page."""
     run = subjects[0].run
     if len(subjects) == 1 and run is not None and run.remote is not None and base.parent == run.path:
         return (run.remote / base.name / PAGE).address
@@ -249,7 +243,6 @@ def _address(subjects: Sequence[Subject], base: Path) -> str:
 
 
 def _write(base: Path, done: Cards) -> None:
-    """Write the cards as JSON and Markdown, and the page."""
     document = card_document(done.side_by_side)
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
@@ -271,8 +264,8 @@ def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
     """Save the scores of probes of a run and its references, as ``ebclab evaluate --only knn,linear,top5`` does."""
     run, trained = subject.run, subject.trained
     rows = {
-        label: {each.name: as_score(each) for each in card.numbers("classification") if each.name in PROBES}
-        for label, card in zip((subject.label, *(card.label for card in cards[1:])), cards, strict=True)
+        card.label: {each.name: as_score(each) for each in card.numbers("classification") if each.name in PROBES}
+        for card in cards
     }
     if run is not None and trained is not None and rows[subject.label]:
         own, first = trained.config.data.name, cards[0]

@@ -41,7 +41,6 @@ class MeasuredSet:
 
     @property
     def may_have_several_labels(self) -> bool:
-        """Whether an image may have several labels or none."""
         return self.train.marks is not None
 
     @property
@@ -73,7 +72,6 @@ class MeasuredSet:
         )
 
     def _class_name(self, label: int) -> str:
-        """Return the name of a class, or its number if it has no name."""
         for names in (self.train.class_names, self.test.class_names):
             if label < len(names):
                 return names[label]

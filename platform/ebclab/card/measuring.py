@@ -96,7 +96,6 @@ class Measuring:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The random seeds of a protocol."""
         return tuple(range(self.options.seeds))
 
     def features(self, images: ImageSet) -> Tensor:

@@ -50,7 +50,6 @@ class Number:
 
     @property
     def interval(self) -> Interval:
-        """The value with its interval over test images."""
         return Interval(self.value, self.low, self.high)
 
     __pydantic_config__: ClassVar[dict[str, bool]] = {"arbitrary_types_allowed": True}  # contributions are stored apart

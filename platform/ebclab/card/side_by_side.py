@@ -42,7 +42,6 @@ class EncoderColumn:
 
     @property
     def dataset(self) -> str:
-        """The dataset that its encoders were evaluated on."""
         return self.cards[0].dataset
 
     def numbers(self, group: str, name: str) -> list[Number]:

@@ -43,7 +43,7 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
     return _measure(request, as_json)
 
 
-def _printed(measure: Callable[[OnProgress], Result], show: Callable[[Result], None], as_json: bool) -> Result:
+def _print_result(measure: Callable[[OnProgress], Result], show: Callable[[Result], None], as_json: bool) -> Result:
     """Measure and print, also what could not be saved, and then raise that."""
     import json
 
@@ -66,7 +66,7 @@ def _measure(request: CardRequest, as_json: bool) -> None:
     """Write the card and print its numbers."""
     from ebclab.card.evaluate import measure_cards
 
-    done = _printed(partial(measure_cards, request), _print_cards, as_json)
+    done = _print_result(partial(measure_cards, request), _print_cards, as_json)
     if not as_json:
         say(f"wrote {done.page}")
     if done.failures:
@@ -119,7 +119,7 @@ def _probe(request: CardRequest, as_json: bool) -> None:
         checkpoint_kind=request.checkpoint,
         references=request.references,
     )
-    _printed(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
+    _print_result(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
 
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
@@ -153,5 +153,4 @@ def _summary(score: Score) -> str:
     """Return accuracy as text, with its standard deviation over seeds, if several, and interval over test images."""
     from ebclab.interval import SHARE
 
-    spread = f" ± {SHARE.number(score.std)}" if score.std is not None else ""
-    return f"{SHARE.number(score.value)}{spread} ({SHARE.ends(score.low, score.high)})"
+    return f"{SHARE.spread(score.interval)} ({SHARE.ends(score.low, score.high)})"

@@ -24,7 +24,6 @@ class Answers:
     right: tuple[str, ...]  # packed bits in base64, 1 if correct; one string for each time that the probe was trained
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         if self.num_images < 1 or not self.right:
             raise ValueError(f"answers about {self.num_images} images, {len(self.right)} times")
         for text in self.right:

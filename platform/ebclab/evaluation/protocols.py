@@ -179,7 +179,6 @@ class FineTuningProtocol:
 
     @property
     def optimizer_in_words(self) -> str:
-        """Optimizer and schedule as text."""
         name = "Adam" if self.optimizer == "nadam" else "SGD"
         schedule = "cosine to 0 without warm-up" if self.schedule == "cosine" else "constant rate"
         return f"{name} with Nesterov momentum 0.9, {schedule}"

@@ -141,11 +141,7 @@ def evaluate_run(
 
 
 def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -> None:
-    """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder.
-
-    Args:
-        own_dataset: The dataset that the run was trained on.
-    """
+    """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder."""
     name = evaluation.dataset
     file = EVALUATION if name == own_dataset else f"evaluation-{short_name(name)}.json"
     try:
@@ -172,11 +168,7 @@ def images_of_run(
 ) -> tuple[str, ImageSet, ImageSet]:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
-    Args:
-        trained: The run's encoder.
-        dataset: The dataset; None means the run's own.
-        root: Folder that holds datasets; None means the run's own.
-        preprocessing: How images of other datasets are scaled, if not as the run's own.
+    None means the run's own dataset, and its own folder of datasets. ``preprocessing`` scales images of other datasets.
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
@@ -217,9 +209,7 @@ def _other_images(name: str, way_out: str) -> DataError:
 def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
     """Return whether a run was trained on ``whole`` or a part of it, by the digest that it recorded.
 
-    Args:
-        trained: The run's encoder and settings. Runs of older versions have a digest only in their checkpoints.
-        whole: The whole training set.
+    Runs of older versions have a digest only in their checkpoints.
     """
     data = trained.config.data
     rates = {"holdout_rate": data.holdout_rate, "confirm_rate": data.confirm_rate}

@@ -176,6 +176,7 @@ def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:
     found = fine_tuning.measure(work)
     names = ["fine-tuned", "from-scratch", "gain"]
     assert [number.name for number in found.numbers] == [*names, *(f"else-where-{name}" for name in names)]
+    assert found.tables[0].title == "Learning rates tried"
     assert [row[:2] for row in found.tables[0].rows] == [
         (name, weights) for name in ("made-up", "else where") for weights in ("fine-tuned", "supervised from scratch")
     ]

@@ -21,8 +21,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
-from ebclab.evaluation.measures.attacks import Classify, pgd
-from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.evaluation.measures.attacks import Classify, PixelClassifier, attackable_pixels, pgd
 
 FEW = CardOptions(EvaluationConfig(batch_size=64), attacked_images=60)
 

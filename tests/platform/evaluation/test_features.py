@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, TrainingError
-from ebclab.evaluation.features import compute_features, require_labels
+from ebclab.evaluation.features import Encoder, compute_features, require_labels
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
 
@@ -108,39 +108,38 @@ def test_progress_counts_images() -> None:
     assert seen == [(done, 5, "features of test images") for done in (2, 4, 5)]
 
 
-def test_non_finite_features_are_a_failed_training() -> None:
-    def broken(images: Tensor) -> Tensor:
-        out = images.flatten(1).clone()
-        out[1, 0], out[2, 3] = float("nan"), float("inf")
-        return out
-
-    with pytest.raises(TrainingError, match="got NaN or infinity for 2 of 4 images"):
-        compute_features(broken, grey_images(4), PLAIN, batch_size=4, device="cpu")
+def broken(images: Tensor) -> Tensor:
+    out = images.flatten(1).clone()
+    out[1, 0], out[2, 3] = float("nan"), float("inf")
+    return out
 
 
-def test_grey_images_do_not_pass_for_colour() -> None:
-    colour = Preprocessing(8, (0.5,) * 3, (0.5,) * 3)  # would broadcast one channel to three
-    with pytest.raises(DataError, match=r"expects 3 channel\(s\), got 1"):
-        compute_features(nn.Flatten(), grey_images(2), colour, batch_size=2, device="cpu")
+@pytest.mark.parametrize(
+    ("encoder", "count", "channels", "error", "sentence"),
+    [
+        (broken, 4, 1, TrainingError, "got NaN or infinity for 2 of 4 images"),
+        (nn.Flatten(), 2, 3, DataError, r"expects 3 channel\(s\), got 1"),  # one would broadcast to three
+        (nn.Flatten(), 0, 1, DataError, "at least one"),
+    ],
+)
+def test_what_gives_no_features_is_one_sentence(
+    encoder: Encoder, count: int, channels: int, error: type[Exception], sentence: str
+) -> None:
+    preprocessing = Preprocessing(8, (0.0,) * channels, (1.0,) * channels)
+    with pytest.raises(error, match=sentence):
+        compute_features(encoder, grey_images(count), preprocessing, batch_size=4, device="cpu")
 
 
-def test_no_images_is_one_sentence() -> None:
-    with pytest.raises(DataError, match="at least one"):
-        compute_features(nn.Flatten(), grey_images(0), PLAIN, batch_size=2, device="cpu")
-
-
-def test_missing_labels_are_counted() -> None:
-    labels = torch.tensor([0, -1, 2, -1])
-    images = ImageSet("folder", grey_images(4), labels, torch.arange(4), (), (0.0,), (1.0,))
-    with pytest.raises(DataError, match=r"folder: .* got 2 of 4 without"):
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        ([0, -1, 2, -1], "folder: .* got 2 of 4 without"),
+        ([0, 1_000_000_000_002], "folder: labels must be numbers of classes, below 1,048,576, .* 1000000000002"),
+    ],
+)
+def test_labels_that_no_probe_can_use_are_one_sentence(labels: list[int], sentence: str) -> None:
+    count = len(labels)
+    images = ImageSet("folder", grey_images(count), torch.tensor(labels), torch.arange(count), (), (0.0,), (1.0,))
+    with pytest.raises(DataError, match=sentence):
         require_labels(images)
-    require_labels(images.rows(labels >= 0))
-
-
-def test_labels_that_are_no_numbers_of_classes_are_one_sentence() -> None:
-    labels = torch.tensor([0, 1_000_000_000_002])
-    images = ImageSet("parquet", grey_images(2), labels, torch.arange(2), (), (0.0,), (1.0,))
-    with pytest.raises(
-        DataError, match=r"parquet: labels must be numbers of classes, below 1,048,576, .* 1000000000002"
-    ):
-        require_labels(images)
+    require_labels(images.rows((images.labels >= 0) & (images.labels < 10)))

@@ -50,7 +50,6 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _own_classifier(measuring: Measuring) -> Number:
-    """Return the accuracy of a method that is itself a classifier."""
     test = measuring.measured.test
     right = measuring.own_test_logits.argmax(dim=1) == test.labels
     title = "the method's own classifier"
@@ -58,7 +57,6 @@ def _own_classifier(measuring: Measuring) -> Number:
 
 
 def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Number:
-    """Return the top-``count`` accuracy."""
     test = measuring.measured.test
     right = (logits.topk(count, dim=1).indices == test.labels[:, None]).any(dim=1)
     title = "linear probe, penalty chosen" + (f", top {count}" if count > 1 else "")

@@ -222,5 +222,4 @@ def _ranks(values: Tensor, allowed: Tensor) -> Tensor:
 
 
 def _beside(first: Tensor, second: Tensor) -> Tensor:
-    """Return two images (C, H, W) uint8 beside each other."""
     return torch.cat([first, first.new_full((*first.shape[:2], _FRAME), 255), second], dim=2)

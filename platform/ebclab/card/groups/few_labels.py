@@ -76,7 +76,6 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Beginning, ...]) -> _Measured:
-    """Return all results with one fraction of the labels."""
     percent, words = lists[0].percent, _list_in_words(measuring, lists[0])
     right, frozen = _frozen(measuring, lists)
     described = {"frozen": ("frozen, logistic regression", _frozen_words(lists[0]))}
@@ -192,7 +191,6 @@ def _table(measured: list[_Measured]) -> Table:
 
 
 def _plot(measured: list[_Measured]) -> Plot:
-    """Return a plot of accuracy against the number of labelled images."""
     figure = go.Figure()
     for name, colour in _COLOURS.items():
         points = [(len(each.lists[0].rows), each.numbers[name]) for each in measured if name in each.numbers]

@@ -132,7 +132,7 @@ def measure(measuring: Measuring) -> Findings:
     )
     rates = task_on(measuring).protocol.rates
     columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in rates), "rate taken")
-    table = Table("Learning rates rates_tried", columns, tuple(rows), note)
+    table = Table("Learning rates tried", columns, tuple(rows), note)
     return Findings(tuple(numbers), tables=(table,), remarks=tuple(remarks))
 
 
@@ -146,8 +146,8 @@ def _on_one(
     for beginning in both:
         what = f"{beginning.title}, {data.name}"
         chosen = chosen_rate(beginning, *data.parts, measuring, seed=seeds[0], what=what)
-        tried = chosen.accuracies or (None,) * len(task_on(measuring).protocol.rates)
-        shares = ["not asked" if share is None else round(100 * share, 2) for share in tried]
+        accuracies = chosen.accuracies or (None,) * len(task_on(measuring).protocol.rates)
+        shares = ["not asked" if share is None else round(100 * share, 2) for share in accuracies]
         rows.append((data.name, beginning.title, *shares, f"{chosen.rate:g}"))
         answered = [
             answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")[0]

@@ -28,6 +28,7 @@ from ebclab.evaluation.measures.rankings import (
     variances,
 )
 from ebclab.export.energies import Energies
+from ebclab.interval import POINTS
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, plot
 
@@ -300,8 +301,8 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     text += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
     if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
         why = f"there are fewer than {FEWEST} images of a kind" if own.auroc.low is None else "the sets do not overlap"
-        points = 100 * (own.auroc.value - best.auroc.value)
-        return f"{text}the difference is {points:+.1f} points, without an interval, since {why}."
+        points = POINTS.number(own.auroc.value - best.auroc.value)
+        return f"{text}the difference is {points}, without an interval, since {why}."
     gap = mean_over_images(  # DeLong, paired
         "difference",
         "difference of AUROC",
@@ -310,9 +311,8 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
         protocol="paired by images",
         better="higher",
     )
-    low, high = gap.low or 0.0, gap.high or 0.0
-    verdict = "better" if low > 0 else "worse" if high < 0 else "within noise"
-    text += f"{100 * gap.value:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f}), {verdict}"
+    verdict = "within noise" if gap.interval.is_noise else "better" if gap.value > 0 else "worse"
+    text += f"{POINTS.interval(gap.interval)}, {verdict}"
     return f"{text}. That detector is the best on these very images, which favours it."
 
 

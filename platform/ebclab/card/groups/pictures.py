@@ -105,13 +105,13 @@ def _neighbours(measuring: Measuring) -> Picture:
     """Return a picture of test images with their nearest training images by cosine similarity."""
     data = measuring.measured
     rows = limited(data.test.keys, _QUERIES)
-    queries, seen = data.test.rows(rows), functional.normalize(measuring.features(data.test)[rows], dim=1)
+    queries, unit = data.test.rows(rows), functional.normalize(measuring.features(data.test)[rows], dim=1)
     bank = functional.normalize(measuring.features(data.train), dim=1)
-    found = (seen @ bank.T).topk(min(_NEIGHBOURS, len(bank)), dim=1)
-    shown = [
-        _row(queries.images[place], int(queries.labels[place]), data.train, found.indices[place].tolist())
-        for place in range(len(queries))
-    ]
+    nearest = (unit @ bank.T).topk(min(_NEIGHBOURS, len(bank)), dim=1).indices.tolist()
+    shown = []
+    for query, label, near in zip(queries.images, queries.labels.tolist(), nearest, strict=True):
+        frames = [_RIGHT if label == other >= 0 else _WRONG for other in data.train.labels[near].tolist()]
+        shown.append([(query, _QUERY), *zip(data.train.images[near], frames, strict=True)])
     return Picture(
         "neighbours",
         "Nearest neighbours",
@@ -121,14 +121,7 @@ def _neighbours(measuring: Measuring) -> Picture:
     )
 
 
-def _row(query: Tensor, label: int, train: ImageSet, rows: Sequence[int]) -> list[tuple[Tensor, str]]:
-    """Return the images (C, H, W) of one row with the colours of their frames."""
-    near = [(train.images[row], _RIGHT if int(train.labels[row]) == label >= 0 else _WRONG) for row in rows]
-    return [(query, _QUERY), *near]
-
-
 def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
-    """Return a grid of framed images as PNG."""
     step = _SIDE + 2 * _GAP
     canvas = Image.new("RGB", (step * max(map(len, rows)) + _GAP, step * len(rows)), "white")
     pen = ImageDraw.Draw(canvas)

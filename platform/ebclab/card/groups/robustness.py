@@ -19,8 +19,16 @@ from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import UserError
-from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
-from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
+from ebclab.evaluation.measures.attacks import (
+    PixelClassifier,
+    attackable_pixels,
+    clearly_more,
+    fgsm,
+    loss_gradients,
+    pgd,
+    random_start,
+    square_search,
+)
 from ebclab.formatting import how_to_install
 from ebclab.hardware import draws_put_back
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, plot
@@ -262,7 +270,6 @@ def _share(right: Tensor) -> float:
 
 
 def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
-    """Return a plot of accuracy against eps."""
     figure = go.Figure()
     ticks = (
         {"0": target.right}

@@ -91,7 +91,6 @@ class _Evaluation:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left to measure."""
         return len(self._results) == self._total
 
     def cards(self) -> list[Card]:
@@ -170,7 +169,6 @@ class _Evaluation:
         return True
 
     def _keep(self, job: Job, outcome: Any) -> None:
-        """Record the outcome of a job, and save it."""
         task = self.tasks[job.card]
         if not job.computes:
             self._results[job.card, job.what] = outcome
@@ -237,8 +235,8 @@ class _Evaluation:
             return
         self.on_progress(len(self._results), self._total, "groups of the card")
         working = {worker.actor.progress.remote(): job for worker, job in underway.values() if job}
-        reported, _ = ray.wait(list(working), num_returns=len(working), timeout=_POLL_SECONDS) if working else ([], [])
-        for reference in reported:
+        answered, _ = ray.wait(list(working), num_returns=len(working), timeout=_POLL_SECONDS) if working else ([], [])
+        for reference in answered:
             try:
                 progress = ray.get(reference)
             except RayError:

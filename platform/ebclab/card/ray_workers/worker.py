@@ -36,7 +36,7 @@ class SentSet(Generic[_Set]):
     facts: tuple[str, ...]
     parts: tuple[ray.ObjectRef[ImageArrays], ...]
 
-    def received(self) -> _Set:
+    def get(self) -> _Set:
         """Return the set in a worker."""
         return self.make(*self.facts, *(ray.get(part).image_set() for part in self.parts))
 
@@ -115,13 +115,13 @@ class CardWorker:
             device = resolve_device("cuda" if resources.gpus and sent.device != "cpu" else "cpu")
             self._at_hand[sent.number] = Measuring(
                 ray.get(sent.subject),
-                sent.measured.received(),
+                sent.measured.get(),
                 sent.options,
                 FeatureStore(None),
                 device=device,
                 on_progress=self._note,
-                others=tuple(each.received() for each in sent.others),
-                outside=tuple(each.received() for each in sent.outside),
+                others=tuple(each.get() for each in sent.others),
+                outside=tuple(each.get() for each in sent.outside),
             )
         self._at_hand.move_to_end(sent.number)
         return self._at_hand[sent.number]

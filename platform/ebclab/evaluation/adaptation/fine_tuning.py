@@ -209,7 +209,6 @@ def _epoch(keys: Tensor, seed: int, epoch: int, batches: int) -> Iterator[Tensor
 def _step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: ImageSet, task: FineTuningTask, seed: int, epoch: int
 ) -> None:
-    """Do one optimizer step on the mean cross-entropy of a batch."""
     pixels, keys, labels = (each.to(task.device) for each in (batch.images, batch.keys, batch.labels))
     pixels = task.preprocessing.as_read(pixels)
     views = make_views(

@@ -8,14 +8,19 @@ Shapes: n images, (n, C, H, W) pixels in [0, 1], K classes.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from ebclab.data.hashing import hash_words, integers_below, unit_interval
+from ebclab.data.photograph import central_squares
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.linear_head import LinearHead
 
 Classify = Callable[[Tensor], Tensor]
 """Maps pixels to logits (n, K)."""
@@ -23,6 +28,37 @@ Classify = Callable[[Tensor], Tensor]
 _START_SALT, _STRIPE_SALT, _SQUARE_SALT = 0x7374617274, 0x737472697065, 0x737175617265
 _LARGEST_SQUARE = 0.8  # fraction of an image's area that the first squares cover
 _HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)  # fractions of the queries after which it is halved
+
+
+class PixelClassifier(nn.Module):
+    """Logits of pixels in [0, 1]: preprocessing, a copy of the encoder in eval mode, the classifier in float64.
+
+    Attacks operate on the copy; the original encoder's weights, running statistics and training modes are unchanged.
+    """
+
+    def __init__(self, encoder: nn.Module, preprocessing: Preprocessing, head: LinearHead) -> None:
+        super().__init__()
+        self._encoder = copy.deepcopy(encoder).eval().requires_grad_(False)
+        self._preprocessing = replace(preprocessing, read_size=0)  # done by ``attackable_pixels``, on bytes
+        self._head = head
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return logits (n, K) float64 of pixels (n, C, H, W)."""
+        return self._head.logits(self._encoder(self._preprocessing(pixels)).double())
+
+
+def attackable_pixels(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Return uint8 images as float32 in [0, 1], resized to the encoder's image size if they are larger.
+
+    An attack on larger images would change details that the resize discards.
+    """
+    read_size, side = preprocessing.read_size, preprocessing.image_size
+    if read_size and images.shape[-2:] != (read_size, read_size):
+        images = central_squares(images, read_size, preprocessing.resampling)
+    pixels = images.float() / 255
+    if max(pixels.shape[-2:]) > side:
+        pixels = functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True).clamp(0, 1)
+    return pixels
 
 
 def loss_gradients(classify: Classify, x: Tensor, labels: Tensor) -> Tensor:

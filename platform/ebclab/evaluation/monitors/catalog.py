@@ -26,7 +26,7 @@ from ebclab.evaluation.features import Encoder, compute_features
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import LinearHead, fit_head
 from ebclab.evaluation.measures.altered import Alteration, altered_half
-from ebclab.evaluation.measures.attacks import fgsm, pgd, random_start
+from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
     bin_table,
     brier_contributions,
@@ -37,7 +37,6 @@ from ebclab.evaluation.measures.calibration import (
 from ebclab.evaluation.measures.geometry import MOST_IMAGES, geometry, two_views
 from ebclab.evaluation.measures.information import MOST_IN_POOL, view_information
 from ebclab.evaluation.measures.rankings import auroc
-from ebclab.evaluation.pixel_classifier import PixelClassifier, attackable_pixels
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import LBFGS
 
@@ -67,7 +66,6 @@ class Monitored:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether every image has a label."""
         return not bool((self.bank.labels < 0).any() or (self.holdout.labels < 0).any())
 
     @property
