@@ -199,7 +199,7 @@ def _uniform_below(
 
 def _times(images: int) -> int:
     """Return how many comparisons are simulated."""
-    return 250 if images <= 20_000 else 100
+    return 250 if images <= 2_000 else 100
 
 
 def _simulations(design: Design, limit: float, key: int) -> Iterator[_Simulated]:

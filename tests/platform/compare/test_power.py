@@ -87,7 +87,7 @@ def test_the_smallest_difference_is_found_in_80_of_100(many: None) -> None:
 def test_the_seeds_that_the_margin_needs_are_those_of_the_t_test() -> None:
     made = power._power(Design(NO_IMAGES, 4, 6_000, 0.05, 0.007), 1, 1)
     expected = next(seeds for seeds in range(2, 65) if t_test(0.007, seeds, 0.05) >= 0.8)
-    assert made.seeds_for_margin == pytest.approx(expected, abs=2)  # 250 comparisons
+    assert made.seeds_for_margin == pytest.approx(expected, abs=3)  # 100 comparisons
     assert made.at_margin < 0.8
     assert made.images_suffice
 
