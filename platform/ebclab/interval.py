@@ -10,23 +10,14 @@ _MORE_DIGITS = 4  # that the ends of an interval may have where they would read 
 
 @dataclass(frozen=True)
 class Interval:
-    """A number with its confidence interval.
+    """A number with its confidence interval."""
 
-    Attributes:
-        mean: The number: a mean over seeds or images, or a difference of two.
-        low: Lower end of its interval, 95 % unless the number says otherwise; None if there is none.
-        high: Upper end; None if there is none.
-        images: Number of images whose sampling the interval accounts for; None if it covers seeds only.
-        open: Why there is no interval; empty if there is one, or if no reason is known.
-        std: Standard deviation of what the mean is over (n - 1 in the divisor); None for fewer than two, and of
-            differences.
-    """
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    images: int | None = None
-    open: str = ""
+    mean: float  # the number: a mean over seeds or images, or a difference of two
+    low: float | None = None  # lower end of its interval, 95 % unless the number says otherwise; None if there is none
+    high: float | None = None  # upper end; None if there is none
+    images: int | None = None  # number of images whose sampling the interval accounts for; None if it covers seeds only
+    open: str = ""  # why there is no interval; empty if there is one, or if no reason is known
+    # standard deviation of what the mean is over (n - 1 in the divisor); None for fewer than two, and of differences
     std: float | None = None
 
     @property
@@ -57,21 +48,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How numbers of one unit are written.
+    """How numbers of one unit are written."""
 
-    Attributes:
-        factor: What a number is multiplied by.
-        digits: Digits after the point, or the format of ``format()``, such as ".3g".
-        unit: What follows a number.
-        end_unit: What follows each end of an interval.
-        is_signed: Whether positive numbers have a sign.
-    """
-
-    factor: float = 1.0
-    digits: int | str = 3
-    unit: str = ""
-    end_unit: str = ""
-    is_signed: bool = False
+    factor: float = 1.0  # what a number is multiplied by
+    digits: int | str = 3  # digits after the point, or the format of ``format()``, such as ".3g"
+    unit: str = ""  # what follows a number
+    end_unit: str = ""  # what follows each end of an interval
+    is_signed: bool = False  # whether positive numbers have a sign
 
     def number(self, value: float | None) -> str:
         """Return a number as text; empty if there is none."""

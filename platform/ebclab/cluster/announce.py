@@ -24,15 +24,11 @@ _UNITS = ("CPU", "GPU")
 
 @dataclass(frozen=True)
 class Growth:
-    """The workers to which a cluster may grow, in addition to its head.
+    """The workers to which a cluster may grow, in addition to its head."""
 
-    Attributes:
-        kinds: For each kind of worker, the maximum number of them and the resources of one, e.g. {"CPU": 4, "GPU": 1}.
-        most: Maximum number of workers of all kinds together.
-    """
-
+    # for each kind of worker, the maximum number of them and the resources of one, e.g. {"CPU": 4, "GPU": 1}
     kinds: Mapping[str, tuple[int, Mapping[str, int]]]
-    most: int
+    most: int  # maximum number of workers of all kinds together
 
     def largest(self, unit: str) -> int:
         """Return the maximum total of a resource over all workers; kinds with most of it are counted first."""

@@ -13,25 +13,15 @@ _NOT_FOUND = 127
 
 @dataclass(frozen=True)
 class JobState:
-    """A job as the job server describes it.
+    """A job as the job server describes it."""
 
-    Attributes:
-        id: Its name.
-        status: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
-        command: The shell command that the head node runs.
-        message: Ray's message about the job.
-        exit_code: Exit code of the process; None while it runs, or if Ray terminated it.
-        started: Seconds since 1970.
-        ended: Seconds since 1970; None while it runs.
-    """
-
-    id: str
-    status: str
-    command: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    started: float | None = None
-    ended: float | None = None
+    id: str  # its name
+    status: str  # PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED
+    command: str = ""  # the shell command that the head node runs
+    message: str = ""  # ray's message about the job
+    exit_code: int | None = None  # exit code of the process; None while it runs, or if Ray terminated it
+    started: float | None = None  # seconds since 1970
+    ended: float | None = None  # seconds since 1970; None while it runs
 
     @property
     def is_over(self) -> bool:

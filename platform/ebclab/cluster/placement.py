@@ -14,17 +14,12 @@ Nodes = Sequence[Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Placement:
-    """The workers that a run requests from a cluster.
+    """The workers that a run requests from a cluster."""
 
-    Attributes:
-        sizes: Numbers of workers that the run may have, ascending; a single one unless the run is elastic.
-        cpus: CPUs that each worker reserves; fractions are allowed.
-        gpus: GPUs that each worker reserves, 0 or 1.
-    """
-
+    # numbers of workers that the run may have, ascending; a single one unless the run is elastic
     sizes: tuple[int, ...]
-    cpus: float
-    gpus: int
+    cpus: float  # CPUs that each worker reserves; fractions are allowed
+    gpus: int  # GPUs that each worker reserves, 0 or 1
 
     @property
     def elastic(self) -> bool:

@@ -25,21 +25,13 @@ Endpoint = tuple[_IP, int]
 
 @dataclass(frozen=True)
 class SocketEntry:
-    """One line of the table.
+    """One line of the table."""
 
-    Attributes:
-        local: Address and port of this socket.
-        remote: Those of its peer.
-        state: Number of its state, as the kernel counts.
-        user: Number of the user whose process opened or accepted it.
-        inode: 0 if it belongs to no process.
-    """
-
-    local: Endpoint
-    remote: Endpoint
-    state: int
-    user: int
-    inode: int
+    local: Endpoint  # address and port of this socket
+    remote: Endpoint  # those of its peer
+    state: int  # number of its state, as the kernel counts
+    user: int  # number of the user whose process opened or accepted it
+    inode: int  # 0 if it belongs to no process
 
 
 def parse_sockets(text: str) -> list[SocketEntry]:

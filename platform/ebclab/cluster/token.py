@@ -21,19 +21,12 @@ TOKEN, TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 @dataclass(frozen=True)
 class TokenSource:
-    """The place from which Ray takes this user's token.
+    """The place from which Ray takes this user's token."""
 
-    Attributes:
-        name: Name of the place in messages.
-        text: The token; empty if it is in a file.
-        file: The file; None if the token is in an environment variable.
-        required: Whether the user has named the file, so that it must contain a token.
-    """
-
-    name: str
-    text: str = ""
-    file: Path | None = None
-    required: bool = False
+    name: str  # name of the place in messages
+    text: str = ""  # the token; empty if it is in a file
+    file: Path | None = None  # the file; None if the token is in an environment variable
+    required: bool = False  # whether the user has named the file, so that it must contain a token
 
     @property
     def is_set(self) -> bool:

@@ -18,15 +18,10 @@ _PACKAGES = ("ebclab", "energy_contrast")
 
 @dataclass(frozen=True)
 class Origin:
-    """The process that started a run or a sweep; its workers receive this object and compare their versions with it.
+    """The process that started a run or a sweep; its workers receive this object and compare their versions with it."""
 
-    Attributes:
-        host: Name of the machine.
-        versions: The result of ``versions_here`` there.
-    """
-
-    host: str
-    versions: Mapping[str, str]
+    host: str  # name of the machine
+    versions: Mapping[str, str]  # the result of ``versions_here`` there
 
     @classmethod
     def here(cls) -> Origin:

@@ -34,19 +34,12 @@ from ebclab.sweeps.sweep import sweep
 
 @dataclass(frozen=True)
 class ComparisonRun:
-    """Result of running a comparison.
-
-    Attributes:
-        folder: Its folder.
-        findings: Its results.
-        versions: All versions of its plan.
-        failed: The sweeps that failed, with the error messages.
-    """
+    """Result of running a comparison."""
 
     folder: ComparisonFolder
-    findings: ComparisonFindings
-    versions: tuple[PlanVersion, ...]
-    failed: tuple[str, ...]
+    findings: ComparisonFindings  # its results
+    versions: tuple[PlanVersion, ...]  # all versions of its plan
+    failed: tuple[str, ...]  # the sweeps that failed, with the error messages
 
 
 def compare(

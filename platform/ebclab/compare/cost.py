@@ -20,17 +20,11 @@ from ebclab.training.setup import load_images
 
 @dataclass(frozen=True)
 class SweepCost:
-    """Upper bounds of the cost of one sweep, if no trial diverges and tuned settings cost as much as the default ones.
-
-    Attributes:
-        planned: The sweep.
-        run_seconds: Training time of one run.
-        runs: Number of runs, including confirmation runs.
-    """
+    """Upper bounds of the cost of a sweep, if no trial diverges and tuned settings cost as much as default ones."""
 
     planned: PlannedSweep
-    run_seconds: float
-    runs: int
+    run_seconds: float  # training time of one run
+    runs: int  # number of runs, including confirmation runs
 
     @property
     def seconds(self) -> float:

@@ -56,40 +56,25 @@ def verdict_of(low: float | None, high: float | None, margin: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a difference.
+    """One side of a difference."""
 
-    Attributes:
-        method: Name of the method.
-        task: Task it was measured on.
-        settings: "tuned" or "default", or a reference: raw pixels or the untrained encoder beside runs of the method.
-        arm: How the settings were searched.
-    """
-
-    method: str
-    task: Task
+    method: str  # name of the method
+    task: Task  # task it was measured on
+    # "tuned" or "default", or a reference: raw pixels or the untrained encoder beside runs of the method
     settings: Literal["tuned", "default"] | Name = "tuned"
-    arm: Arm = "draws"
+    arm: Arm = "draws"  # how the settings were searched
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Difference between two sides.
+    """Difference between two sides."""
 
-    Attributes:
-        family: The family of differences whose intervals have simultaneous coverage.
-        one: The first side.
-        other: The second side.
-        difference: Accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1].
-        seeds_ahead: Number of seeds in common for which ``one`` scored higher.
-        seeds: Number of seeds in common.
-    """
-
-    family: Family
-    one: Side
-    other: Side
-    difference: Interval
-    seeds_ahead: int
-    seeds: int
+    family: Family  # the family of differences whose intervals have simultaneous coverage
+    one: Side  # the first side
+    other: Side  # the second side
+    difference: Interval  # accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1]
+    seeds_ahead: int  # number of seeds in common for which ``one`` scored higher
+    seeds: int  # number of seeds in common
 
     def verdict(self, margin: float) -> Verdict:
         """Return the conclusion from the interval, with the smallest relevant difference, in [0, 1]."""
@@ -98,19 +83,12 @@ class Gap:
 
 @dataclass(frozen=True)
 class MethodAt:
-    """Results of one method on one task.
+    """Results of one method on one task."""
 
-    Attributes:
-        sweep: Measurements of its sweep.
-        tuned: Accuracy of the tuned settings, with its individual interval; None if not measured yet.
-        default: Accuracy of the default settings, likewise.
-        curve: Best score after n draws; None before the first draw has finished.
-    """
-
-    sweep: MeasuredSweep
-    tuned: Interval | None
-    default: Interval | None
-    curve: TuningCurve | None
+    sweep: MeasuredSweep  # measurements of its sweep
+    tuned: Interval | None  # accuracy of the tuned settings, with its individual interval; None if not measured yet
+    default: Interval | None  # accuracy of the default settings, likewise
+    curve: TuningCurve | None  # best score after n draws; None before the first draw has finished
 
     @property
     def method(self) -> str:
@@ -125,87 +103,52 @@ class MethodAt:
 
 @dataclass(frozen=True)
 class Improvement:
-    """Probability that a run of one method scores higher than a run of another, over tasks.
+    """Probability that a run of one method scores higher than a run of another, over tasks."""
 
-    Attributes:
-        one: The first method.
-        other: The second method.
-        probability: Probability of improvement, in [0, 1].
-    """
-
-    one: str
-    other: str
-    probability: Interval
+    one: str  # the first method
+    other: str  # the second method
+    probability: Interval  # probability of improvement, in [0, 1]
 
 
 @dataclass(frozen=True)
 class Overall:
-    """Results of a method over all tasks.
+    """Results of a method over all tasks."""
 
-    Attributes:
-        method: Name of the method.
-        iqm: Interquartile mean of the accuracies of its tuned settings.
-        search_seconds: Training time of its searches.
-        lost: Number of draws that diverged or failed.
-        draws: Number of draws.
-    """
-
-    method: str
-    iqm: Interval
-    search_seconds: float
-    lost: int
-    draws: int
+    method: str  # name of the method
+    iqm: Interval  # interquartile mean of the accuracies of its tuned settings
+    search_seconds: float  # training time of its searches
+    lost: int  # number of draws that diverged or failed
+    draws: int  # number of draws
 
 
 @dataclass(frozen=True)
 class SearchChoice:
-    """How well a search could tell its draws apart.
+    """How well a search could tell its draws apart."""
 
-    Attributes:
-        at: The method and the task.
-        spread: Standard deviation of the held-out scores of the draws that finished.
-        noise: That of the score of one setting by its seed, without what a seed does to all settings alike.
-        chance: Probability of such a spread if all draws were equally good.
-    """
-
-    at: MethodAt
-    spread: float
-    noise: float
-    chance: float
+    at: MethodAt  # the method and the task
+    spread: float  # standard deviation of the held-out scores of the draws that finished
+    noise: float  # that of the score of one setting by its seed, without what a seed does to all settings alike
+    chance: float  # probability of such a spread if all draws were equally good
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Time to a score of a method on a task: medians over the seeds of its tuned settings.
+    """Time to a score of a method on a task: medians over the seeds of its tuned settings."""
 
-    Attributes:
-        method: Name of the method.
-        task: Task it was measured on.
-        goal: "target", or the method whose final score is to be reached.
-        score: Held-out score to reach, in [0, 1].
-        epochs: Epochs until the score is reached; None if the median run does not reach it.
-        seconds: Training time until the score is reached; None in the same case.
-        share: ``epochs`` as a fraction of the epochs of a run; None in the same case.
-    """
-
-    method: str
-    task: Task
-    goal: str
-    score: float
-    epochs: float | None
-    seconds: float | None
-    share: float | None
+    method: str  # name of the method
+    task: Task  # task it was measured on
+    goal: str  # "target", or the method whose final score is to be reached
+    score: float  # held-out score to reach, in [0, 1]
+    epochs: float | None  # epochs until the score is reached; None if the median run does not reach it
+    seconds: float | None  # training time until the score is reached; None in the same case
+    share: float | None  # ``epochs`` as a fraction of the epochs of a run; None in the same case
 
 
 @dataclass(frozen=True)
 class ComparisonFindings:
-    """Results of a comparison, computed lazily from the measurements.
+    """Results of a comparison, computed lazily from the measurements."""
 
-    Attributes:
-        measured: Measurements of its sweeps.
-    """
-
-    measured: Measured
+    measured: Measured  # measurements of its sweeps
 
     @property
     def request(self) -> ComparisonRequest:

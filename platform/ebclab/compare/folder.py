@@ -24,17 +24,11 @@ from ebclab.sweeps.folder import SweepFolder
 
 @dataclass(frozen=True)
 class PlanVersion:
-    """A version of the plan of a comparison.
+    """A version of the plan of a comparison."""
 
-    Attributes:
-        digest: Digest of the plan.
-        time: When it was written, UTC, in ISO 8601.
-        grown: Additions to the previous version; empty for the first.
-    """
-
-    digest: str
-    time: str
-    grown: tuple[str, ...] = ()
+    digest: str  # digest of the plan
+    time: str  # when it was written, UTC, in ISO 8601
+    grown: tuple[str, ...] = ()  # additions to the previous version; empty for the first
 
 
 class ComparisonFolder(Workspace):

@@ -28,17 +28,11 @@ WORST = 0.0
 
 @dataclass(frozen=True)
 class Draw:
-    """A trial of the search.
+    """A trial of the search."""
 
-    Attributes:
-        score: Its score on held-out images; ``WORST`` if it diverged or failed, or if there is no finite score.
-        seconds: Its training time.
-        state: Its final state.
-    """
-
-    score: float
-    seconds: float
-    state: State
+    score: float  # its score on held-out images; ``WORST`` if it diverged or failed, or if there is no finite score
+    seconds: float  # its training time
+    state: State  # its final state
 
     @property
     def is_lost(self) -> bool:
@@ -54,17 +48,11 @@ class Draw:
 
 @dataclass(frozen=True)
 class SeedCurve:
-    """Learning curve of a confirmation run.
+    """Learning curve of a confirmation run."""
 
-    Attributes:
-        epochs: Numbers of completed epochs.
-        seconds: Training time up to each of them.
-        scores: Score on held-out images after each of them.
-    """
-
-    epochs: tuple[int, ...]
-    seconds: tuple[float, ...]
-    scores: tuple[float, ...]
+    epochs: tuple[int, ...]  # numbers of completed epochs
+    seconds: tuple[float, ...]  # training time up to each of them
+    scores: tuple[float, ...]  # score on held-out images after each of them
 
     @classmethod
     def of(cls, trial: Trial) -> SeedCurve:
@@ -86,23 +74,14 @@ class SeedCurve:
 
 @dataclass(frozen=True)
 class SettingsRuns:
-    """Runs of the same settings with several seeds.
+    """Runs of the same settings with several seeds."""
 
-    Attributes:
-        source: Id of the search trial, or ``baseline``.
-        settings: Searched settings by dotted key.
-        held_out: The objective of each run.
-        tested: Accuracies on the test images by probe; empty if they have not been measured.
-        curves: Learning curves of the runs that finished.
-        lost: Number of runs that did not finish: they diverged, were stopped due to collapse, or failed.
-    """
-
-    source: str
-    settings: dict[str, Any]
-    held_out: Measurements
-    tested: dict[str, Measurements]
-    curves: tuple[SeedCurve, ...]
-    lost: int
+    source: str  # id of the search trial, or ``baseline``
+    settings: dict[str, Any]  # searched settings by dotted key
+    held_out: Measurements  # the objective of each run
+    tested: dict[str, Measurements]  # accuracies on the test images by probe; empty if they have not been measured
+    curves: tuple[SeedCurve, ...]  # learning curves of the runs that finished
+    lost: int  # number of runs that did not finish: they diverged, were stopped due to collapse, or failed
 
     def score(self, metric: Metric) -> Measurements | None:
         """Return the accuracies on the test images that are compared; None if they have not been measured."""
@@ -117,35 +96,25 @@ class SettingsRuns:
 
 @dataclass(frozen=True)
 class MeasuredSweep:
-    """Measurements of one sweep of a comparison.
-
-    Attributes:
-        planned: The planned sweep.
-        draws: The finished random draws, or trials of the practice arm, without the default settings.
-        default_draw: The trial of the default settings in the search; None before it has finished.
-        tuned: The runs of the settings chosen by the search; None if not all have finished.
-        default: The runs of the default settings; the same object as ``tuned`` if the search found nothing better; None
-            in the practice arm, or if not all have finished.
-        importance: Fraction of the score's variance explained by each setting alone, normalised to sum to 1; empty with
-            few draws, None before anything was measured.
-        search_seconds: Training time of the search.
-        test_readings: Number of times that runs of the sweep were evaluated on the test images.
-        train_limit: Labelled images of the probes on the test images; 0: all.
-        environment: Command, commit, versions and machine of the process that ran the sweep last; empty if not known.
-        problem: What is missing; empty if the sweep is complete.
-    """
+    """Measurements of one sweep of a comparison."""
 
     planned: PlannedSweep
+    # the finished random draws, or trials of the practice arm, without the default settings
     draws: tuple[Draw, ...] = ()
-    default_draw: Draw | None = None
-    tuned: SettingsRuns | None = None
+    default_draw: Draw | None = None  # the trial of the default settings in the search; None before it has finished
+    tuned: SettingsRuns | None = None  # the runs of the settings chosen by the search; None if not all have finished
+    # the runs of the default settings; the same object as ``tuned`` if the search found nothing better; None in the
+    # practice arm, or if not all have finished
     default: SettingsRuns | None = None
+    # fraction of the score's variance explained by each setting alone, normalised to sum to 1; empty with few draws,
+    # None before anything was measured
     importance: Mapping[str, float] | None = None
-    search_seconds: float = 0.0
-    test_readings: int = 0
-    train_limit: int = 0
+    search_seconds: float = 0.0  # training time of the search
+    test_readings: int = 0  # number of times that runs of the sweep were evaluated on the test images
+    train_limit: int = 0  # labelled images of the probes on the test images; 0: all
+    # command, commit, versions and machine of the process that ran the sweep last; empty if not known
     environment: Mapping[str, Any] = field(default_factory=dict)
-    problem: str = ""
+    problem: str = ""  # what is missing; empty if the sweep is complete
 
     @property
     def is_by_plan(self) -> bool:
@@ -160,17 +129,11 @@ class MeasuredSweep:
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of all sweeps of a comparison.
-
-    Attributes:
-        plan: The plan.
-        sweeps: The sweeps that have a log, in the order of the plan.
-        references: What raw pixels and untrained encoders score.
-    """
+    """Measurements of all sweeps of a comparison."""
 
     plan: ComparisonPlan
-    sweeps: tuple[MeasuredSweep, ...]
-    references: References = field(default_factory=References)
+    sweeps: tuple[MeasuredSweep, ...]  # the sweeps that have a log, in the order of the plan
+    references: References = field(default_factory=References)  # what raw pixels and untrained encoders score
 
     def sweep(self, method: str, task: Task, arm: Arm = "draws") -> MeasuredSweep | None:
         """Return the measurements of a sweep; None if it has not started."""

@@ -37,33 +37,20 @@ RULES = (
 
 
 class Task(NamedTuple):
-    """Setting in which methods are compared: dataset, batch size, and repeat of the complete search.
+    """Setting in which methods are compared: dataset, batch size, and repeat of the complete search."""
 
-    Attributes:
-        dataset: Name of the dataset.
-        batch_size: Images per batch.
-        repeat: Index of the repeat, from 0.
-    """
-
-    dataset: str
-    batch_size: int
-    repeat: int = 0
+    dataset: str  # name of the dataset
+    batch_size: int  # images per batch
+    repeat: int = 0  # index of the repeat, from 0
 
 
 @dataclass(frozen=True)
 class PlannedSweep:
-    """One sweep of a comparison.
+    """One sweep of a comparison."""
 
-    Attributes:
-        method: Name of the method.
-        task: Task it is compared on.
-        arm: How its settings are searched.
-        plan: Plan of the sweep.
-    """
-
-    method: str
-    task: Task
-    arm: Arm
+    method: str  # name of the method
+    task: Task  # task it is compared on
+    arm: Arm  # how its settings are searched
     plan: SweepPlan
 
     @property
@@ -79,17 +66,12 @@ class PlannedSweep:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Everything that determines the results of a comparison.
-
-    Attributes:
-        request: The request.
-        sweeps: The sweeps, in the order in which they are run.
-        written_digest: Digest with which the plan was written, possibly by a version with fewer settings; empty for a
-            plan that has not been written.
-    """
+    """Everything that determines the results of a comparison."""
 
     request: ComparisonRequest
-    sweeps: tuple[PlannedSweep, ...]
+    sweeps: tuple[PlannedSweep, ...]  # the sweeps, in the order in which they are run
+    # digest with which the plan was written, possibly by a version with fewer settings; empty for a plan that has not
+    # been written
     written_digest: str = ""
 
     @property

@@ -52,21 +52,13 @@ _FARTHEST = 6.0  # standard deviations of a seed's shift that are simulated
 
 
 class Noise(NamedTuple):
-    """What makes differences between two methods uncertain.
+    """What makes differences between two methods uncertain."""
 
-    Attributes:
-        spread: Standard deviation of the accuracy of one method between seeds, as measured on the test images.
-        seeds: sigma.
-        disagreement: q.
-        kept: k.
-        source: Where the numbers are from, as the end of a sentence.
-    """
-
-    spread: float
-    seeds: float
-    disagreement: float
-    kept: float
-    source: str
+    spread: float  # standard deviation of the accuracy of one method between seeds, as measured on the test images
+    seeds: float  # sigma
+    disagreement: float  # q
+    kept: float  # k
+    source: str  # where the numbers are from, as the end of a sentence
 
 
 ASSUMED = Noise(0.005, 0.005 * 2**0.5, 0.1, 0.1, "all assumed, since nothing is measured yet")
@@ -81,46 +73,29 @@ class Place(NamedTuple):
 
 
 class Design(NamedTuple):
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        noise: What makes the difference uncertain.
-        seeds: R.
-        images: n.
-        chance: Probability that an interval misses.
-        margin: Smallest relevant difference, in [0, 1].
-    """
-
-    noise: Noise
-    seeds: int
-    images: int
-    chance: float
-    margin: float
+    noise: Noise  # what makes the difference uncertain
+    seeds: int  # R
+    images: int  # n
+    chance: float  # probability that an interval misses
+    margin: float  # smallest relevant difference, in [0, 1]
 
 
 @dataclass(frozen=True)
 class Power:
-    """What a comparison can find at some places; numbers of accuracies are in [0, 1].
-
-    Attributes:
-        places: The places.
-        design: What is simulated.
-        differences: Number of differences whose intervals hold together.
-        found: Smallest true difference found to be ahead in 80 of 100 comparisons; None if none up to 0.8 is.
-        ties: Share of true ties of which it is found that no difference is larger than the margin.
-        at_margin: Share of comparisons in which a true difference of the margin is found.
-        seeds_for_margin: Smallest number of seeds, up to 64, with which that is found in 80 of 100; None if none is.
-        images_suffice: Whether that is found in 80 of 100 without any noise of seeds.
-    """
+    """What a comparison can find at some places; numbers of accuracies are in [0, 1]."""
 
     places: tuple[Place, ...]
-    design: Design
-    differences: int
+    design: Design  # what is simulated
+    differences: int  # number of differences whose intervals hold together
+    # smallest true difference found to be ahead in 80 of 100 comparisons; None if none up to 0.8 is
     found: float | None
-    ties: float
-    at_margin: float
+    ties: float  # share of true ties of which it is found that no difference is larger than the margin
+    at_margin: float  # share of comparisons in which a true difference of the margin is found
+    # smallest number of seeds, up to 64, with which that is found in 80 of 100; None if none is
     seeds_for_margin: int | None
-    images_suffice: bool
+    images_suffice: bool  # whether that is found in 80 of 100 without any noise of seeds
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the numbers as plain values."""

@@ -19,15 +19,10 @@ _PLACE = re.compile(r"([\w.:-]+)@(\d+)")
 
 
 class Question(NamedTuple):
-    """A difference specified in advance, between two methods, each at its batch size.
+    """A difference specified in advance, between two methods, each at its batch size."""
 
-    Attributes:
-        one: Method and batch size of the first side.
-        other: Method and batch size of the second side.
-    """
-
-    one: tuple[str, int]
-    other: tuple[str, int]
+    one: tuple[str, int]  # method and batch size of the first side
+    other: tuple[str, int]  # method and batch size of the second side
 
     def __str__(self) -> str:
         """Return the question in the syntax of ``--ask``."""

@@ -25,21 +25,13 @@ _SIMULATED = 0  # seed of the simulation that calibrates the simultaneous bands
 
 @dataclass(frozen=True)
 class TuningCurve:
-    """The median of the best score among n draws, n = 1 ... N.
+    """The median of the best score among n draws, n = 1 ... N."""
 
-    Attributes:
-        trials: n.
-        median: The estimate.
-        low: Lower end of the band.
-        high: Upper end of the band; 1 where the draws give no upper bound.
-        expected: Unbiased estimate (U-statistic) of the mean of the best score among n draws.
-    """
-
-    trials: tuple[int, ...]
-    median: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    expected: tuple[float, ...]
+    trials: tuple[int, ...]  # n
+    median: tuple[float, ...]  # the estimate
+    low: tuple[float, ...]  # lower end of the band
+    high: tuple[float, ...]  # upper end of the band; 1 where the draws give no upper bound
+    expected: tuple[float, ...]  # unbiased estimate (U-statistic) of the mean of the best score among n draws
 
     @property
     def known_until(self) -> int:

@@ -38,13 +38,9 @@ SECTIONS: Mapping[str, type] = {
 
 @dataclass(frozen=True)
 class RecordedSettings:
-    """Settings of a method whose class was not imported, as read from a file; they can be shown but not trained with.
+    """Settings of a method whose class was not imported, as read from a file; they can be shown, not trained with."""
 
-    Attributes:
-        values: Plain values by name.
-    """
-
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # plain values by name
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,10 @@ EBCLR = {"noise_std": 0.03, "normalisation": "half"}
 
 
 class ViewRecipe(NamedTuple):
-    """Named view settings.
+    """Named view settings."""
 
-    Attributes:
-        doc: What it is for and where it comes from, one sentence.
-        settings: Every field of ``ViewsConfig`` except ``recipe``; without ``image_size``, the dataset's own size.
-    """
-
-    doc: str
+    doc: str  # what it is for and where it comes from, one sentence
+    # every field of ``ViewsConfig`` except ``recipe``; without ``image_size``, the dataset's own size
     settings: Mapping[str, Any]
 
 

@@ -10,27 +10,16 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True)
 class RichText:
-    """Text of a cell or a fact with more than its words.
+    """Text of a cell or a fact with more than its words."""
 
-    Attributes:
-        text: The words.
-        small: Lines below it in small print; ``line`` has them on one line.
-        value: What the cell is sorted by, and what CSV has; None means the text.
-        hint: Shown when the mouse is on it.
-        is_number: Right-aligned.
-        is_strong: Bold.
-        is_code: In a typewriter face.
-        swatch: CSS border drawn before it, as the key to a plot; empty draws none.
-    """
-
-    text: str
-    small: tuple[str, ...] = ()
-    value: float | str | None = None
-    hint: str = ""
-    is_number: bool = False
-    is_strong: bool = False
-    is_code: bool = False
-    swatch: str = ""
+    text: str  # the words
+    small: tuple[str, ...] = ()  # lines below it in small print; ``line`` has them on one line
+    value: float | str | None = None  # what the cell is sorted by, and what CSV has; None means the text
+    hint: str = ""  # shown when the mouse is on it
+    is_number: bool = False  # right-aligned
+    is_strong: bool = False  # bold
+    is_code: bool = False  # in a typewriter face
+    swatch: str = ""  # CSS border drawn before it, as the key to a plot; empty draws none
 
     @property
     def line(self) -> str:
@@ -51,19 +40,12 @@ def numeric(
 
 @dataclass(frozen=True)
 class ColumnHead:
-    """Heading of a column.
+    """Heading of a column."""
 
-    Attributes:
-        text: The heading.
-        above: Heading over several columns; neighbours with equal ones share it.
-        small: A line below ``above`` in small print.
-        hint: Shown when the mouse is on it.
-    """
-
-    text: str
-    above: str = ""
-    small: str = ""
-    hint: str = ""
+    text: str  # the heading
+    above: str = ""  # heading over several columns; neighbours with equal ones share it
+    small: str = ""  # a line below ``above`` in small print
+    hint: str = ""  # shown when the mouse is on it
 
 
 def one_line(value: CellValue | ColumnHead) -> str:
@@ -75,19 +57,12 @@ def one_line(value: CellValue | ColumnHead) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table."""
 
-    Attributes:
-        title: Heading; may be empty.
-        columns: Column headings.
-        rows: Cells; numbers are right-aligned.
-        note: How to read the table; may be empty.
-    """
-
-    title: str
-    columns: tuple[str | ColumnHead, ...]
-    rows: tuple[tuple[CellValue, ...], ...]
-    note: str = ""
+    title: str  # heading; may be empty
+    columns: tuple[str | ColumnHead, ...]  # column headings
+    rows: tuple[tuple[CellValue, ...], ...]  # cells; numbers are right-aligned
+    note: str = ""  # how to read the table; may be empty
 
     def __post_init__(self) -> None:
         """Refuse rows that are longer or shorter than the headings."""
@@ -135,64 +110,39 @@ def is_numeric(value: CellValue) -> bool:
 
 @dataclass(frozen=True)
 class MarkedTable(Table):
-    """A table with marked rows that a page can sort and filter.
+    """A table with marked rows that a page can sort and filter."""
 
-    Attributes:
-        marks: Look of each row, "winner", "confirm" or empty; rows after the last one have none.
-        is_sortable: Whether a click on a heading sorts the rows.
-        is_filtered: Whether there is a field to filter the rows; the table then scrolls within the page.
-    """
-
-    marks: tuple[str, ...] = ()
-    is_sortable: bool = False
-    is_filtered: bool = False
+    marks: tuple[str, ...] = ()  # look of each row, "winner", "confirm" or empty; rows after the last one have none
+    is_sortable: bool = False  # whether a click on a heading sorts the rows
+    is_filtered: bool = False  # whether there is a field to filter the rows; the table then scrolls within the page
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot.
+    """A plot."""
 
-    Attributes:
-        title: Heading.
-        note: How to read the plot; may be empty.
-        figure: Plain values for plotly.js.
-        height: Height in pixels.
-    """
-
-    title: str
-    note: str
-    figure: dict[str, Any]
-    height: int
+    title: str  # heading
+    note: str  # how to read the plot; may be empty
+    figure: dict[str, Any]  # plain values for plotly.js
+    height: int  # height in pixels
 
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots beside each other, as many as fit.
-
-    Attributes:
-        plots: The plots.
-        switches: Names whose curves a click hides, with the border that is the key to them.
-    """
+    """Plots beside each other, as many as fit."""
 
     plots: tuple[Plot, ...]
-    switches: tuple[RichText, ...] = ()
+    switches: tuple[RichText, ...] = ()  # names whose curves a click hides, with the border that is the key to them
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture.
+    """A picture."""
 
-    Attributes:
-        name: Key: letters, digits and hyphens.
-        title: Heading.
-        note: Description of the picture; also its text alternative.
-        png: Content of the PNG file.
-    """
-
-    name: str
-    title: str
-    note: str
-    png: bytes = field(default=b"", repr=False)
+    name: str  # key: letters, digits and hyphens
+    title: str  # heading
+    note: str  # description of the picture; also its text alternative
+    png: bytes = field(default=b"", repr=False)  # content of the PNG file
 
 
 @dataclass(frozen=True)
@@ -254,38 +204,23 @@ Block: TypeAlias = Table | Plot | Plots | Picture | Facts | Remark | Items | Com
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading.
+    """Blocks under a heading."""
 
-    Attributes:
-        title: The heading; may be empty.
-        blocks: The content, in order.
-        name: What the links below the first head lead to; empty for none.
-        is_head: Whether it is the head of what follows, and not one of its sections.
-    """
-
-    title: str
-    blocks: tuple[Block, ...]
-    name: str = ""
-    is_head: bool = False
+    title: str  # the heading; may be empty
+    blocks: tuple[Block, ...]  # the content, in order
+    name: str = ""  # what the links below the first head lead to; empty for none
+    is_head: bool = False  # whether it is the head of what follows, and not one of its sections
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document.
+    """A document."""
 
-    Attributes:
-        title: Title of the window.
-        kind: What it is of, such as "comparison".
-        brand: The line at the top of the page, after the name of the project.
-        sections: The content; but for heads, sections without blocks are not shown.
-        files: Where all numbers are, as a sentence.
-    """
-
-    title: str
-    kind: str
-    brand: str
-    sections: tuple[Section, ...]
-    files: str
+    title: str  # title of the window
+    kind: str  # what it is of, such as "comparison"
+    brand: str  # the line at the top of the page, after the name of the project
+    sections: tuple[Section, ...]  # the content; but for heads, sections without blocks are not shown
+    files: str  # where all numbers are, as a sentence
 
     def blocks(self) -> Iterator[Block]:
         """Yield all blocks, those within others too."""

@@ -98,19 +98,12 @@ def pretrained(name: str) -> dict[str, Tensor]:
 
 
 class PretrainedEncoder(NamedTuple):
-    """An unmodified timm network with pretrained weights.
+    """An unmodified timm network with pretrained weights."""
 
-    Attributes:
-        encoder: Maps normalised images to embeddings; in eval mode.
-        image_size: Side of its images in pixels.
-        mean: Channel means for normalisation.
-        std: Channel standard deviations for normalisation.
-    """
-
-    encoder: nn.Module
-    image_size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    encoder: nn.Module  # maps normalised images to embeddings; in eval mode
+    image_size: int  # side of its images in pixels
+    mean: tuple[float, ...]  # channel means for normalisation
+    std: tuple[float, ...]  # channel standard deviations for normalisation
 
 
 def pretrained_encoder(name: str) -> PretrainedEncoder:

@@ -14,31 +14,21 @@ from ebclab.interval import Interval
 
 @dataclass(frozen=True)
 class Score:
-    """An accuracy with its confidence interval, its standard deviation and the protocol of its measurement.
+    """An accuracy with its confidence interval, its standard deviation and the protocol of its measurement."""
 
-    Attributes:
-        name: Probe that measured it, e.g. "knn", "linear".
-        value: Accuracy in [0, 1]; the mean over the probe's seeds if there are several.
-        low: Lower end of the 95 % Wilson interval over test images.
-        high: Upper end of it. The interval accounts for the sampling of test images with the encoder fixed, not for
-            the variance of pretraining.
-        num_images: Number of test images.
-        detail: The protocol in words.
-        seeds: Seeds of the probe; empty if the probe has no randomness.
-        per_seed: Accuracy for each of ``seeds``, in order.
-        std: Standard deviation over seeds of the probe (n - 1 in the divisor); None if there are fewer than two.
-        answers: Per-image correctness; None if the score was read from a file.
-    """
-
-    name: str
-    value: float
-    low: float
+    name: str  # probe that measured it, e.g. "knn", "linear"
+    value: float  # accuracy in [0, 1]; the mean over the probe's seeds if there are several
+    low: float  # lower end of the 95 % Wilson interval over test images
+    # upper end of it. The interval accounts for the sampling of test images with the encoder fixed, not for the
+    # variance of pretraining
     high: float
-    num_images: int
-    detail: str
-    seeds: tuple[int, ...] = ()
-    per_seed: tuple[float, ...] = ()
+    num_images: int  # number of test images
+    detail: str  # the protocol in words
+    seeds: tuple[int, ...] = ()  # seeds of the probe; empty if the probe has no randomness
+    per_seed: tuple[float, ...] = ()  # accuracy for each of ``seeds``, in order
+    # standard deviation over seeds of the probe (n - 1 in the divisor); None if there are fewer than two
     std: float | None = None
+    # per-image correctness; None if the score was read from a file
     answers: Answers | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -18,26 +18,18 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class SolvedProtocol:
-    """Multinomial logistic regression on standardised features, solved to convergence: no seed, no learning rate.
+    """Multinomial logistic regression on standardised features, solved to convergence: no seed, no learning rate."""
 
-    Attributes:
-        name: Key in `PROTOCOLS`.
-        doc: One-line description.
-        source: Source of the protocol.
-        departs: Deviations from the source, with reasons; empty if there are none.
-        tolerance: The solver, Newton's method, stops when no component of the gradient of the penalised mean loss
-            exceeds ``tolerance * min(evaluation.linear_l2, 1e-3)``, or when float64 cannot lower the loss any further.
-            The penalty makes the loss l2-strongly convex in the weights, so they are within ``|gradient| / l2`` of the
-            solution; the biases have no penalty, hence the 1e-3.
-        max_iterations: Largest number of steps of the solver; a warning is logged if it has not converged by then.
-    """
-
-    name: str
-    doc: str
-    source: str
-    departs: str
+    name: str  # key in `PROTOCOLS`
+    doc: str  # one-line description
+    source: str  # source of the protocol
+    departs: str  # deviations from the source, with reasons; empty if there are none
+    # the solver, Newton's method, stops when no component of the gradient of the penalised mean loss exceeds
+    # ``tolerance * min(evaluation.linear_l2, 1e-3)``, or when float64 cannot lower the loss any further. The penalty
+    # makes the loss l2-strongly convex in the weights, so they are within ``|gradient| / l2`` of the solution; the
+    # biases have no penalty, hence the 1e-3
     tolerance: float
-    max_iterations: int
+    max_iterations: int  # largest number of steps of the solver; a warning is logged if it has not converged by then
 
     def tolerance_for(self, l2: float) -> float:
         """Return the largest gradient component at which the solver has converged."""

@@ -44,17 +44,11 @@ Table = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Sums(NamedTuple):
-    """Sums of a table: all that its interval depends on.
+    """Sums of a table: all that its interval depends on."""
 
-    Attributes:
-        by_seed: Sum over images for each seed, (R,).
-        by_image: Sum over seeds for each image, (n,).
-        squares: Sum of x_{r,i}^2.
-    """
-
-    by_seed: Table
-    by_image: Table
-    squares: float
+    by_seed: Table  # sum over images for each seed, (R,)
+    by_image: Table  # sum over seeds for each image, (n,)
+    squares: float  # sum of x_{r,i}^2
 
     @classmethod
     def of(cls, table: Table) -> Sums:

@@ -33,27 +33,17 @@ _FILE_HEADINGS = {"onnx": "## Use it with ONNX Runtime", "torch-export": "## Use
 
 @dataclass(frozen=True)
 class CardFacts:
-    """The facts on a card in addition to the encoder's description. Text is escaped: markup in it has no effect.
+    """The facts on a card in addition to the encoder's description. Text is escaped: markup in it has no effect."""
 
-    Attributes:
-        title: Heading of the card.
-        method_name: Method that pretrained the encoder.
-        dataset: Name of the dataset that the scores were measured on, without a path; empty if there is none.
-        settings_yaml: Resolved settings of the run.
-        data_lines: Facts about the training images, one per line.
-        scores: Measured scores, in display order; may include baselines.
-        notes: Warnings, placed first (e.g. "exported from an unfinished run, after 3 of 10 epochs").
-        sweep_lines: Facts about the sweep that found these settings, one per line; empty if there was none.
-    """
-
-    title: str
-    method_name: str
-    settings_yaml: str
-    data_lines: Sequence[str] = ()
-    scores: Sequence[Score] = ()
-    notes: Sequence[str] = ()
+    title: str  # heading of the card
+    method_name: str  # method that pretrained the encoder
+    settings_yaml: str  # resolved settings of the run
+    data_lines: Sequence[str] = ()  # facts about the training images, one per line
+    scores: Sequence[Score] = ()  # measured scores, in display order; may include baselines
+    notes: Sequence[str] = ()  # warnings, placed first (e.g. "exported from an unfinished run, after 3 of 10 epochs")
+    # facts about the sweep that found these settings, one per line; empty if there was none
     sweep_lines: Sequence[str] = ()
-    dataset: str = ""
+    dataset: str = ""  # name of the dataset that the scores were measured on, without a path; empty if there is none
 
 
 def render_card(

@@ -34,39 +34,24 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class EncoderDescription:
-    """The content of `encoder.json`.
+    """The content of `encoder.json`."""
 
-    Attributes:
-        format_version: Version of this layout.
-        architecture: The run's ``encoder`` section.
-        in_channels: Channels of the images.
-        input_size: Side of the square images, pixels.
-        normalisation: Applied after the resize to ``input_size``.
-        feature_size: Length of an embedding.
-        encoder_class: Class of the encoder, importable without ebclab.
-        counterpart: Function of torchvision or timm whose network loads the weights under the same names, if any.
-        ebclab: Version that wrote the file; None if it ran from a source folder that is not installed.
-        torch: Version of torch that wrote the weights.
-        timm: Version of timm that built the network; None if it is not a network of timm.
-        read_size: Side of the squares to which image files were first cropped and scaled, pixels; 0 means neither.
-        decoding: How JPEG files were decoded for that.
-        rule: Description of the preprocessing of an image file, in words.
-    """
-
-    format_version: int
-    architecture: EncoderConfig
-    in_channels: PositiveInt
-    input_size: PositiveInt
-    normalisation: Normalisation
-    feature_size: PositiveInt
-    encoder_class: str
+    format_version: int  # version of this layout
+    architecture: EncoderConfig  # the run's ``encoder`` section
+    in_channels: PositiveInt  # channels of the images
+    input_size: PositiveInt  # side of the square images, pixels
+    normalisation: Normalisation  # applied after the resize to ``input_size``
+    feature_size: PositiveInt  # length of an embedding
+    encoder_class: str  # class of the encoder, importable without ebclab
+    # function of torchvision or timm whose network loads the weights under the same names, if any
     counterpart: str | None
-    ebclab: str | None
-    torch: str
-    timm: str | None = None
+    ebclab: str | None  # version that wrote the file; None if it ran from a source folder that is not installed
+    torch: str  # version of torch that wrote the weights
+    timm: str | None = None  # version of timm that built the network; None if it is not a network of timm
+    # side of the squares to which image files were first cropped and scaled, pixels; 0 means neither
     read_size: NonNegativeInt = 0
-    decoding: Decoding = "full"
-    rule: str = ""
+    decoding: Decoding = "full"  # how JPEG files were decoded for that
+    rule: str = ""  # description of the preprocessing of an image file, in words
 
     @property
     def preprocessing(self) -> Preprocessing:

@@ -31,17 +31,11 @@ from ebclab.storage.tensors import read_tensors
 
 
 class LoadedEncoder(NamedTuple):
-    """An encoder ready for use.
+    """An encoder ready for use."""
 
-    Attributes:
-        encoder: Maps (B, C, H, W) preprocessed images to (B, D) embeddings; in eval mode.
-        preprocessing: Maps (B, C, H, W) images, uint8 or float in [0, 1], to what ``encoder`` expects.
-        info: The content of `encoder.json`.
-    """
-
-    encoder: nn.Module
-    preprocessing: Preprocessing
-    info: dict[str, Any]
+    encoder: nn.Module  # maps (B, C, H, W) preprocessed images to (B, D) embeddings; in eval mode
+    preprocessing: Preprocessing  # maps (B, C, H, W) images, uint8 or float in [0, 1], to what ``encoder`` expects
+    info: dict[str, Any]  # the content of `encoder.json`
 
 
 def save_encoder(

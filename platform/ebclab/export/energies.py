@@ -49,28 +49,18 @@ class Energies:
     """Energies in nats, each up to one constant of the trained method: low for what the method takes to be likely.
 
     Energies of two methods, or of two runs, have different constants: do not compare them.
-
-    Attributes:
-        method: The whole method, in eval mode on ``device``.
-        preprocessing: Prepares images for it.
-        references: (M, P) vectors of the reference images, on the CPU; (M, 0) if it needs none.
-        source: Description of the reference images.
-        device: Device to compute on.
-        batch_size: Images per forward pass.
-        config: The settings of the run, or of what an export keeps of it; None for a method of no run.
-        num_classes: Number of classes of a method that read labels; else 0.
-        where: The run or folder, for messages.
     """
 
-    method: ImageEnergy
-    preprocessing: Preprocessing
-    references: Tensor
-    source: str = ""
-    device: torch.device = _CPU
-    batch_size: int = 256
+    method: ImageEnergy  # the whole method, in eval mode on ``device``
+    preprocessing: Preprocessing  # prepares images for it
+    references: Tensor  # (M, P) vectors of the reference images, on the CPU; (M, 0) if it needs none
+    source: str = ""  # description of the reference images
+    device: torch.device = _CPU  # device to compute on
+    batch_size: int = 256  # images per forward pass
+    # the settings of the run, or of what an export keeps of it; None for a method of no run
     config: ExperimentConfig | None = None
-    num_classes: int = 0
-    where: str = ""
+    num_classes: int = 0  # number of classes of a method that read labels; else 0
+    where: str = ""  # the run or folder, for messages
 
     def energy(self, images: Tensor, on_progress: OnProgress = silent) -> Tensor:
         """Return the energies E(x) of single images, float32 (N,) in nats: ``p(x)`` is proportional to ``exp(-E(x))``.

@@ -27,30 +27,19 @@ _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 @dataclass(frozen=True)
 class Comparison:
-    """Images on which a file is compared with its module.
+    """Images on which a file is compared with its module."""
 
-    Attributes:
-        images: (n, C, H, W) uint8, at least two.
-        source: Description of the images.
-    """
-
-    images: Tensor
-    source: str
+    images: Tensor  # (n, C, H, W) uint8, at least two
+    source: str  # description of the images
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A file in another format, written in addition to the weights.
-
-    Attributes:
-        format: Its format.
-        difference: Largest absolute difference of a feature to the module's output.
-        source: Description of the images that it was measured on.
-    """
+    """A file in another format, written in addition to the weights."""
 
     format: Format
-    difference: float
-    source: str
+    difference: float  # largest absolute difference of a feature to the module's output
+    source: str  # description of the images that it was measured on
 
     @property
     def file(self) -> str:

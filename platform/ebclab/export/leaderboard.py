@@ -23,17 +23,12 @@ from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SweepResult
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """One set of settings on a sweep's leaderboard.
+    """One set of settings on a sweep's leaderboard."""
 
-    Attributes:
-        rank: Rank, starting at 1.
-        confirmed: The settings and their scores; those of a search trial if the leaderboard is not confirmed.
-        run: Name of the run folder whose weights are exported: the run of the first seed.
-    """
-
-    rank: int
+    rank: int  # rank, starting at 1
+    # the settings and their scores; those of a search trial if the leaderboard is not confirmed
     confirmed: ConfirmedSettings
-    run: str
+    run: str  # name of the run folder whose weights are exported: the run of the first seed
 
     @property
     def trial(self) -> str:
@@ -72,21 +67,13 @@ class LeaderboardRow:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The settings that a sweep tried, ranked.
+    """The settings that a sweep tried, ranked."""
 
-    Attributes:
-        sweep: Name of the sweep.
-        plan: The sweep's plan.
-        places: The rows, best first.
-        test: Test scores of the first row by probe; empty if the test set was not read.
-        is_confirmed: Whether the settings were run again with other seeds.
-    """
-
-    sweep: str
+    sweep: str  # name of the sweep
     plan: SweepPlan
-    places: list[LeaderboardRow]
-    test: dict[str, SeedScores]
-    is_confirmed: bool
+    places: list[LeaderboardRow]  # the rows, best first
+    test: dict[str, SeedScores]  # test scores of the first row by probe; empty if the test set was not read
+    is_confirmed: bool  # whether the settings were run again with other seeds
 
 
 def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:

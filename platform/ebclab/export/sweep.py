@@ -30,17 +30,11 @@ _UNCONFIRMED = (
 
 @dataclass(frozen=True)
 class SweepExport:
-    """The files of an exported sweep.
+    """The files of an exported sweep."""
 
-    Attributes:
-        folder: Path of the export.
-        places: The exported rows of the leaderboard, best first.
-        notes: Warnings for the user, one line for each row and reason.
-    """
-
-    folder: Path
-    places: list[LeaderboardRow]
-    notes: list[str]
+    folder: Path  # path of the export
+    places: list[LeaderboardRow]  # the exported rows of the leaderboard, best first
+    notes: list[str]  # warnings for the user, one line for each row and reason
 
 
 def is_sweep(path: str | Path) -> bool:

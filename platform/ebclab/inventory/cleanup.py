@@ -30,17 +30,11 @@ _log = logging.getLogger("ebclab.sweeps")
 
 @dataclass(frozen=True)
 class Waste:
-    """A folder that can be deleted.
+    """A folder that can be deleted."""
 
-    Attributes:
-        path: The folder.
-        owner: The run or sweep that it belongs to and whose lock protects it.
-        why: What the folder contains, as text for the user.
-    """
-
-    path: Path
-    owner: Path
-    why: str
+    path: Path  # the folder
+    owner: Path  # the run or sweep that it belongs to and whose lock protects it
+    why: str  # what the folder contains, as text for the user
 
 
 def find_waste(runs: Path, sweeps: Path) -> list[Waste]:

@@ -30,17 +30,11 @@ _FOLDERS: dict[str, type[RunFolder] | type[SweepFolder]] = {each.kind.name: each
 
 @dataclass(frozen=True)
 class Deletable:
-    """A run or a sweep that may be deleted.
-
-    Attributes:
-        folder: Its folder.
-        finished: Whether it has a result.
-        num_bytes: Total size of its files in bytes.
-    """
+    """A run or a sweep that may be deleted."""
 
     folder: RunFolder | SweepFolder
-    finished: bool
-    num_bytes: int
+    finished: bool  # whether it has a result
+    num_bytes: int  # total size of its files in bytes
 
     def in_words(self) -> str:
         """Return state, kind and address as text."""

@@ -10,15 +10,10 @@ from typing import NamedTuple
 
 
 class Files(NamedTuple):
-    """The files of a run or a sweep.
+    """The files of a run or a sweep."""
 
-    Attributes:
-        num_bytes: Total size in bytes; hard links to the same file count once.
-        changed: Modification time of each file, in seconds since 1970, by path within the folder.
-    """
-
-    num_bytes: int
-    changed: Mapping[str, float]
+    num_bytes: int  # total size in bytes; hard links to the same file count once
+    changed: Mapping[str, float]  # modification time of each file, in seconds since 1970, by path within the folder
 
 
 def files_in(folder: Path | str) -> Files:

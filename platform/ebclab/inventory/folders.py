@@ -28,17 +28,11 @@ _LISTED = {RUN.settings, RUN.result, *SWEEP.files, COMPARISON.settings}
 
 @dataclass(frozen=True)
 class RunCollection:
-    """A folder of runs or of sweeps.
+    """A folder of runs or of sweeps."""
 
-    Attributes:
-        path: The folder, or its local copy.
-        remote: The folder in the store; None on a disk.
-        there: Files in the store, by name of the run or sweep; None on a disk.
-    """
-
-    path: Path
-    remote: RemoteFolder | None = None
-    there: Mapping[str, Files] | None = None
+    path: Path  # the folder, or its local copy
+    remote: RemoteFolder | None = None  # the folder in the store; None on a disk
+    there: Mapping[str, Files] | None = None  # files in the store, by name of the run or sweep; None on a disk
 
     @property
     def address(self) -> str:

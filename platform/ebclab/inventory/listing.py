@@ -29,25 +29,15 @@ _Read = Callable[[Path, Files, RunCollection], Content]
 
 @dataclass(frozen=True)
 class Entry:
-    """A run, a sweep or a comparison.
+    """A run, a sweep or a comparison."""
 
-    Attributes:
-        name: Name of its folder.
-        kind: What it is.
-        address: Path or address of its folder.
-        state: running, finished, unfinished or unreadable.
-        content: Content of its files; None if they cannot be read.
-        num_bytes: Total size of its files in bytes.
-        changed: Time of the last change, in seconds since 1970.
-    """
-
-    name: str
-    kind: KindName
-    address: str
-    state: State
-    content: Content | None
-    num_bytes: int
-    changed: float
+    name: str  # name of its folder
+    kind: KindName  # what it is
+    address: str  # path or address of its folder
+    state: State  # running, finished, unfinished or unreadable
+    content: Content | None  # content of its files; None if they cannot be read
+    num_bytes: int  # total size of its files in bytes
+    changed: float  # time of the last change, in seconds since 1970
 
     @property
     def value(self) -> float | None:

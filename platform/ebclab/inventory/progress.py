@@ -17,28 +17,18 @@ _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objectiv
 
 
 class Content(NamedTuple):
-    """Settings, progress and scores of a run or sweep.
+    """Settings, progress and scores of a run or sweep."""
 
-    Attributes:
-        method: Name of the method.
-        data: Name of the dataset.
-        done: Number of completed epochs of a run, or of ended search trials of a sweep.
-        of: Planned number of epochs or search trials.
-        objective: Name of the score used as objective.
-        scores: Held-out scores by name: the newest of a run; the winner's mean of a sweep, or the best trial's value
-            if there is no winner yet. Empty if nothing was measured.
-        is_finished: Whether it has a result.
-        note: Additional remark on the progress.
-    """
-
-    method: str
-    data: str
-    done: int
-    of: int
-    objective: str
+    method: str  # name of the method
+    data: str  # name of the dataset
+    done: int  # number of completed epochs of a run, or of ended search trials of a sweep
+    of: int  # planned number of epochs or search trials
+    objective: str  # name of the score used as objective
+    # held-out scores by name: the newest of a run; the winner's mean of a sweep, or the best trial's value if there is
+    # no winner yet. Empty if nothing was measured
     scores: Mapping[str, float]
-    is_finished: bool
-    note: str = ""
+    is_finished: bool  # whether it has a result
+    note: str = ""  # additional remark on the progress
 
 
 class _Progress(NamedTuple):

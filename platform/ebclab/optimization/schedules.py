@@ -99,21 +99,13 @@ def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_bat
 
 @dataclass(frozen=True)
 class Extension:
-    """An extension of a run, and its effect on the learning rate.
+    """An extension of a run, and its effect on the learning rate."""
 
-    Attributes:
-        before: Total epochs of the run before.
-        epochs: Total epochs of the run afterwards.
-        step: Index of the first step with the new schedule.
-        rate_before: Learning rate of the last step with the old schedule.
-        rate_after: Learning rate of the first step with the new one.
-    """
-
-    before: int
-    epochs: int
-    step: int
-    rate_before: float
-    rate_after: float
+    before: int  # total epochs of the run before
+    epochs: int  # total epochs of the run afterwards
+    step: int  # index of the first step with the new schedule
+    rate_before: float  # learning rate of the last step with the old schedule
+    rate_after: float  # learning rate of the first step with the new one
 
     def in_words(self) -> str:
         """Return the extension and the jump of the learning rate as text."""

@@ -34,19 +34,12 @@ _ROUNDING = 64 * torch.finfo(torch.float64).eps  # relative rounding error of L
 
 
 class Minimum(NamedTuple):
-    """Result of the minimisation.
+    """Result of the minimisation."""
 
-    Attributes:
-        weights: (D, K) float64.
-        biases: (K,) float64; they sum to 0.
-        steps: Number of Newton steps.
-        steepest: Largest absolute component of the gradient.
-    """
-
-    weights: Tensor
-    biases: Tensor
-    steps: int
-    steepest: float
+    weights: Tensor  # (D, K) float64
+    biases: Tensor  # (K,) float64; they sum to 0
+    steps: int  # number of Newton steps
+    steepest: float  # largest absolute component of the gradient
 
 
 class _Place(NamedTuple):

@@ -27,17 +27,11 @@ _NUM_TREES = 16
 
 @dataclass(frozen=True)
 class Footing:
-    """Trials that can be compared after the same number of epochs.
+    """Trials that can be compared after the same number of epochs."""
 
-    Attributes:
-        epoch: Number of epochs: the last one that at least half of the measured trials reached.
-        trials: The trials that reached it, in the order of their proposal.
-        values: The objective of each trial after this epoch.
-    """
-
-    epoch: int
-    trials: tuple[Trial, ...]
-    values: tuple[float, ...]
+    epoch: int  # number of epochs: the last one that at least half of the measured trials reached
+    trials: tuple[Trial, ...]  # the trials that reached it, in the order of their proposal
+    values: tuple[float, ...]  # the objective of each trial after this epoch
 
     def thinned(self) -> Footing:
         """Return at most ``MOST_TRIALS`` of the trials, evenly spaced in the order of their proposal."""

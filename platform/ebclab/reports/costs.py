@@ -11,21 +11,13 @@ from ebclab.sweeps.trial import Trial
 
 @dataclass(frozen=True)
 class Cost:
-    """Resources that the trials of a sweep used.
+    """Resources that the trials of a sweep used."""
 
-    Attributes:
-        search_hours: Total training time of all search trials, in hours.
-        confirm_hours: Total training time of all confirming runs, in hours.
-        gpus_per_trial: GPUs per trial, or a fraction of one, since the latest start or resume.
-        price: Price of one GPU for one hour; None if unknown.
-        gpu_hours: GPU-hours of all trials; fractions of a GPU count as such.
-    """
-
-    search_hours: float
-    confirm_hours: float
-    gpus_per_trial: float
-    price: float | None
-    gpu_hours: float
+    search_hours: float  # total training time of all search trials, in hours
+    confirm_hours: float  # total training time of all confirming runs, in hours
+    gpus_per_trial: float  # GPUs per trial, or a fraction of one, since the latest start or resume
+    price: float | None  # price of one GPU for one hour; None if unknown
+    gpu_hours: float  # GPU-hours of all trials; fractions of a GPU count as such
 
     @property
     def trial_hours(self) -> float:

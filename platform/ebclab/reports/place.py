@@ -16,15 +16,10 @@ from ebclab.storage.workspace import Workspace
 
 @dataclass(frozen=True)
 class PagePlace:
-    """The place of a page.
+    """The place of a page."""
 
-    Attributes:
-        path: Path of the page on this disk.
-        remote: The store folder to which it is uploaded; None if it stays on the disk.
-    """
-
-    path: Path
-    remote: RemoteFolder | None
+    path: Path  # path of the page on this disk
+    remote: RemoteFolder | None  # the store folder to which it is uploaded; None if it stays on the disk
 
     def write(self, texts: Mapping[str, str]) -> str:
         """Write the page and the files next to it; return the path or address of the page.

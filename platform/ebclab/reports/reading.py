@@ -29,25 +29,15 @@ from energy_contrast.method import Method
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """A sweep as read from its folder.
-
-    Attributes:
-        folder: The sweep's folder.
-        plan: The sweep's plan.
-        log: The sweep's log.
-        notes: Messages about content that could not be read.
-        is_finished: Whether the sweep has written its result.
-        is_running: Whether a process currently works on the sweep.
-        read_at: Modification time of the log, or of the plan if there is no log.
-    """
+    """A sweep as read from its folder."""
 
     folder: SweepFolder
     plan: SweepPlan
     log: SweepLog
-    notes: tuple[str, ...]
-    is_finished: bool
-    is_running: bool
-    read_at: datetime
+    notes: tuple[str, ...]  # messages about content that could not be read
+    is_finished: bool  # whether the sweep has written its result
+    is_running: bool  # whether a process currently works on the sweep
+    read_at: datetime  # modification time of the log, or of the plan if there is no log
 
     @property
     def name(self) -> str:

@@ -42,19 +42,12 @@ def verdict(difference: Interval) -> str:
 
 @dataclass(frozen=True)
 class OverReference:
-    """The winner of a sweep beside one reference on the test set.
+    """The winner of a sweep beside one reference on the test set."""
 
-    Attributes:
-        probe: The probe of both.
-        name: The reference.
-        value: Accuracy of the reference.
-        difference: How much higher that of the winner is.
-    """
-
-    probe: str
-    name: Name
-    value: Interval
-    difference: Interval
+    probe: str  # the probe of both
+    name: Name  # the reference
+    value: Interval  # accuracy of the reference
+    difference: Interval  # how much higher that of the winner is
 
 
 def over_references(

@@ -31,44 +31,28 @@ MOST_FAILURES = 50
 
 @dataclass(frozen=True)
 class SweepContent:
-    """The content of the page about one sweep.
-
-    Attributes:
-        record: The sweep.
-        facts: Header rows by name.
-        confirmed: Confirmed settings, the winner first.
-        differences: Difference between the winner and each of them; None for the winner itself.
-        start: Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed.
-        commands: Commands that rerun the winner and the sweep, by heading.
-        shares: Importance of each setting.
-        plots: Plots by place on the page.
-        no_importance: Why no importance was computed; empty if it was.
-        saved: Savings by early stopping.
-        cost: Resources that the trials used.
-        failures: Reasons why trials diverged, failed or collapsed, with the trials; most frequent reasons first.
-        measured: How the objective was measured, by heading.
-        test: Test scores of the winner by probe; None if the test set was not read.
-        test_of_start: Test scores of the starting settings by probe; None if they were not tested, or won.
-        test_gain: Gain of the winner over the starting settings on the test set, by probe.
-        references: The winner beside raw pixels and the untrained encoder on the test set, where these were measured.
-    """
+    """The content of the page about one sweep."""
 
     record: SweepRecord
-    facts: dict[str, str]
-    confirmed: list[ConfirmedSettings]
-    differences: list[Interval | None]
+    facts: dict[str, str]  # header rows by name
+    confirmed: list[ConfirmedSettings]  # confirmed settings, the winner first
+    differences: list[Interval | None]  # difference between the winner and each of them; None for the winner itself
+    # index in ``confirmed`` of the settings that the search started from; None if they were not confirmed
     start: int | None
-    commands: dict[str, str]
-    shares: dict[str, float]
-    plots: dict[str, Plot]
-    no_importance: str
-    saved: StoppingSavings
-    cost: Cost
+    commands: dict[str, str]  # commands that rerun the winner and the sweep, by heading
+    shares: dict[str, float]  # importance of each setting
+    plots: dict[str, Plot]  # plots by place on the page
+    no_importance: str  # why no importance was computed; empty if it was
+    saved: StoppingSavings  # savings by early stopping
+    cost: Cost  # resources that the trials used
+    # reasons why trials diverged, failed or collapsed, with the trials; most frequent reasons first
     failures: list[tuple[str, list[Trial]]]
-    measured: dict[str, str]
-    test: dict[str, SeedScores] | None
+    measured: dict[str, str]  # how the objective was measured, by heading
+    test: dict[str, SeedScores] | None  # test scores of the winner by probe; None if the test set was not read
+    # test scores of the starting settings by probe; None if they were not tested, or won
     test_of_start: dict[str, SeedScores] | None
-    test_gain: dict[str, Interval]
+    test_gain: dict[str, Interval]  # gain of the winner over the starting settings on the test set, by probe
+    # the winner beside raw pixels and the untrained encoder on the test set, where these were measured
     references: tuple[OverReference, ...] = ()
 
 

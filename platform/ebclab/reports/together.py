@@ -33,20 +33,13 @@ _SHOULD_AGREE = {
 
 @dataclass(frozen=True)
 class Row:
-    """One of several sweeps.
-
-    Attributes:
-        record: The sweep.
-        at_equal_budget: Best objective within the common budget; None if nothing was measured by then.
-        trials_then: Number of trials within the common budget.
-        winner: Its best confirmed settings; None if nothing was confirmed.
-        to_best: Difference between the best row's winner and this one; None for the best row and without a winner.
-    """
+    """One of several sweeps."""
 
     record: SweepRecord
-    at_equal_budget: float | None
-    trials_then: int
-    winner: ConfirmedSettings | None
+    at_equal_budget: float | None  # best objective within the common budget; None if nothing was measured by then
+    trials_then: int  # number of trials within the common budget
+    winner: ConfirmedSettings | None  # its best confirmed settings; None if nothing was confirmed
+    # difference between the best row's winner and this one; None for the best row and without a winner
     to_best: Interval | None
 
 

@@ -21,47 +21,27 @@ Answer = Literal["holds", "does not hold", "cannot be told"]
 
 @dataclass(frozen=True)
 class AnsweredComparison:
-    """One comparison of a claim.
+    """One comparison of a claim."""
 
-    Attributes:
-        compares: The cells, in words.
-        needs: What the claim needs of the number, in words.
-        unit: Unit of the numbers.
-        number: Our number; None if a cell has none.
-        low: Lower end of its interval; None if there is none.
-        high: Upper end of its interval; None if there is none.
-        answer: The answer.
-        why: Why it cannot be told; empty otherwise.
-        in_print: Whether it is so by the published numbers; None if they are not all there.
-    """
-
-    compares: str
-    needs: str
-    unit: Unit
-    number: float | None
-    low: float | None
-    high: float | None
+    compares: str  # the cells, in words
+    needs: str  # what the claim needs of the number, in words
+    unit: Unit  # unit of the numbers
+    number: float | None  # our number; None if a cell has none
+    low: float | None  # lower end of its interval; None if there is none
+    high: float | None  # upper end of its interval; None if there is none
     answer: Answer
-    why: str
-    in_print: bool | None
+    why: str  # why it cannot be told; empty otherwise
+    in_print: bool | None  # whether it is so by the published numbers; None if they are not all there
 
 
 @dataclass(frozen=True)
 class AnsweredClaim:
-    """A claim with its answer.
+    """A claim with its answer."""
 
-    Attributes:
-        says: The claim.
-        answer: The answer by our numbers.
-        why: The comparison that decides it or leaves it open, or why no cell answers it.
-        in_print: The answer by the published numbers.
-        parts: Its comparisons.
-    """
-
-    says: str
-    answer: Answer
-    why: str
-    in_print: Answer
+    says: str  # the claim
+    answer: Answer  # the answer by our numbers
+    why: str  # the comparison that decides it or leaves it open, or why no cell answers it
+    in_print: Answer  # the answer by the published numbers
     parts: tuple[AnsweredComparison, ...]
 
 
@@ -78,16 +58,12 @@ def answer_claims(
 
 
 class _Chances(NamedTuple):
-    """Error probabilities of the interval of a comparison.
+    """Error probabilities of the interval of a comparison."""
 
-    Attributes:
-        holds: Of the one that says that it holds. All comparisons of a claim have to, so that each may have the whole
-            chance (an intersection-union test), divided by the alternatives of which one suffices.
-        fails: Of the one that says the opposite. One such comparison suffices, so that they share the chance.
-    """
-
+    # of the one that says that it holds. All comparisons of a claim have to, so that each may have the whole chance (an
+    # intersection-union test), divided by the alternatives of which one suffices
     holds: float
-    fails: float
+    fails: float  # of the one that says the opposite. One such comparison suffices, so that they share the chance
 
 
 def _answered(

@@ -46,17 +46,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Inequality:
-    """One inequality: the weighted sum of some cells is above ``low`` and below ``high``.
+    """One inequality: the weighted sum of some cells is above ``low`` and below ``high``."""
 
-    Attributes:
-        weights: Cells with their weights.
-        low: Lower bound; -inf if there is none.
-        high: Upper bound; inf if there is none.
-    """
-
-    weights: tuple[tuple[Cell, float], ...]
-    low: float
-    high: float
+    weights: tuple[tuple[Cell, float], ...]  # cells with their weights
+    low: float  # lower bound; -inf if there is none
+    high: float  # upper bound; inf if there is none
 
 
 Clause = tuple[tuple[Inequality, ...], ...]

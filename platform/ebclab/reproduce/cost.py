@@ -57,19 +57,12 @@ PROBE_SECONDS = 5e-4
 
 @dataclass(frozen=True)
 class StudyCost:
-    """The estimated cost of a study.
+    """The estimated cost of a study."""
 
-    Attributes:
-        runs: Number of runs.
-        seconds: Total time of all runs in sequence; None if there is no estimate for an encoder or dataset.
-        device: Device that the time refers to.
-        basis: How it was estimated.
-    """
-
-    runs: int
-    seconds: float | None
-    device: str
-    basis: str
+    runs: int  # number of runs
+    seconds: float | None  # total time of all runs in sequence; None if there is no estimate for an encoder or dataset
+    device: str  # device that the time refers to
+    basis: str  # how it was estimated
 
     def in_words(self) -> str:
         """Return the time in words, e.g. 12 s, 40 min or 3.1 GPU h; "none" if nothing is run, or "no estimate"."""

@@ -34,38 +34,23 @@ _KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES, "efficiency/ROW/C
 
 @dataclass(frozen=True)
 class Wanted:
-    """A metric to measure on a run.
+    """A metric to measure on a run."""
 
-    Attributes:
-        measure: The metric, as written in a study.
-        dataset: Dataset that the frozen encoder is evaluated on; empty means the run's own.
-        epoch: Epoch after which it is measured; 0 means the last.
-        outside: Images from outside, of a card; empty means none.
-        attacked: Number of test images that are attacked, of a card; 0 means all.
-        protocol: Key in ``PAPER_OPTIONS``.
-    """
-
-    measure: str
-    dataset: str
-    epoch: int = 0
-    outside: str = ""
-    attacked: int = CardOptions.attacked_images
-    protocol: str = ""
+    measure: str  # the metric, as written in a study
+    dataset: str  # dataset that the frozen encoder is evaluated on; empty means the run's own
+    epoch: int = 0  # epoch after which it is measured; 0 means the last
+    outside: str = ""  # images from outside, of a card; empty means none
+    attacked: int = CardOptions.attacked_images  # number of test images that are attacked, of a card; 0 means all
+    protocol: str = ""  # key in ``PAPER_OPTIONS``
 
 
 @dataclass(frozen=True)
 class Found:
-    """A measured value.
+    """A measured value."""
 
-    Attributes:
-        value: The value; shares are in [0, 1].
-        detail: How it was measured, in words.
-        answers: Per-image correctness; None if the value is not the score of a probe.
-    """
-
-    value: float
-    detail: str
-    answers: Answers | None = None
+    value: float  # the value; shares are in [0, 1]
+    detail: str  # how it was measured, in words
+    answers: Answers | None = None  # per-image correctness; None if the value is not the score of a probe
 
 
 def measure_problem(measure: str) -> str | None:

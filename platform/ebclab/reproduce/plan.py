@@ -23,74 +23,44 @@ _DATA = "data.name="
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study.
+    """One run of a study."""
 
-    Attributes:
-        name: Name of its folder.
-        row: Row of the study.
-        config: Its settings.
-    """
-
-    name: str
-    row: str
-    config: ExperimentConfig
+    name: str  # name of its folder
+    row: str  # row of the study
+    config: ExperimentConfig  # its settings
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The scores of a row's runs over their epochs, which another row's last score is looked up in.
+    """The scores of a row's runs over their epochs, which another row's last score is looked up in."""
 
-    Attributes:
-        runs: Names of the runs by seed.
-        points: What is measured on them, by epoch; the last epoch has the usual measurement.
-    """
-
-    runs: dict[int, str]
-    points: dict[int, Wanted]
+    runs: dict[int, str]  # names of the runs by seed
+    points: dict[int, Wanted]  # what is measured on them, by epoch; the last epoch has the usual measurement
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """One cell of the table.
+    """One cell of the table."""
 
-    Attributes:
-        row: Row of the study.
-        column: Column of the study.
-        wanted: What is measured on each run.
-        runs: Names of the runs by seed; empty if nothing is run.
-        not_run: Why nothing is run; empty if there are runs.
-        here: Substitute for what the paper measured; empty if there is none.
-        curve: Of an efficiency, the scores that the cell's are looked up in; else None.
-    """
-
-    row: str
-    column: str
-    wanted: Wanted
-    runs: dict[int, str]
-    not_run: str = ""
-    here: str = ""
-    curve: Curve | None = None
+    row: str  # row of the study
+    column: str  # column of the study
+    wanted: Wanted  # what is measured on each run
+    runs: dict[int, str]  # names of the runs by seed; empty if nothing is run
+    not_run: str = ""  # why nothing is run; empty if there are runs
+    here: str = ""  # substitute for what the paper measured; empty if there is none
+    curve: Curve | None = None  # of an efficiency, the scores that the cell's are looked up in; else None
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study at one scale.
-
-    Attributes:
-        study: The study.
-        scale: The scale.
-        seeds: Seeds of each run.
-        seeds_from: Where their number comes from, in words.
-        runs: The runs by name, in the order in which they are trained.
-        cells: The cells, row by row.
-    """
+    """A study at one scale."""
 
     study: Study
     scale: Scale
-    seeds: tuple[int, ...]
-    seeds_from: str
-    runs: dict[str, PlannedRun]
-    cells: tuple[PlannedCell, ...]
+    seeds: tuple[int, ...]  # seeds of each run
+    seeds_from: str  # where their number comes from, in words
+    runs: dict[str, PlannedRun]  # the runs by name, in the order in which they are trained
+    cells: tuple[PlannedCell, ...]  # the cells, row by row
 
     @property
     def datasets(self) -> list[str]:

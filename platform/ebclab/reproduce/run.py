@@ -16,17 +16,11 @@ from ebclab.training.pretrain import pretrain
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of one run.
+    """The outcome of one run."""
 
-    Attributes:
-        seconds: Training time over all launches.
-        numbers: Its measured values.
-        problem: Why it has no values; empty if it has.
-    """
-
-    seconds: float = 0.0
-    numbers: dict[Wanted, Found] = field(default_factory=dict)
-    problem: str = ""
+    seconds: float = 0.0  # training time over all launches
+    numbers: dict[Wanted, Found] = field(default_factory=dict)  # its measured values
+    problem: str = ""  # why it has no values; empty if it has
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:

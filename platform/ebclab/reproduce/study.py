@@ -132,38 +132,24 @@ class StudyScale:
 
 @dataclass(frozen=True)
 class PublishedNumber:
-    """A number as printed.
+    """A number as printed."""
 
-    Attributes:
-        value: The number; None if the training collapsed.
-        spread: The standard deviation that is printed with it; None without one.
-    """
-
-    value: float | None
-    spread: float | None = None
+    value: float | None  # the number; None if the training collapsed
+    spread: float | None = None  # the standard deviation that is printed with it; None without one
 
 
 @dataclass(frozen=True)
 class Study:
-    """One table or figure.
+    """One table or figure."""
 
-    Attributes:
-        name: Paper and table or figure, e.g. ``ebclr/table1``.
-        about: Its description.
-        columns: Columns by name, with what is measured.
-        rows: Rows by name, with what is trained.
-        published: Published numbers by row and column, in the unit of the column.
-        claims: What the paper says of them.
-        scales: Changes of each scale.
-    """
-
-    name: str
-    about: StudyAbout
-    columns: Mapping[str, StudyColumn]
-    rows: Mapping[str, StudyRow]
+    name: str  # paper and table or figure, e.g. ``ebclr/table1``
+    about: StudyAbout  # its description
+    columns: Mapping[str, StudyColumn]  # columns by name, with what is measured
+    rows: Mapping[str, StudyRow]  # rows by name, with what is trained
+    # published numbers by row and column, in the unit of the column
     published: Mapping[str, Mapping[str, PublishedNumber]]
-    claims: tuple[Claim, ...]
-    scales: Mapping[Scale, StudyScale]
+    claims: tuple[Claim, ...]  # what the paper says of them
+    scales: Mapping[Scale, StudyScale]  # changes of each scale
 
     def published_number(self, row: str, column: str) -> PublishedNumber | None:
         """Return the published number of a cell; None if there is none."""
@@ -196,15 +182,10 @@ class Shared:
 
 @dataclass(frozen=True)
 class InCommon:
-    """Defaults that studies share.
+    """Defaults that studies share."""
 
-    Attributes:
-        papers: Defaults by paper, the first part of a study's name.
-        scales: Defaults by scale.
-    """
-
-    papers: Mapping[str, Shared]
-    scales: Mapping[Scale, Shared]
+    papers: Mapping[str, Shared]  # defaults by paper, the first part of a study's name
+    scales: Mapping[Scale, Shared]  # defaults by scale
 
 
 def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:

@@ -33,31 +33,18 @@ WHAT_SCALES_SHOW: Mapping[Scale, str] = {
 
 @dataclass(frozen=True)
 class ReproducedCell:
-    """One cell of a table, in the unit of its column.
+    """One cell of a table, in the unit of its column."""
 
-    Attributes:
-        row: Row of the study.
-        column: Column of the study.
-        unit: Unit of the numbers.
-        ours: Our number, the mean over seeds with its interval; None if there is none.
-        seeds: Seeds that the mean is over.
-        published: The published number; None if there is none.
-        detail: How our number was measured.
-        here: Substitute for what the paper measured; empty if there is none.
-        not_run: Why nothing was run; empty if there are runs.
-        problem: Why the runs gave no number; empty if at least one did.
-    """
-
-    row: str
-    column: str
-    unit: Unit
-    ours: Interval | None
-    seeds: tuple[int, ...]
-    published: PublishedNumber | None
-    detail: str
-    here: str
-    not_run: str
-    problem: str
+    row: str  # row of the study
+    column: str  # column of the study
+    unit: Unit  # unit of the numbers
+    ours: Interval | None  # our number, the mean over seeds with its interval; None if there is none
+    seeds: tuple[int, ...]  # seeds that the mean is over
+    published: PublishedNumber | None  # the published number; None if there is none
+    detail: str  # how our number was measured
+    here: str  # substitute for what the paper measured; empty if there is none
+    not_run: str  # why nothing was run; empty if there are runs
+    problem: str  # why the runs gave no number; empty if at least one did
 
     @property
     def difference(self) -> float | None:
@@ -78,25 +65,15 @@ class ReproducedCell:
 
 @dataclass(frozen=True)
 class ReproducedTable:
-    """A study at one scale with its numbers.
-
-    Attributes:
-        plan: The plan.
-        cells: The cells, row by row.
-        claims: The claims of the paper, answered.
-        seconds: Total training time of all runs, over all launches.
-        expected: The estimated cost.
-        failures: A line for each run that failed.
-        assignments: The user's ``--set`` assignments.
-    """
+    """A study at one scale with its numbers."""
 
     plan: StudyPlan
-    cells: tuple[ReproducedCell, ...]
-    claims: tuple[AnsweredClaim, ...]
-    seconds: float
-    expected: StudyCost
-    failures: tuple[str, ...]
-    assignments: tuple[str, ...]
+    cells: tuple[ReproducedCell, ...]  # the cells, row by row
+    claims: tuple[AnsweredClaim, ...]  # the claims of the paper, answered
+    seconds: float  # total training time of all runs, over all launches
+    expected: StudyCost  # the estimated cost
+    failures: tuple[str, ...]  # a line for each run that failed
+    assignments: tuple[str, ...]  # the user's ``--set`` assignments
 
     @property
     def differs(self) -> list[str]:

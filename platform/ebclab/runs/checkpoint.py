@@ -76,21 +76,13 @@ class _Fields(_Version):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of one checkpoint.
+    """The content of one checkpoint."""
 
-    Attributes:
-        step: Optimizer steps done.
-        facts: Plain values that describe the model: epoch, input size, normalisation, scores.
-        model: The method's state_dict.
-        state: Optimizer, generator and counters; None in ``best`` and ``kept``.
-        memories: State of each of the method's memories by name.
-    """
-
-    step: int
-    facts: dict[str, Any]
-    model: dict[str, Tensor]
-    state: dict[str, Any] | None
-    memories: dict[str, dict[str, Tensor]]
+    step: int  # optimizer steps done
+    facts: dict[str, Any]  # plain values that describe the model: epoch, input size, normalisation, scores
+    model: dict[str, Tensor]  # the method's state_dict
+    state: dict[str, Any] | None  # optimizer, generator and counters; None in ``best`` and ``kept``
+    memories: dict[str, dict[str, Tensor]]  # state of each of the method's memories by name
 
 
 def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:

@@ -33,15 +33,10 @@ _LISTED = 3  # number of differences that a message shows
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """Weights to start from.
+    """Weights to start from."""
 
-    Attributes:
-        source: The folder or timm/NAME that they come from.
-        tensors: The weights by name.
-    """
-
-    source: str
-    tensors: Mapping[str, Tensor]
+    source: str  # the folder or timm/NAME that they come from
+    tensors: Mapping[str, Tensor]  # the weights by name
 
 
 def with_digest(

@@ -27,30 +27,18 @@ _NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")} 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that the folder of a run says about it.
+    """Everything that the folder of a run says about it."""
 
-    Attributes:
-        name: Name of the run: that of its folder.
-        folder: The run's folder.
-        settings: Its settings by dotted key.
-        state: running, finished, or unfinished if no process trains it now.
-        summary: Result of the finished run; None before.
-        environment: Machine and versions of its first launch; empty if they cannot be read.
-        metrics: One row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and the metrics.
-        scores: One row a scored epoch: ``step``, ``epoch`` (epochs done), ``seconds``, and the held-out scores.
-        callbacks: One row a step at which callbacks measured something, with columns CALLBACK/NUMBER.
-        events: Starts, resumes, findings and decisions on its health, warnings and failures, oldest first.
-    """
-
-    name: str
+    name: str  # name of the run: that of its folder
     folder: RunFolder
-    settings: Mapping[str, Any]
-    state: Literal["running", "finished", "unfinished"]
-    summary: RunSummary | None
-    environment: Mapping[str, Any]
-    metrics: Table
-    scores: Table
-    callbacks: Table
+    settings: Mapping[str, Any]  # its settings by dotted key
+    state: Literal["running", "finished", "unfinished"]  # running, finished, or unfinished if no process trains it now
+    summary: RunSummary | None  # result of the finished run; None before
+    environment: Mapping[str, Any]  # machine and versions of its first launch; empty if they cannot be read
+    metrics: Table  # one row a log step: ``step``, ``epoch`` (from 0), ``seconds`` of training so far, and the metrics
+    scores: Table  # one row a scored epoch: ``step``, ``epoch`` (epochs done), ``seconds``, and the held-out scores
+    callbacks: Table  # one row a step at which callbacks measured something, with columns CALLBACK/NUMBER
+    # starts, resumes, findings and decisions on its health, warnings and failures, oldest first
     events: tuple[Mapping[str, Any], ...]
 
     @property

@@ -21,79 +21,46 @@ _WAY_OUT = "delete the file, and the command that made the run writes it again"
 
 @dataclass(frozen=True)
 class BestScore:
-    """The best value of the run's objective on held-out images.
+    """The best value of the run's objective on held-out images."""
 
-    Attributes:
-        objective: Name of the objective.
-        value: The value; higher is better.
-        epoch: Epochs done when it was measured.
-        step: Optimizer steps done when it was measured.
-    """
-
-    objective: str
-    value: float
-    epoch: int
-    step: int
+    objective: str  # name of the objective
+    value: float  # the value; higher is better
+    epoch: int  # epochs done when it was measured
+    step: int  # optimizer steps done when it was measured
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """Images per second of training.
+    """Images per second of training."""
 
-    Attributes:
-        mean: Mean over the measured intervals.
-        std: Standard deviation over them.
-    """
-
-    mean: float
-    std: float
+    mean: float  # mean over the measured intervals
+    std: float  # standard deviation over them
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """The result of a finished run.
+    """The result of a finished run."""
 
-    Attributes:
-        method: Name of the method.
-        dataset: Name of the dataset.
-        seed: Seed of the run.
-        epochs: Epochs trained.
-        steps: Optimizer steps trained.
-        batch_size: Images per step.
-        train_images: Number of images trained on.
-        holdout_images: Number of images held out.
-        scores: Newest held-out scores by name; empty if nothing was scored.
-        best: Best value of the objective; None if nothing was scored.
-        metrics: Newest training metrics by name; None if nothing was logged.
-        health: Every decision and finding about the run's health, oldest first.
-        extensions: Every extension of the run to more epochs, oldest first.
-        images_per_second: Training speed; None if the run was too short to measure it.
-        seconds: Training time over all launches.
-        monitor_seconds: Part of it that was spent in monitors.
-        parameters: Number of parameters of the encoder.
-        checkpoint: Newest checkpoint, relative to the run folder; None if there is none.
-        finished: When the run finished, UTC, as ISO 8601.
-    """
-
-    method: str
-    dataset: str
-    seed: int
-    epochs: int
-    steps: int
-    batch_size: int
-    train_images: int
-    holdout_images: int
-    scores: dict[str, float]
-    best: BestScore | None
-    metrics: dict[str, float] | None
+    method: str  # name of the method
+    dataset: str  # name of the dataset
+    seed: int  # seed of the run
+    epochs: int  # epochs trained
+    steps: int  # optimizer steps trained
+    batch_size: int  # images per step
+    train_images: int  # number of images trained on
+    holdout_images: int  # number of images held out
+    scores: dict[str, float]  # newest held-out scores by name; empty if nothing was scored
+    best: BestScore | None  # best value of the objective; None if nothing was scored
+    metrics: dict[str, float] | None  # newest training metrics by name; None if nothing was logged
+    # every decision and finding about the run's health, oldest first
     health: list[dict[str, Any]] = field(default_factory=list)
-    extensions: list[Extension] = field(default_factory=list)
-    images_per_second: Throughput | None
-    seconds: float
-    monitor_seconds: float = 0.0
-    parameters: int
-    checkpoint: str | None
-    finished: str
+    extensions: list[Extension] = field(default_factory=list)  # every extension of the run to more epochs, oldest first
+    images_per_second: Throughput | None  # training speed; None if the run was too short to measure it
+    seconds: float  # training time over all launches
+    monitor_seconds: float = 0.0  # part of it that was spent in monitors
+    parameters: int  # number of parameters of the encoder
+    checkpoint: str | None  # newest checkpoint, relative to the run folder; None if there is none
+    finished: str  # when the run finished, UTC, as ISO 8601
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the content of result.json as plain values."""

@@ -25,32 +25,19 @@ _MOST_CLASSES = 1 << 20
 
 @dataclass(frozen=True)
 class TrainedEncoder:
-    """The encoder of a run.
+    """The encoder of a run."""
 
-    Attributes:
-        encoder: The network, in evaluation mode.
-        preprocessing: Prepares images for it.
-        config: The run's settings.
-        in_channels: Channels of its input.
-        kind: The kind of checkpoint that it was read from.
-        step: Optimizer steps behind its weights.
-        epochs_done: Epochs behind its weights.
-        finished: Whether the run has finished.
-        data_digest: Digest in the checkpoint of the images that it was trained on; empty if there is none.
-        num_classes: Number of classes of a method that read labels; else 0.
-        findings: What was wrong with the run when the checkpoint was saved, e.g. that it had collapsed.
-    """
-
-    encoder: nn.Module
-    preprocessing: Preprocessing
-    config: ExperimentConfig
-    in_channels: int
-    kind: checkpoint.Kind
-    step: int
-    epochs_done: int
-    finished: bool
-    data_digest: str
-    num_classes: int = 0
+    encoder: nn.Module  # the network, in evaluation mode
+    preprocessing: Preprocessing  # prepares images for it
+    config: ExperimentConfig  # the run's settings
+    in_channels: int  # channels of its input
+    kind: checkpoint.Kind  # the kind of checkpoint that it was read from
+    step: int  # optimizer steps behind its weights
+    epochs_done: int  # epochs behind its weights
+    finished: bool  # whether the run has finished
+    data_digest: str  # digest in the checkpoint of the images that it was trained on; empty if there is none
+    num_classes: int = 0  # number of classes of a method that read labels; else 0
+    # what was wrong with the run when the checkpoint was saved, e.g. that it had collapsed
     findings: tuple[str, ...] = ()
 
 

@@ -264,19 +264,12 @@ def first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Bucket:
-    """The parameters with which obstore reaches a bucket that pyarrow has opened.
+    """The parameters with which obstore reaches a bucket that pyarrow has opened."""
 
-    Attributes:
-        kind: "s3" or "gcs", as in pyarrow.
-        name: Name of the bucket.
-        settings: Settings of obstore by name.
-        endpoint: URL of a store other than Amazon's or Google's; empty for theirs.
-    """
-
-    kind: str
-    name: str
-    settings: tuple[tuple[str, str], ...] = field(repr=False)
-    endpoint: str = ""
+    kind: str  # "s3" or "gcs", as in pyarrow
+    name: str  # name of the bucket
+    settings: tuple[tuple[str, str], ...] = field(repr=False)  # settings of obstore by name
+    endpoint: str = ""  # URL of a store other than Amazon's or Google's; empty for theirs
 
 
 _REACHED: dict[Bucket, tuple[ObjectStore | None, str, float]] = {}

@@ -7,29 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of folder.
+    """A kind of folder."""
 
-    Attributes:
-        name: Its name, for messages.
-        settings: File that makes a folder one of this kind; deleted last.
-        result: File that exists only when the work has finished; written and uploaded last, deleted first.
-        busy: Activity of the process that holds the folder, for messages.
-        option: Command-line option that selects another parent folder, for messages.
-        log: File to which lines are appended; empty if there is none.
-        inside: Direct subfolder that other processes sync; empty if there is none.
-        chosen_by: Command-line option that selects another folder, for messages.
-        leftover: File that a failed launch may leave without settings; empty if there is none.
-    """
-
-    name: str
-    settings: str
-    result: str
-    busy: str
-    option: str
-    log: str = ""
-    inside: str = ""
-    chosen_by: str = "--name"
-    leftover: str = ""
+    name: str  # its name, for messages
+    settings: str  # file that makes a folder one of this kind; deleted last
+    result: str  # file that exists only when the work has finished; written and uploaded last, deleted first
+    busy: str  # activity of the process that holds the folder, for messages
+    option: str  # command-line option that selects another parent folder, for messages
+    log: str = ""  # file to which lines are appended; empty if there is none
+    inside: str = ""  # direct subfolder that other processes sync; empty if there is none
+    chosen_by: str = "--name"  # command-line option that selects another folder, for messages
+    leftover: str = ""  # file that a failed launch may leave without settings; empty if there is none
 
     @property
     def files(self) -> set[str]:

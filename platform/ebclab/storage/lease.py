@@ -42,38 +42,23 @@ _GIVEN_BACK = 5.0  # seconds for which a release is attempted; otherwise the lea
 
 @dataclass(frozen=True)
 class FencingToken:
-    """Identifies one acquisition of a lease.
+    """Identifies one acquisition of a lease."""
 
-    Attributes:
-        id: Unique identifier; epochs alone are ambiguous, since they restart after the folder was deleted.
-        epoch: Number of the acquisition; increases with each acquisition of a folder.
-    """
-
-    id: str
-    epoch: int
+    id: str  # unique identifier; epochs alone are ambiguous, since they restart after the folder was deleted
+    epoch: int  # number of the acquisition; increases with each acquisition of a folder
 
 
 @dataclass(frozen=True)
 class SignOfLife:
-    """Content of the lease's file (heartbeat). Files of the first versions have no epoch.
+    """Content of the lease's file (heartbeat). Files of the first versions have no epoch."""
 
-    Attributes:
-        id: Id of the holder's token.
-        epoch: Epoch of the holder's token.
-        renewed: Number of renewals by the holder, so that no two contents are equal.
-        free: Whether the lease was released.
-        host: Host name of the holder.
-        machine: Identity of the holder's boot and process namespace.
-        process: Process id of the holder.
-    """
-
-    id: str
-    epoch: int = 0
-    renewed: int = 0
-    free: bool = False
-    host: str = "an unknown host"
-    machine: str = ""
-    process: int = 0
+    id: str  # id of the holder's token
+    epoch: int = 0  # epoch of the holder's token
+    renewed: int = 0  # number of renewals by the holder, so that no two contents are equal
+    free: bool = False  # whether the lease was released
+    host: str = "an unknown host"  # host name of the holder
+    machine: str = ""  # identity of the holder's boot and process namespace
+    process: int = 0  # process id of the holder
 
     @property
     def token(self) -> FencingToken:

@@ -29,15 +29,10 @@ _log = logging.getLogger("ebclab.storage")
 
 @dataclass(frozen=True)
 class Stored:
-    """Size and modification time of a file in a store.
+    """Size and modification time of a file in a store."""
 
-    Attributes:
-        num_bytes: Its size in bytes.
-        changed: Its modification time by the store's clock, or None if unknown.
-    """
-
-    num_bytes: int
-    changed: datetime | None
+    num_bytes: int  # its size in bytes
+    changed: datetime | None  # its modification time by the store's clock, or None if unknown
 
 
 class Store:

@@ -32,16 +32,11 @@ class RemoteFolder:
 
     Each role has its own local copy on a machine: the worker that writes must not share one with the user's process,
     which pulls. Each reader process has a private copy, which is deleted when the process exits.
-
-    Attributes:
-        root: Address of the folder that the user specified, including the options after its question mark.
-        inside: Path of this folder below the root; empty if it is the root itself, e.g. a bucket.
-        role: Role of the process, which selects the local copy ``cache``.
     """
 
-    root: str
-    inside: str
-    role: Role = "user"
+    root: str  # address of the folder that the user specified, including the options after its question mark
+    inside: str  # path of this folder below the root; empty if it is the root itself, e.g. a bucket
+    role: Role = "user"  # role of the process, which selects the local copy ``cache``
 
     @property
     def address(self) -> str:

@@ -25,15 +25,10 @@ _PART_NAME = re.compile(rf"\.(?:{'|'.join(map(re.escape, SEGMENTED))})/[0-9a-f]{
 
 @dataclass(frozen=True)
 class Part:
-    """An immutable part of a log.
+    """An immutable part of a log."""
 
-    Attributes:
-        name: Path of its file, relative to the log's folder; hidden, so that no pull downloads it separately.
-        num_bytes: Its length in bytes.
-    """
-
-    name: str
-    num_bytes: int
+    name: str  # path of its file, relative to the log's folder; hidden, so that no pull downloads it separately
+    num_bytes: int  # its length in bytes
 
 
 def grows(name: str) -> bool:

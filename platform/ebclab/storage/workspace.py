@@ -23,18 +23,12 @@ from ebclab.storage.sync import NoSync, Syncer, downloading, synced
 
 @dataclass(frozen=True)
 class Workspace:
-    """A folder to which one process at a time writes.
+    """A folder to which one process at a time writes."""
 
-    Attributes:
-        path: Absolute path of the folder, or of this process's local copy of it.
-        remote: The folder in an object store; None if the folder is on a disk.
-        kind: What the folder is.
-    """
+    path: Path  # absolute path of the folder, or of this process's local copy of it
+    remote: RemoteFolder | None = None  # the folder in an object store; None if the folder is on a disk
 
-    path: Path
-    remote: RemoteFolder | None = None
-
-    kind: ClassVar[Kind]
+    kind: ClassVar[Kind]  # what the folder is
 
     @classmethod
     def at(cls, place: str | Path | RemoteFolder) -> Self:

@@ -29,19 +29,12 @@ _FORWARD_SHARE = 1 / 6  # cost of one image forward, as a share of a step with t
 
 @dataclass(frozen=True)
 class Forecast:
-    """Upper bounds of the time of a sweep: no trial is stopped early.
+    """Upper bounds of the time of a sweep: no trial is stopped early."""
 
-    Attributes:
-        epoch_seconds: Time of one epoch of one trial with the run's own settings, scoring included.
-        search_epochs: Epochs of all trials of the search together.
-        confirm_epochs: Epochs of all confirming runs together.
-        concurrent: Number of trials at once.
-    """
-
-    epoch_seconds: float
-    search_epochs: int
-    confirm_epochs: int
-    concurrent: int
+    epoch_seconds: float  # time of one epoch of one trial with the run's own settings, scoring included
+    search_epochs: int  # epochs of all trials of the search together
+    confirm_epochs: int  # epochs of all confirming runs together
+    concurrent: int  # number of trials at once
 
     @property
     def seconds(self) -> float:

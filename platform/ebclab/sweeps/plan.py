@@ -32,31 +32,23 @@ MAY_CHANGE = (
 
 @dataclass(frozen=True)
 class Population:
-    """How trials copy each other's weights, under population based training.
+    """How trials copy each other's weights, under population based training."""
 
-    Attributes:
-        interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the population, at the lower end, that copies, and at the upper end, that is copied.
-        resample_rate: Probability that a setting is drawn from its range instead of being multiplied by a factor.
-    """
-
-    interval_epochs: int
+    interval_epochs: int  # epochs from one exchange to the next
+    # share of the population, at the lower end, that copies, and at the upper end, that is copied
     quantile: float = 0.25
+    # probability that a setting is drawn from its range instead of being multiplied by a factor
     resample_rate: float = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepPlan(SweepChoices):
-    """Everything that defines a sweep; ``config`` has the settings of every trial, except the searched ones.
+    """Everything that defines a sweep; ``config`` has the settings of every trial, except the searched ones."""
 
-    Attributes:
-        search_seconds: Training time, according to the log, for which the search proposes trials; running trials count
-            as if none stopped early. 0 means that only ``trials`` ends the search.
-        tested: Which confirmed settings are tested: the winner and the starting settings, or all.
-    """
-
+    # training time, according to the log, for which the search proposes trials; running trials count as if none stopped
+    # early. 0 means that only ``trials`` ends the search
     search_seconds: float = 0.0
-    tested: Tested = "winner"
+    tested: Tested = "winner"  # which confirmed settings are tested: the winner and the starting settings, or all
     rules: StopRules
     population: Population
     space: Space

@@ -11,17 +11,11 @@ from ebclab.errors import UserError
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a sweep; they may change on resume.
+    """Limits of a sweep; they may change on resume."""
 
-    Attributes:
-        gpus_per_trial: GPUs of a trial, fractions allowed; None means one if the cluster has any.
-        concurrent: Number of trials at once; None means as many as fit.
-        seconds: Time for the search; None means no limit.
-    """
-
-    gpus_per_trial: float | None = None
-    concurrent: int | None = None
-    seconds: float | None = None
+    gpus_per_trial: float | None = None  # GPUs of a trial, fractions allowed; None means one if the cluster has any
+    concurrent: int | None = None  # number of trials at once; None means as many as fit
+    seconds: float | None = None  # time for the search; None means no limit
 
     def __post_init__(self) -> None:
         """Check that the number of GPUs is one that Ray can assign."""
@@ -32,21 +26,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class TrialResources:
-    """What the trials of a sweep reserve on a cluster.
+    """What the trials of a sweep reserve on a cluster."""
 
-    Attributes:
-        concurrent: Number of trials at once.
-        cpus: CPUs that Ray reserves for the process of a trial; 0 if the trial's workers reserve them.
-        gpus: GPUs, or a share of one, that Ray reserves for it; 0 if the trial's workers reserve them.
-        threads: CPU threads of a trial.
-        worker_gpus: GPUs that all workers of a trial reserve together; 0 if it has no workers.
-    """
-
-    concurrent: int
-    cpus: float
-    gpus: float
-    threads: int
-    worker_gpus: float = 0.0
+    concurrent: int  # number of trials at once
+    cpus: float  # CPUs that Ray reserves for the process of a trial; 0 if the trial's workers reserve them
+    gpus: float  # GPUs, or a share of one, that Ray reserves for it; 0 if the trial's workers reserve them
+    threads: int  # CPU threads of a trial
+    worker_gpus: float = 0.0  # GPUs that all workers of a trial reserve together; 0 if it has no workers
 
     @property
     def all_gpus(self) -> float:

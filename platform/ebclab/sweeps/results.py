@@ -33,31 +33,20 @@ class ConfirmedSettings:
     """Settings that were run again with other seeds, and the objectives of these runs.
 
     If a sweep confirmed nothing, they are those of a search trial with its one value, and ``seeds_asked`` is 0.
-
-    Attributes:
-        source: Id of the search trial that the settings come from, or ``baseline``.
-        settings: Searched settings by dotted key.
-        seeds: Seeds of the runs that finished.
-        values: The objective of each of these runs.
-        seeds_asked: Number of seeds that the plan asks for; 0 if nothing was confirmed.
-        mean: Mean of ``values``.
-        std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of the 95 % interval of the mean; None if there is none.
-        high: Upper end of the interval; None if there is none.
-        images: Number of images whose sampling the interval accounts for; None if it is over seeds only.
-        answers: Which held-out images each run classifies correctly; empty if read from result.json.
     """
 
-    source: str
-    settings: dict[str, Any]
-    seeds: tuple[int, ...]
-    values: tuple[float, ...]
-    seeds_asked: int
-    mean: float
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
+    source: str  # id of the search trial that the settings come from, or ``baseline``
+    settings: dict[str, Any]  # searched settings by dotted key
+    seeds: tuple[int, ...]  # seeds of the runs that finished
+    values: tuple[float, ...]  # the objective of each of these runs
+    seeds_asked: int  # number of seeds that the plan asks for; 0 if nothing was confirmed
+    mean: float  # mean of ``values``
+    std: float | None = None  # standard deviation of ``values``; None for one seed
+    low: float | None = None  # lower end of the 95 % interval of the mean; None if there is none
+    high: float | None = None  # upper end of the interval; None if there is none
+    # number of images whose sampling the interval accounts for; None if it is over seeds only
     images: int | None = None
+    # which held-out images each run classifies correctly; empty if read from result.json
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -121,24 +110,16 @@ class ConfirmedSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedScores:
-    """Test scores of one probe over the seeds of some settings.
+    """Test scores of one probe over the seeds of some settings."""
 
-    Attributes:
-        values: Accuracy in [0, 1], one value per seed.
-        mean: Mean of ``values``.
-        std: Standard deviation of ``values``; None for one seed.
-        low: Lower end of the 95 % interval of the mean, clipped at 0; None if there is none.
-        high: Upper end of the interval, clipped at 1; None if there is none.
-        images: Number of test images whose sampling the interval accounts for; None if it is over seeds only.
-        answers: Which test images each run classifies correctly; empty if read from result.json.
-    """
-
-    values: tuple[float, ...]
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
+    values: tuple[float, ...]  # accuracy in [0, 1], one value per seed
+    mean: float  # mean of ``values``
+    std: float | None  # standard deviation of ``values``; None for one seed
+    low: float | None  # lower end of the 95 % interval of the mean, clipped at 0; None if there is none
+    high: float | None  # upper end of the interval, clipped at 1; None if there is none
+    # number of test images whose sampling the interval accounts for; None if it is over seeds only
     images: int | None = None
+    # which test images each run classifies correctly; empty if read from result.json
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
@@ -162,18 +143,12 @@ class SeedScores:
 
 @dataclass(frozen=True)
 class SettingsTest:
-    """The event in a sweep's log that holds the test scores of some settings.
+    """The event in a sweep's log that holds the test scores of some settings."""
 
-    Attributes:
-        trial: Source of the settings that were tested.
-        seeds: Seeds of their runs.
-        scores: Test scores by probe.
-        train_limit: Labelled training images of the probes; 0: all, as older versions used whatever the plan said.
-    """
-
-    trial: str
-    seeds: tuple[int, ...]
-    scores: dict[str, SeedScores]
+    trial: str  # source of the settings that were tested
+    seeds: tuple[int, ...]  # seeds of their runs
+    scores: dict[str, SeedScores]  # test scores by probe
+    # labelled training images of the probes; 0: all, as older versions used whatever the plan said
     train_limit: int = 0
 
     @classmethod
@@ -258,19 +233,12 @@ def gain_on_test_set(
 
 @dataclass(frozen=True)
 class StoppingSavings:
-    """Training that early stopping saved.
+    """Training that early stopping saved."""
 
-    Attributes:
-        trials: Number of trials that were stopped.
-        epochs: Epochs that they did not train.
-        seconds: Training time that these epochs would have taken at each trial's own pace.
-        seconds_spent: Training time of all trials of the search.
-    """
-
-    trials: int
-    epochs: int
-    seconds: float
-    seconds_spent: float
+    trials: int  # number of trials that were stopped
+    epochs: int  # epochs that they did not train
+    seconds: float  # training time that these epochs would have taken at each trial's own pace
+    seconds_spent: float  # training time of all trials of the search
 
     @classmethod
     def of(cls, trials: Sequence[Trial]) -> StoppingSavings:
@@ -290,40 +258,26 @@ class SweepResult:
     """The result of a finished sweep: the content of its result.json.
 
     Entries of the file can also be read by key: ``result["winner"]["mean"]``.
-
-    Attributes:
-        path: Folder of the sweep, or its address in an object store.
-        method: Name of the method.
-        dataset: Name of the dataset.
-        objective: Name of the objective.
-        trials: Number of trials of the search by state.
-        winner: The best confirmed settings; if nothing was confirmed, the best trial of the search.
-        candidates: All confirmed settings, best first.
-        test: Test scores of the winner by probe; None if the test set was not read.
-        gain: How much better the winner is than the starting settings; None if these won or were not confirmed.
-        test_of_start: Test scores of the starting settings by probe; None if they were not tested.
-        test_gain: How much better the winner is on the test set, by probe; None if they were not tested.
-        test_readings: How often the test set has been read.
-        saved: Savings of early stopping.
-        seconds: Training time of all trials, confirming runs included.
-        finished: When the sweep finished, UTC, as ISO 8601.
     """
 
-    path: str
-    method: str
-    dataset: str
-    objective: str
-    trials: dict[str, int]
-    winner: ConfirmedSettings
-    candidates: tuple[ConfirmedSettings, ...]
-    test: dict[str, SeedScores] | None
-    saved: StoppingSavings
-    seconds: float
-    finished: str
+    path: str  # folder of the sweep, or its address in an object store
+    method: str  # name of the method
+    dataset: str  # name of the dataset
+    objective: str  # name of the objective
+    trials: dict[str, int]  # number of trials of the search by state
+    winner: ConfirmedSettings  # the best confirmed settings; if nothing was confirmed, the best trial of the search
+    candidates: tuple[ConfirmedSettings, ...]  # all confirmed settings, best first
+    test: dict[str, SeedScores] | None  # test scores of the winner by probe; None if the test set was not read
+    saved: StoppingSavings  # savings of early stopping
+    seconds: float  # training time of all trials, confirming runs included
+    finished: str  # when the sweep finished, UTC, as ISO 8601
+    # how much better the winner is than the starting settings; None if these won or were not confirmed
     gain: Interval | None = None
+    # test scores of the starting settings by probe; None if they were not tested
     test_of_start: dict[str, SeedScores] | None = None
+    # how much better the winner is on the test set, by probe; None if they were not tested
     test_gain: dict[str, Interval] | None = None
-    test_readings: int | None = None
+    test_readings: int | None = None  # how often the test set has been read
 
     def __getitem__(self, key: str) -> Any:
         """Return the entry ``key`` of result.json as plain values."""

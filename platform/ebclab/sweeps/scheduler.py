@@ -21,23 +21,14 @@ from ebclab.sweeps.trial import Kind, Trial
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of a trial: what a worker needs to train it.
+    """A turn of a trial: what a worker needs to train it."""
 
-    Attributes:
-        trial: Id of the trial.
-        run_name: Name of its run folder.
-        settings: Searched settings by dotted key.
-        seed: Seed of the run.
-        epochs: Budget of the run.
-        confirms: The run confirms settings; the search has ended.
-    """
-
-    trial: str
-    run_name: str
-    settings: dict[str, Any]
-    seed: int
-    epochs: int
-    confirms: bool = False
+    trial: str  # id of the trial
+    run_name: str  # name of its run folder
+    settings: dict[str, Any]  # searched settings by dotted key
+    seed: int  # seed of the run
+    epochs: int  # budget of the run
+    confirms: bool = False  # the run confirms settings; the search has ended
 
 
 class Proposals(Protocol):

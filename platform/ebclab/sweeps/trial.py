@@ -17,57 +17,35 @@ LOST: tuple[State, ...] = ("diverged", "failed")
 
 @dataclass(frozen=True)
 class Epoch:
-    """Measurements of a trial after one of its epochs.
+    """Measurements of a trial after one of its epochs."""
 
-    Attributes:
-        objective: Value that the sweep maximises, measured on held-out training images.
-        seconds: Training time of the trial up to this epoch.
-        metrics: All other measurements: scores, losses, diagnostics.
-        place: Number of measurements of the sweep that were logged before it.
-    """
-
-    objective: float
-    seconds: float
-    metrics: dict[str, float] = field(default_factory=dict)
-    place: int = 0
+    objective: float  # value that the sweep maximises, measured on held-out training images
+    seconds: float  # training time of the trial up to this epoch
+    metrics: dict[str, float] = field(default_factory=dict)  # all other measurements: scores, losses, diagnostics
+    place: int = 0  # number of measurements of the sweep that were logged before it
 
 
 @dataclass
 class Trial:
-    """One set of settings, and how far its training has come.
+    """One set of settings, and how far its training has come."""
 
-    Attributes:
-        id: Name of the trial, such as 0007 or confirm-0001-seed2.
-        kind: "search" looks for settings, "confirm" runs good ones again at full budget with other seeds.
-        number: Position in the order of proposals; for a confirming trial, the rank of its settings.
-        point: Coordinates in the search space: one value per parameter, before derived settings are computed.
-        settings: Value of every searched setting by dotted key.
-        seed: Seed of the run.
-        epochs: Budget.
-        state: State of the trial.
-        reason: Why it ended before its budget, or what went wrong.
-        curve: Measurements by epochs done.
-        generation: How often the trial copied another trial's weights (population based training).
-        exchanged: Epoch of the newest exchange decision that the trial continued from; 0 before the first.
-        seconds: Training time so far.
-        gpu_seconds: The sum over launches of training time times the GPUs, or the share of one, that the trial had.
-        answers: Which held-out images a confirming trial classifies correctly; None if not recorded.
-    """
-
-    id: str
-    kind: Kind
-    number: int
+    id: str  # name of the trial, such as 0007 or confirm-0001-seed2
+    kind: Kind  # "search" looks for settings, "confirm" runs good ones again at full budget with other seeds
+    number: int  # position in the order of proposals; for a confirming trial, the rank of its settings
+    # coordinates in the search space: one value per parameter, before derived settings are computed
     point: dict[str, Any]
-    settings: dict[str, Any]
-    seed: int
-    epochs: int
-    state: State = "waiting"
-    reason: str = ""
-    curve: dict[int, Epoch] = field(default_factory=dict)
-    generation: int = 0
-    exchanged: int = 0
-    seconds: float = 0.0
+    settings: dict[str, Any]  # value of every searched setting by dotted key
+    seed: int  # seed of the run
+    epochs: int  # budget
+    state: State = "waiting"  # state of the trial
+    reason: str = ""  # why it ended before its budget, or what went wrong
+    curve: dict[int, Epoch] = field(default_factory=dict)  # measurements by epochs done
+    generation: int = 0  # how often the trial copied another trial's weights (population based training)
+    exchanged: int = 0  # epoch of the newest exchange decision that the trial continued from; 0 before the first
+    seconds: float = 0.0  # training time so far
+    # the sum over launches of training time times the GPUs, or the share of one, that the trial had
     gpu_seconds: float = 0.0
+    # which held-out images a confirming trial classifies correctly; None if not recorded
     answers: Answers | None = None
 
     @property

@@ -47,19 +47,12 @@ def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ran
 
 @dataclass(frozen=True)
 class _Recording:
-    """A recorded step.
+    """A recorded step."""
 
-    Attributes:
-        graph: Sends it.
-        batch: What it reads.
-        metrics: What it writes.
-        places: Where the tensors lay that it changes.
-    """
-
-    graph: Any
-    batch: Batch
-    metrics: Metrics
-    places: list[int]
+    graph: Any  # sends it
+    batch: Batch  # what it reads
+    metrics: Metrics  # what it writes
+    places: list[int]  # where the tensors lay that it changes
 
 
 class CapturedSteps:

@@ -90,40 +90,25 @@ class RateMeter:
 
 @dataclass
 class Training:
-    """Everything that a step reads or changes.
+    """Everything that a step reads or changes."""
 
-    Attributes:
-        method: The module that is trained.
-        optimizer: Updates the method's parameters.
-        generator: The method's source of randomness.
-        data: Returns the batches.
-        learning_rate: Returns the learning rate of a step; a pure function.
-        config: Training settings.
-        ranks: The processes that train together, each with its share of every batch.
-        shared: ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself.
-        step: Optimizer steps done.
-        view_shape: (C, H, W) of the views; None if unknown.
-        captured: Replays recorded steps; None if steps run eagerly.
-        not_captured: Why steps run eagerly although ``training.compile`` is graph; else empty.
-        clip_norm: ``optimizer.clip_norm``.
-        images_per_second: Training images per second between log steps of this launch.
-        loss_scale: Scales the loss and skips steps in float16; does nothing in other precisions.
-    """
-
-    method: Method
-    optimizer: torch.optim.Optimizer
-    generator: torch.Generator
-    data: BatchSource
-    learning_rate: Callable[[int], float]
-    config: TrainingConfig
-    ranks: Ranks = field(default_factory=Ranks)
+    method: Method  # the module that is trained
+    optimizer: torch.optim.Optimizer  # updates the method's parameters
+    generator: torch.Generator  # the method's source of randomness
+    data: BatchSource  # returns the batches
+    learning_rate: Callable[[int], float]  # returns the learning rate of a step; a pure function
+    config: TrainingConfig  # training settings
+    ranks: Ranks = field(default_factory=Ranks)  # the processes that train together, each with its share of every batch
+    # ``method`` with gradients averaged over the ranks (``Ranks.shared``); None means ``method`` itself
     shared: nn.Module | None = None
-    step: int = 0
-    view_shape: tuple[int, int, int] | None = None
-    captured: CapturedSteps | None = None
-    not_captured: str = ""
-    clip_norm: float = 0.0
+    step: int = 0  # optimizer steps done
+    view_shape: tuple[int, int, int] | None = None  # (C, H, W) of the views; None if unknown
+    captured: CapturedSteps | None = None  # replays recorded steps; None if steps run eagerly
+    not_captured: str = ""  # why steps run eagerly although ``training.compile`` is graph; else empty
+    clip_norm: float = 0.0  # ``optimizer.clip_norm``
+    # training images per second between log steps of this launch
     images_per_second: RateMeter = field(default_factory=RateMeter)
+    # scales the loss and skips steps in float16; does nothing in other precisions
     loss_scale: LossScale = field(init=False)
 
     def __post_init__(self) -> None:

@@ -20,17 +20,11 @@ _MANY = 0.01  # of a run's steps
 
 @dataclass(frozen=True)
 class ScaleState:
-    """What a checkpoint holds of a loss scale.
+    """What a checkpoint holds of a loss scale."""
 
-    Attributes:
-        scale: Factor on the loss.
-        good_steps: Steps since it last changed.
-        skipped_steps: Steps skipped since the run began.
-    """
-
-    scale: float = 65536.0
-    good_steps: int = 0
-    skipped_steps: int = 0
+    scale: float = 65536.0  # factor on the loss
+    good_steps: int = 0  # steps since it last changed
+    skipped_steps: int = 0  # steps skipped since the run began
 
     def __post_init__(self) -> None:
         sound = 0 < self.scale < math.inf and 0 <= self.good_steps < _GROWTH_INTERVAL and self.skipped_steps >= 0

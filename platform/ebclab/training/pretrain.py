@@ -41,19 +41,12 @@ from energy_contrast.method import Method
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        path: Its folder, or the copy of the folder on this machine.
-        summary: Result of the run: scores, speed, its newest checkpoint.
-        was_finished: The run had finished before this call.
-        address: Its folder, or its address in an object store.
-    """
-
-    path: Path
-    summary: RunSummary
-    was_finished: bool
-    address: str
+    path: Path  # its folder, or the copy of the folder on this machine
+    summary: RunSummary  # result of the run: scores, speed, its newest checkpoint
+    was_finished: bool  # the run had finished before this call
+    address: str  # its folder, or its address in an object store
 
     @property
     def result(self) -> dict[str, Any]:

@@ -26,14 +26,10 @@ class Ranks:
     """This process among the processes of a run.
 
     Several processes need torch's default process group, with a backend for CPU tensors beside that of a GPU.
-
-    Attributes:
-        rank: Number of this process, from 0. Rank 0 writes the run folder.
-        world_size: Number of processes.
     """
 
-    rank: int = 0
-    world_size: int = 1
+    rank: int = 0  # number of this process, from 0. Rank 0 writes the run folder
+    world_size: int = 1  # number of processes
 
     @classmethod
     def of_process_group(cls) -> Ranks:

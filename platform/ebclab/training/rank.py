@@ -49,40 +49,24 @@ from energy_contrast.sampling_method import SamplingMethod
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run: its settings, its method, its images and its folder.
+    """A run: its settings, its method, its images and its folder."""
 
-    Attributes:
-        run: The run folder, held by the process that launched the run.
-        config: Resolved settings.
-        method_class: The method to train.
-        images: The user's own training images in place of the dataset that ``config`` names.
-        command: The command line that the user ran.
-        weights: What the encoder of a new run starts from; None means random weights.
-        token: The token under which a run folder in a store is held.
-        callbacks: The user's own code, which rank 0 runs.
-    """
-
-    run: RunFolder
-    config: ExperimentConfig
-    method_class: type[Method]
-    images: Split | None
-    command: tuple[str, ...]
-    weights: InitialWeights | None = None
-    token: FencingToken | None = None
-    callbacks: tuple[Scheduled, ...] = ()
+    run: RunFolder  # the run folder, held by the process that launched the run
+    config: ExperimentConfig  # resolved settings
+    method_class: type[Method]  # the method to train
+    images: Split | None  # the user's own training images in place of the dataset that ``config`` names
+    command: tuple[str, ...]  # the command line that the user ran
+    weights: InitialWeights | None = None  # what the encoder of a new run starts from; None means random weights
+    token: FencingToken | None = None  # the token under which a run folder in a store is held
+    callbacks: tuple[Scheduled, ...] = ()  # the user's own code, which rank 0 runs
 
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """The device and the CPU threads of one rank.
+    """The device and the CPU threads of one rank."""
 
-    Attributes:
-        device: Holds the network and the images.
-        threads: CPU threads of torch.
-    """
-
-    device: torch.device
-    threads: int
+    device: torch.device  # holds the network and the images
+    threads: int  # CPU threads of torch
 
 
 def train_rank(

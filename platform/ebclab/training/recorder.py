@@ -35,57 +35,36 @@ def _nothing() -> None:
 
 @dataclass
 class Recorder:
-    """Writes one run folder, on rank 0.
-
-    Attributes:
-        run: The run folder.
-        config: Settings of the run.
-        training: State of the training; read when a checkpoint is due.
-        facts: Facts about the model that every checkpoint holds: input size, normalisation, data.
-        score: Returns the scores of the encoder on held-out images, with those of monitors if its argument is True;
-            None if the run has no such scores.
-        listener: Receives the progress; may end the run at the end of an epoch.
-        stop: Set when somebody asks the run to stop.
-        writer: TensorBoard.
-        loggers: The loggers of ``training.loggers``.
-        syncer: Uploads what is written when the run lives in an object store.
-        save_now: Set when a machine will be taken away and the run must save soon.
-        health: The run's health so far; None if it is not watched.
-        rules: When the run counts as collapsed or as learning nothing.
-        began: ``time.monotonic()`` at the start of this launch.
-        resumed: The checkpoint from which this launch goes on; None for a new run.
-        preprocessing: Preprocessing of images, for callbacks.
-        callbacks: The user's callbacks, and when they run.
-        require_in_place: Called before something is written; raises if the run folder is no longer there.
-        best: Best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first.
-        last_metrics: Metrics of the newest log step.
-        last_scores: Scores of the newest epoch that was scored.
-        seconds_before: Training time of earlier launches, seconds.
-        monitor_seconds: Part of the training time that was spent in monitors, over all launches, seconds.
-    """
+    """Writes one run folder, on rank 0."""
 
     run: RunFolder
-    config: ExperimentConfig
-    training: Training
-    facts: dict[str, Any]
+    config: ExperimentConfig  # settings of the run
+    training: Training  # state of the training; read when a checkpoint is due
+    facts: dict[str, Any]  # facts about the model that every checkpoint holds: input size, normalisation, data
+    # returns the scores of the encoder on held-out images, with those of monitors if its argument is True; None if the
+    # run has no such scores
     score: Callable[[bool], HoldoutScores] | None
-    listener: Listener
-    stop: Stop
-    writer: SummaryWriter
-    loggers: Loggers
-    syncer: Syncer
-    save_now: FileRequest
-    health: HealthRecord | None
-    began: float
-    resumed: InitVar[checkpoint.Checkpoint | None]
-    preprocessing: Preprocessing
-    rules: FindingRules = field(default_factory=FindingRules)
-    callbacks: Sequence[Scheduled] = ()
+    listener: Listener  # receives the progress; may end the run at the end of an epoch
+    stop: Stop  # set when somebody asks the run to stop
+    writer: SummaryWriter  # TensorBoard
+    loggers: Loggers  # the loggers of ``training.loggers``
+    syncer: Syncer  # uploads what is written when the run lives in an object store
+    save_now: FileRequest  # set when a machine will be taken away and the run must save soon
+    health: HealthRecord | None  # the run's health so far; None if it is not watched
+    began: float  # ``time.monotonic()`` at the start of this launch
+    resumed: InitVar[checkpoint.Checkpoint | None]  # the checkpoint from which this launch goes on; None for a new run
+    preprocessing: Preprocessing  # preprocessing of images, for callbacks
+    rules: FindingRules = field(default_factory=FindingRules)  # when the run counts as collapsed or as learning nothing
+    callbacks: Sequence[Scheduled] = ()  # the user's callbacks, and when they run
+    # called before something is written; raises if the run folder is no longer there
     require_in_place: Callable[[], None] = _nothing
+    # best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first
     best: dict[str, Any] = field(init=False, default_factory=dict)
-    last_metrics: dict[str, float] | None = field(init=False, default=None)
+    last_metrics: dict[str, float] | None = field(init=False, default=None)  # metrics of the newest log step
+    # scores of the newest epoch that was scored
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
-    seconds_before: float = field(init=False, default=0.0)
+    seconds_before: float = field(init=False, default=0.0)  # training time of earlier launches, seconds
+    # part of the training time that was spent in monitors, over all launches, seconds
     monitor_seconds: float = field(init=False, default=0.0)
     _saved: int = field(init=False, default=-1)  # the step that this launch saved last
 

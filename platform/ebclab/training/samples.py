@@ -42,27 +42,17 @@ _DRAWN = 16  # chains of the picture, at most
 
 @dataclass(frozen=True)
 class Samples:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        method: Name of the method.
-        checkpoint: "last" or "best".
-        training_step: Optimizer steps behind its weights.
-        request: The chains.
-        judge: What the classifier of real images is, and its accuracy on test images; None without labels.
-        samples: Measures of the chains, by the number of steps.
-        test_images: The same measures of as many test images, or of all there are.
-        written: Paths or addresses of the picture and of the numbers.
-    """
-
-    method: str
-    checkpoint: str
-    training_step: int
-    request: SampleRequest
+    method: str  # name of the method
+    checkpoint: str  # "last" or "best"
+    training_step: int  # optimizer steps behind its weights
+    request: SampleRequest  # the chains
+    # what the classifier of real images is, and its accuracy on test images; None without labels
     judge: dict[str, Any] | None
-    samples: dict[int, SampleMeasures]
-    test_images: SampleMeasures
-    written: tuple[str, ...] = ()
+    samples: dict[int, SampleMeasures]  # measures of the chains, by the number of steps
+    test_images: SampleMeasures  # the same measures of as many test images, or of all there are
+    written: tuple[str, ...] = ()  # paths or addresses of the picture and of the numbers
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as plain values."""

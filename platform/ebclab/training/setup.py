@@ -39,27 +39,16 @@ _BYTES_OF_A_PIXEL = 4  # views are float32
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is ready to train.
+    """A run that is ready to train."""
 
-    Attributes:
-        training: The loop's state.
-        draw: Draws views of training images, for ``Method.start``.
-        bank: Training images that held-out ones are scored against: all of them, or a part of a stream.
-        holdout: Held-out images that the run is scored on, chosen by ``evaluation.scored_on``; may be empty.
-        preprocessing: Preprocessing of images without augmentation, as the encoder expects them.
-        facts: Facts that a checkpoint holds, so that its encoder can be rebuilt and its data recognised.
-        digest: Digest of the images; stored in the run's settings as ``data.digest``.
-        replayable: Earlier batches can be read again; a stream gives each batch once.
-    """
-
-    training: Training
-    draw: Draw
-    bank: ImageSet
-    holdout: ImageSet
-    preprocessing: Preprocessing
-    facts: dict[str, Any]
-    digest: str
-    replayable: bool = True
+    training: Training  # the loop's state
+    draw: Draw  # draws views of training images, for ``Method.start``
+    bank: ImageSet  # training images that held-out ones are scored against: all of them, or a part of a stream
+    holdout: ImageSet  # held-out images that the run is scored on, chosen by ``evaluation.scored_on``; may be empty
+    preprocessing: Preprocessing  # preprocessing of images without augmentation, as the encoder expects them
+    facts: dict[str, Any]  # facts that a checkpoint holds, so that its encoder can be rebuilt and its data recognised
+    digest: str  # digest of the images; stored in the run's settings as ``data.digest``
+    replayable: bool = True  # earlier batches can be read again; a stream gives each batch once
 
 
 def prepare(

@@ -33,15 +33,10 @@ _TOKEN_SECONDS = "21600"  # the maximum that Amazon allows
 
 @dataclass(frozen=True)
 class Notice:
-    """The announcement that a machine will be taken away.
+    """The announcement that a machine will be taken away."""
 
-    Attributes:
-        what: Description of the event.
-        deadline: Time of the event, in seconds since 1970.
-    """
-
-    what: str
-    deadline: float
+    what: str  # description of the event
+    deadline: float  # time of the event, in seconds since 1970
 
 
 class Cloud(Protocol):

@@ -22,17 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Seen:
-    """State of a file when it was read or written.
-
-    Attributes:
-        content: Its bytes.
-        etag: Entity tag of this content, for conditional writes; None if the content itself is compared.
-        generation: Version of this content, in stores that number their writes; else None.
-    """
+    """State of a file when it was read or written."""
 
     content: bytes
+    # entity tag of this content, for conditional writes; None if the content itself is compared
     etag: str | None = None
-    generation: str | None = None
+    generation: str | None = None  # version of this content, in stores that number their writes; else None
 
 
 class ReplacedError(Exception):

@@ -57,23 +57,14 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
 
 @dataclass
 class SweepProgress:
-    """How far a sweep has come.
+    """How far a sweep has come."""
 
-    Attributes:
-        name: Name of the sweep.
-        objective: Name of the objective.
-        num_trials: Number of planned trials.
-        trials: Trials proposed so far; None before the first update.
-        started: Start of this launch, in seconds of the monotonic clock.
-        done_before: Work of earlier launches, in trials.
-    """
-
-    name: str = ""
-    objective: str = ""
-    num_trials: int = 0
-    trials: Sequence[Trial] | None = None
-    started: float = 0.0
-    done_before: float = 0.0
+    name: str = ""  # name of the sweep
+    objective: str = ""  # name of the objective
+    num_trials: int = 0  # number of planned trials
+    trials: Sequence[Trial] | None = None  # trials proposed so far; None before the first update
+    started: float = 0.0  # start of this launch, in seconds of the monotonic clock
+    done_before: float = 0.0  # work of earlier launches, in trials
 
     @property
     def total(self) -> int:

@@ -43,21 +43,13 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialTable:
-    """A table for rich to print: trial, varying settings (as many as fit), epoch, objective, state, reason.
+    """A table for rich to print: trial, varying settings (as many as fit), epoch, objective, state, reason."""
 
-    Attributes:
-        trials: All trials; settings with the same value in all of them are not shown.
-        rows: The trials to show, in order.
-        objective: Name of the objective.
-        best: The trial to mark, which is shown even if not all rows fit; None marks no trial.
-        height: Largest number of lines; None means no limit.
-    """
-
-    trials: Sequence[Trial]
-    rows: Sequence[Trial]
-    objective: str
-    best: Trial | None = None
-    height: int | None = None
+    trials: Sequence[Trial]  # all trials; settings with the same value in all of them are not shown
+    rows: Sequence[Trial]  # the trials to show, in order
+    objective: str  # name of the objective
+    best: Trial | None = None  # the trial to mark, which is shown even if not all rows fit; None marks no trial
+    height: int | None = None  # largest number of lines; None means no limit
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table and, below it, a line about what did not fit."""

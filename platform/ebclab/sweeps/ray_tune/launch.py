@@ -112,30 +112,16 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
 
 @dataclass(frozen=True)
 class Launch:
-    """A sweep that has passed all checks and can start.
-
-    Attributes:
-        folder: The sweep's folder.
-        plan: The sweep's plan.
-        split: The images of all trials.
-        methods: Methods by name.
-        limits: Time, GPUs and number of trials at once.
-        warm_start: Address of an earlier sweep to learn from; None if there is none.
-        earlier: Points and objectives of that sweep.
-        display: Where progress is shown.
-        weights: Initial weights of all trials' encoders; None means random weights.
-        probes: What is measured on the test set.
-        references: Also measure raw pixels and the untrained encoder there.
-    """
+    """A sweep that has passed all checks and can start."""
 
     folder: SweepFolder
     plan: SweepPlan
-    split: Split
-    methods: Mapping[str, type[Method]]
-    limits: Limits
-    warm_start: str | None
-    earlier: Sequence[tuple[dict[str, Any], float]]
-    display: SweepDisplay
-    weights: InitialWeights | None = None
-    probes: tuple[str, ...] = ("knn", "linear")
-    references: bool = True
+    split: Split  # the images of all trials
+    methods: Mapping[str, type[Method]]  # methods by name
+    limits: Limits  # time, GPUs and number of trials at once
+    warm_start: str | None  # address of an earlier sweep to learn from; None if there is none
+    earlier: Sequence[tuple[dict[str, Any], float]]  # points and objectives of that sweep
+    display: SweepDisplay  # where progress is shown
+    weights: InitialWeights | None = None  # initial weights of all trials' encoders; None means random weights
+    probes: tuple[str, ...] = ("knn", "linear")  # what is measured on the test set
+    references: bool = True  # also measure raw pixels and the untrained encoder there

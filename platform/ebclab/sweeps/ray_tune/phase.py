@@ -29,26 +29,15 @@ from ebclab.sweeps.scheduler import SweepScheduler
 
 @dataclass
 class Phase:
-    """One phase of a sweep: trials that are trained together.
-
-    Attributes:
-        folder: The sweep's folder.
-        plan: The sweep's plan.
-        log: The sweep's log.
-        resources: Resources of each trial.
-        display: Shows progress.
-        proposals: Proposes the trials.
-        seconds: Time limit of the phase from now on; None means no limit.
-        scheduler: Its scheduler.
-    """
+    """One phase of a sweep: trials that are trained together."""
 
     folder: SweepFolder
     plan: SweepPlan
     log: SweepLog
-    resources: TrialResources
-    display: SweepDisplay
-    proposals: SearchProposals | ConfirmProposals
-    seconds: float | None = None
+    resources: TrialResources  # resources of each trial
+    display: SweepDisplay  # shows progress
+    proposals: SearchProposals | ConfirmProposals  # proposes the trials
+    seconds: float | None = None  # time limit of the phase from now on; None means no limit
     scheduler: SweepScheduler = field(init=False)
     _stop: StopFlag = field(init=False, default_factory=StopFlag)
     _open: ExitStack = field(init=False, default_factory=ExitStack)

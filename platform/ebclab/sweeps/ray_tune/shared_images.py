@@ -10,18 +10,12 @@ from ebclab.data.image_set import ImageArrays
 
 @dataclass(frozen=True)
 class SharedImages:
-    """Images as arrays in Ray's object store, so that all trials of a node read the same memory.
+    """Images as arrays in Ray's object store, so that all trials of a node read the same memory."""
 
-    Attributes:
-        parts: The training part, the held-out part and, if there are any, the images that only confirming runs are
-            scored on.
-        digest: Hash of the training part.
-        content: Digest of all parts.
-    """
-
+    # the training part, the held-out part and, if there are any, the images that only confirming runs are scored on
     parts: tuple[ImageArrays, ...]
-    digest: str
-    content: str
+    digest: str  # hash of the training part
+    content: str  # digest of all parts
 
     @classmethod
     def of(cls, split: Split) -> SharedImages:

@@ -46,29 +46,17 @@ _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a li
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What all trials of a sweep share.
-
-    Attributes:
-        folder: The sweep's folder.
-        config: Settings that are not searched.
-        methods: Methods by name.
-        images: Images of all trials; None where the workers of a trial load their own.
-        threads: CPU threads of a trial.
-        gpus: Share of a GPU that a trial has.
-        command: The command line of the user.
-        origin: Versions where the sweep was launched; every machine must run the same.
-        weights: File of the encoders' initial weights; None means random weights.
-    """
+    """What all trials of a sweep share."""
 
     folder: SweepFolder
-    config: ExperimentConfig
-    methods: Mapping[str, type[Method]]
-    images: SharedImages | None
-    threads: int
-    gpus: float
-    command: tuple[str, ...]
-    origin: Origin
-    weights: Path | None = None
+    config: ExperimentConfig  # settings that are not searched
+    methods: Mapping[str, type[Method]]  # methods by name
+    images: SharedImages | None  # images of all trials; None where the workers of a trial load their own
+    threads: int  # CPU threads of a trial
+    gpus: float  # share of a GPU that a trial has
+    command: tuple[str, ...]  # the command line of the user
+    origin: Origin  # versions where the sweep was launched; every machine must run the same
+    weights: Path | None = None  # file of the encoders' initial weights; None means random weights
 
 
 def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:

@@ -29,31 +29,21 @@ ROUNDING = 1e-9  # of a range: how far beyond an end, or off a level, a computed
 
 @dataclass(frozen=True)
 class Parameter:
-    """The range of one setting.
+    """The range of one setting."""
 
-    Attributes:
-        name: Dotted key of the setting.
-        kind: uniform: all values equally likely; loguniform: all exponents equally likely; int: whole numbers;
-            quantised: every ``step`` from ``low``; choice: one of ``choices``.
-        low: Smallest value.
-        high: Largest value, included.
-        step: Distance of quantised values.
-        choices: The values of a choice, in the order written.
-        times: Name of another parameter: the setting is a multiple of that one's setting. None if it is independent.
-        points: Values that a grid takes from a range, both ends included.
-        log: Draw whole numbers on a log scale.
-        also: A value outside the range that the setting may have too, such as 0 for off; None if there is none.
-    """
-
-    name: str
+    name: str  # dotted key of the setting
+    # uniform: all values equally likely; loguniform: all exponents equally likely; int: whole numbers; quantised: every
+    # ``step`` from ``low``; choice: one of ``choices``
     kind: Kind
-    low: float = 0
-    high: float = 0
-    step: float = 0
-    choices: tuple[Any, ...] = ()
+    low: float = 0  # smallest value
+    high: float = 0  # largest value, included
+    step: float = 0  # distance of quantised values
+    choices: tuple[Any, ...] = ()  # the values of a choice, in the order written
+    # name of another parameter: the setting is a multiple of that one's setting. None if it is independent
     times: str | None = None
-    points: int = 3
-    log: bool = False
+    points: int = 3  # values that a grid takes from a range, both ends included
+    log: bool = False  # draw whole numbers on a log scale
+    # a value outside the range that the setting may have too, such as 0 for off; None if there is none
     also: float | None = None
 
     @cached_property

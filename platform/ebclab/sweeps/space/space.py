@@ -25,14 +25,10 @@ class Space:
 
     A *point* has one value per parameter, each free within its own range. The *settings* at a point are what a run
     gets: with ``times: other``, the point holds a factor, and the setting is that factor times the other setting.
-
-    Attributes:
-        parameters: The ranges, in the order written.
-        where: Name of the space in messages, such as the path of its file.
     """
 
-    parameters: tuple[Parameter, ...]
-    where: str
+    parameters: tuple[Parameter, ...]  # the ranges, in the order written
+    where: str  # name of the space in messages, such as the path of its file
 
     @cached_property
     def by_name(self) -> dict[str, Parameter]:

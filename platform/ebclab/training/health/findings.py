@@ -27,32 +27,21 @@ KNN, GROWTH = "holdout_knn", "weight_growth"
 
 @dataclass(frozen=True)
 class FindingRules:
-    """When a run counts as collapsed or as learning nothing.
+    """When a run counts as collapsed or as learning nothing."""
 
-    Attributes:
-        min_effective_rank: Of the encoder's projections; dimensions.
-        min_spread: Of the projections, their ``embedding_spread``.
-        min_saturation: InfoNCE that is not this share of log K below log K has learnt nothing; minus infinity for
-            methods without negatives.
-        min_left: Smallest share of its best kNN accuracy above chance that a run may keep.
-        max_growth: Largest norm of all weights, as a multiple of its start.
-        patience: Epochs, for kNN measurements, that a sign must last.
-        warmup_epochs: Epochs of the learning rate's warm-up, whose effective ranks and InfoNCE do not count.
-        first_step: No finding before.
-        chance: Accuracy of always naming the most frequent class of the held-out images; 1 if it is not known.
-        images: Number of held-out images.
-    """
-
-    min_effective_rank: float = MIN_EFFECTIVE_RANK
-    min_spread: float = MIN_SPREAD
+    min_effective_rank: float = MIN_EFFECTIVE_RANK  # of the encoder's projections; dimensions
+    min_spread: float = MIN_SPREAD  # of the projections, their ``embedding_spread``
+    # InfoNCE that is not this share of log K below log K has learnt nothing; minus infinity for methods without
+    # negatives
     min_saturation: float = 0.01
-    min_left: float = 0.5
-    max_growth: float = 100.0
-    patience: int = COLLAPSE_EPOCHS
-    warmup_epochs: int = 0
-    first_step: int = FIRST_STEP
+    min_left: float = 0.5  # smallest share of its best kNN accuracy above chance that a run may keep
+    max_growth: float = 100.0  # largest norm of all weights, as a multiple of its start
+    patience: int = COLLAPSE_EPOCHS  # epochs, for kNN measurements, that a sign must last
+    warmup_epochs: int = 0  # epochs of the learning rate's warm-up, whose effective ranks and InfoNCE do not count
+    first_step: int = FIRST_STEP  # no finding before
+    # accuracy of always naming the most frequent class of the held-out images; 1 if it is not known
     chance: float = 1.0
-    images: int = 0
+    images: int = 0  # number of held-out images
 
 
 class Finding(NamedTuple):

@@ -37,53 +37,33 @@ _MAX_REFERENCE = 10
 
 @dataclass(frozen=True)
 class HealthRules:
-    """Thresholds of health. Above the first number of a pair a run is strange, above the second it is unhealthy.
+    """Thresholds of health. Above the first number of a pair a run is strange, above the second it is unhealthy."""
 
-    Attributes:
-        energy_ratios: Energies, as multiples of the largest in the first two epochs (at least 1 nat).
-        saturations: Share of the chains' pixels beyond black or white.
-        gradient_ratios: Norm of the chains' gradient, as a multiple of its median over the ten epochs before.
-        min_effective_rank: An encoder that falls below it has collapsed: it maps all images to nearly one point;
-            dimensions.
-        min_spread: The same for ``embedding_spread``.
-        min_movement: Chains or a bank that move less in a step are frozen; pixel values or radians.
-        patience_epochs: Epochs that a collapse or a standstill must last before the run goes back.
-        strange_epochs: Epochs that something strange must last before the step is lowered.
-        cool_down_epochs: Epochs without a decision after each decision.
-        max_lowered: How often the step may be lowered without going back.
-        max_rolled_back: How often a run may go back before it stops.
-        lower_factor: Factor of the step when it is lowered.
-        roll_back_factor: Factor of the step when the run goes back.
-    """
-
+    # energies, as multiples of the largest in the first two epochs (at least 1 nat)
     energy_ratios: tuple[float, float] = (10.0, MAX_ENERGY_RATIO)
-    saturations: tuple[float, float] = (0.5, 0.9)
+    saturations: tuple[float, float] = (0.5, 0.9)  # share of the chains' pixels beyond black or white
+    # norm of the chains' gradient, as a multiple of its median over the ten epochs before
     gradient_ratios: tuple[float, float] = (30.0, 300.0)
+    # an encoder that falls below it has collapsed: it maps all images to nearly one point; dimensions
     min_effective_rank: float = MIN_EFFECTIVE_RANK
-    min_spread: float = MIN_SPREAD
-    min_movement: float = 1e-4
-    patience_epochs: int = COLLAPSE_EPOCHS
-    strange_epochs: int = 2
-    cool_down_epochs: int = 2
-    max_lowered: int = 4
-    max_rolled_back: int = 3
-    lower_factor: float = 0.5
-    roll_back_factor: float = 0.25
+    min_spread: float = MIN_SPREAD  # the same for ``embedding_spread``
+    min_movement: float = 1e-4  # chains or a bank that move less in a step are frozen; pixel values or radians
+    patience_epochs: int = COLLAPSE_EPOCHS  # epochs that a collapse or a standstill must last before the run goes back
+    strange_epochs: int = 2  # epochs that something strange must last before the step is lowered
+    cool_down_epochs: int = 2  # epochs without a decision after each decision
+    max_lowered: int = 4  # how often the step may be lowered without going back
+    max_rolled_back: int = 3  # how often a run may go back before it stops
+    lower_factor: float = 0.5  # factor of the step when it is lowered
+    roll_back_factor: float = 0.25  # factor of the step when the run goes back
 
 
 @dataclass(frozen=True)
 class HealthState:
-    """What later decisions must know about earlier ones.
+    """What later decisions must know about earlier ones."""
 
-    Attributes:
-        waiting: Epochs left of the cool-down.
-        lowered: How often the step was lowered without going back.
-        rolled_back: How often the run went back.
-    """
-
-    waiting: int = 0
-    lowered: int = 0
-    rolled_back: int = 0
+    waiting: int = 0  # epochs left of the cool-down
+    lowered: int = 0  # how often the step was lowered without going back
+    rolled_back: int = 0  # how often the run went back
 
     def after(self, kind: Kind, rules: HealthRules) -> HealthState:
         """Return the state after a decision."""
@@ -97,31 +77,20 @@ class HealthState:
 
 
 class Decision(NamedTuple):
-    """What to do after an epoch.
+    """What to do after an epoch."""
 
-    Attributes:
-        kind: The action.
-        reason: Why, with numbers; empty for ``continue``.
-        healthy: The epoch showed no sign of trouble, so that a later rollback may return to its end.
-    """
-
-    kind: Kind
-    reason: str
-    healthy: bool
+    kind: Kind  # the action
+    reason: str  # why, with numbers; empty for ``continue``
+    healthy: bool  # the epoch showed no sign of trouble, so that a later rollback may return to its end
 
 
 class _Sign(NamedTuple):
-    """A sign of trouble in the newest epoch.
+    """A sign of trouble in the newest epoch."""
 
-    Attributes:
-        severity: ``unhealthy``: go back; ``frozen``: stop; ``strange``: lower the step if it lasts; ``early``: wait.
-        name: The metric.
-        text: The sign with its numbers.
-    """
-
+    # ``unhealthy``: go back; ``frozen``: stop; ``strange``: lower the step if it lasts; ``early``: wait
     severity: Literal["early", "strange", "unhealthy", "frozen"]
-    name: str
-    text: str
+    name: str  # the metric
+    text: str  # the sign with its numbers
 
 
 def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Decision:

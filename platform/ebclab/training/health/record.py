@@ -23,24 +23,16 @@ _KEPT = tuple(dict.fromkeys((*WATCHED, *READ)))
 
 @dataclass
 class HealthRecord:
-    """Everything that findings and decisions on a run's health depend on.
+    """Everything that findings and decisions on a run's health depend on."""
 
-    Attributes:
-        state: State left by earlier decisions.
-        series: Means of the metrics of every epoch.
-        current: Log records of the epoch that has not ended.
-        step_scale: Product of all factors that the sampler's step was multiplied by.
-        events: Every decision other than ``continue`` and every finding, oldest first; going back removes none.
-        healthy: The last epoch showed no sign of trouble of a sampler.
-        start_norm: Norm of all weights before the first step; None if an older version saved the record.
-    """
-
-    state: HealthState = field(default_factory=HealthState)
-    series: list[dict[str, float]] = field(default_factory=list)
-    current: list[dict[str, float]] = field(default_factory=list)
-    step_scale: float = 1.0
+    state: HealthState = field(default_factory=HealthState)  # state left by earlier decisions
+    series: list[dict[str, float]] = field(default_factory=list)  # means of the metrics of every epoch
+    current: list[dict[str, float]] = field(default_factory=list)  # log records of the epoch that has not ended
+    step_scale: float = 1.0  # product of all factors that the sampler's step was multiplied by
+    # every decision other than ``continue`` and every finding, oldest first; going back removes none
     events: list[dict[str, Any]] = field(default_factory=list)
-    healthy: bool = True
+    healthy: bool = True  # the last epoch showed no sign of trouble of a sampler
+    # norm of all weights before the first step; None if an older version saved the record
     start_norm: float | None = None
 
     @classmethod

@@ -15,19 +15,12 @@ Ending = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as a logger shows it.
+    """A run as a logger shows it."""
 
-    Attributes:
-        name: Name of its folder.
-        sweep: Name of the sweep that it is a trial of; empty for a run of its own.
-        folder: Its folder, in which a library may keep files of its own.
-        settings: Its settings by dotted key.
-    """
-
-    name: str
-    sweep: str
-    folder: Path
-    settings: Mapping[str, Any]
+    name: str  # name of its folder
+    sweep: str  # name of the sweep that it is a trial of; empty for a run of its own
+    folder: Path  # its folder, in which a library may keep files of its own
+    settings: Mapping[str, Any]  # its settings by dotted key
 
 
 class RunLogger(Protocol):

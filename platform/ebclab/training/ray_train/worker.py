@@ -37,30 +37,19 @@ REFUSAL = ".refused"
 
 @dataclass(frozen=True)
 class StreamPart:
-    """A worker's part of a stream.
+    """A worker's part of a stream."""
 
-    Attributes:
-        stream: The plan, and the images that selection needs in memory.
-        shard: The images of this worker, a ``ray.data.DataIterator``.
-    """
-
-    stream: Stream
-    shard: Any
+    stream: Stream  # the plan, and the images that selection needs in memory
+    shard: Any  # the images of this worker, a ``ray.data.DataIterator``
 
 
 @dataclass(frozen=True)
 class WorkerOutcome:
-    """How a worker's part of a run ended.
+    """How a worker's part of a run ended."""
 
-    Attributes:
-        exit_code: 0, or the exit code of the error that ended it.
-        text: The error's sentence for the user; empty without one.
-        summary: The run's result, from rank 0 of a finished run.
-    """
-
-    exit_code: int
-    text: str = ""
-    summary: RunSummary | None = None
+    exit_code: int  # 0, or the exit code of the error that ended it
+    text: str = ""  # the error's sentence for the user; empty without one
+    summary: RunSummary | None = None  # the run's result, from rank 0 of a finished run
 
 
 def train_on_worker(
