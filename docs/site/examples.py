@@ -30,7 +30,7 @@ CARD_FOLDERS = ("", "references/untrained-encoder", "references/raw-pixels")
 PAGES = {
     "runs.html": "Two runs side by side: SimCLR and FlatCLR on digits",
     "sweep.html": "A sweep: SimCLR on digits, seven trials, two settings confirmed with five seeds",
-    "comparison.html": "A comparison: SimCLR and FlatCLR on digits, tuned alike at 16 and at 64 images a batch",
+    "comparison.html": "A comparison: SimCLR and FlatCLR on digits, tuned alike at batch sizes 16 and 64",
     "card.html": "An evaluation card: FlatCLR beside its untrained encoder and raw pixels",
 }
 

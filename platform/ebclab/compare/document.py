@@ -59,7 +59,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
     made = {
         "methods": ", ".join(request.methods),
         "images": ", ".join(dict.fromkeys(task.dataset for task in plan.tasks)),
-        "images a batch": ", ".join(map(str, dict.fromkeys(task.batch_size for task in plan.tasks))),
+        "batch size": ", ".join(map(str, dict.fromkeys(task.batch_size for task in plan.tasks))),
         "encoder, views": f"{config.encoder.name}, {config.views.recipe}; the same for all{but}",
         "epochs": f"{epochs[0]}, the same for all" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}{why}",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",

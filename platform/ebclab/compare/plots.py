@@ -288,7 +288,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
             )
     _add_references(figure, findings)
     sizes = sorted({each.task.batch_size for each in found})
-    figure.update_xaxes(title="images a batch", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
+    figure.update_xaxes(title="batch size", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
     figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
     return plot("Accuracy by batch size", note, figure, height=440)

@@ -387,7 +387,7 @@ def _where(power: Power, powers: Sequence[Power]) -> str:
         return ""
     several = len({place.dataset for each in powers for place in each.places}) > 1
     named = [f"{place.batch_size}{f' of {last_part(place.dataset)}' * several}" for place in power.places]
-    return f"at {' and '.join(named)} images a batch: "
+    return f"at batch size {' and '.join(named)}: "
 
 
 def _can_find(power: Power) -> str:

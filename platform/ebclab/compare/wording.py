@@ -30,7 +30,7 @@ _MOST = 4  # maximum number of statements of one kind in the conclusions
 def task_words(findings: ComparisonFindings, task: Task) -> str:
     """Return the name of a task, without parts that all tasks share; the batch size is always included."""
     plan = findings.measured.plan
-    parts = [f"{task.batch_size} images a batch"]
+    parts = [f"batch size {task.batch_size}"]
     datasets = {each.dataset: last_part(each.dataset) for each in plan.tasks}
     if len(datasets) > 1:
         parts.append(datasets[task.dataset] if len({*datasets.values()}) == len(datasets) else task.dataset)

@@ -245,7 +245,7 @@ def test_a_comparison_is_repeated_without_training_and_may_grow(
     assert [each["name"] for each in first["references"]] == ["raw pixels", "untrained encoder"]
     logs = {path: path.read_text() for path in (*whole.glob("sweeps/*/trials.jsonl"), whole / "references.json")}
     assert main([*WORDS, str(whole.parent)]) == 0
-    assert "Differences between methods: 32 images a batch" in capsys.readouterr().out
+    assert "Differences between methods: batch size 32" in capsys.readouterr().out
     assert {path: path.read_text() for path in logs} == logs
     assert read_json(whole / "comparison.json") == first
     grown = whole.parent / "grown"

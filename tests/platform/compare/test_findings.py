@@ -153,7 +153,8 @@ def test_a_question_is_answered_across_batch_sizes(made_up: Make) -> None:
     (gap,) = found.gaps_of("asked")
     assert (gap.one.task.batch_size, gap.other.task.batch_size) == (32, 64)
     assert any(
-        line.startswith("Asked beforehand: dcl at 32 images a batch against simclr at 64") for line in answer(found)
+        line.startswith("Asked beforehand: dcl at batch size 32 against simclr at batch size 64")
+        for line in answer(found)
     )
 
 
@@ -175,7 +176,7 @@ def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
     plan = replace(found.measured.plan, sweeps=tuple(replace(sweep, task=task) for task in tasks))
     changed = replace(found, measured=replace(found.measured, plan=plan))
     ends = [f", {name}" if name else "" for name in said]
-    assert [task_words(changed, task) for task in tasks] == [f"16 images a batch{end}" for end in ends]
+    assert [task_words(changed, task) for task in tasks] == [f"batch size 16{end}" for end in ends]
 
 
 def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
@@ -184,7 +185,7 @@ def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
         "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (101,) * 6},
     }).findings()  # fmt: skip
     lead = answer(found)[1]
-    assert lead.startswith("dcl is ahead of simclr, both tuned alike: at 64 images a batch by 30.0 points (")
+    assert lead.startswith("dcl is ahead of simclr, both tuned alike: at batch size 64 by 30.0 points (")
     assert ", with default settings by +0.5 points (" in lead
     assert lead.endswith(", within noise.")
 
@@ -196,12 +197,12 @@ def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
     }).findings()  # fmt: skip
     lines = answer(found)
     assert lines[1] == "No method, tuned, is ahead of another by more than noise and 0.5 points."
-    assert "Leads with default settings that are not there when both are tuned: dcl over simclr at 64" in "\n".join(
-        lines
+    assert (
+        "Leads with default settings that are not there when both are tuned: dcl over simclr at batch size 64"
+        in "\n".join(lines)
     )
     assert any(
-        line.startswith("Tuning is worth more than noise, in points: simclr at 64 images a batch, +40.0")
-        for line in lines
+        line.startswith("Tuning is worth more than noise, in points: simclr at batch size 64, +40.0") for line in lines
     )
 
 
@@ -211,7 +212,7 @@ def test_the_answer_says_when_the_choice_was_worse_than_the_default(made_up: Mak
         "dcl": {"tuned_runs": (160, 161, 160, 162, 161, 160), "default_runs": (160, 161, 160, 162, 161, 160)},
     }).findings()  # fmt: skip
     (line,) = [line for line in answer(found) if "worse than the default" in line]
-    assert line.endswith("that of an unlucky choice; in points: simclr at 64 images a batch, -20.0.")
+    assert line.endswith("that of an unlucky choice; in points: simclr at batch size 64, -20.0.")
 
 
 def test_time_to_a_score_is_the_median_over_seeds_and_never_counts_as_infinite(made_up: Make) -> None:
@@ -291,7 +292,7 @@ def seeds_of(count: int) -> tuple[int, ...]:
     return tuple(count + shift for shift in (0, 1, 0, 2, 1, 0))
 
 
-PLACE = "at 64 images a batch"
+PLACE = "at batch size 64"
 BOTH = "raw pixels and the untrained encoder"
 
 

@@ -81,7 +81,7 @@ def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
     ]
     assert len(by_title["Default and tuned"].rows) == 6
     assert len(by_title["Differences between methods"].rows) == 6
-    assert by_title["Default and tuned"].rows[2][:2] == ("32 images a batch", "dhel")
+    assert by_title["Default and tuned"].rows[2][:2] == ("batch size 32", "dhel")
     assert by_title["Default and tuned"].rows[2][5] == "3, 1 lost"
     for table in by_title.values():
         assert {len(row) for row in table.rows} == {len(table.columns)}

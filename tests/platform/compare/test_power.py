@@ -167,8 +167,8 @@ def test_a_margin_that_is_seen_is_no_warning_and_groups_are_named(few: None) -> 
     assert power_warnings([one, other]) == []
     at = [replace(each, places=(power.Place("digits", size),)) for each, size in ((one, 16), (other, 64))]
     told = power_facts(at)["can find"]
-    assert told.startswith("at 16 images a batch: a true difference of ")
-    assert "; at 64 images a batch: a true difference of " in told
+    assert told.startswith("at batch size 16: a true difference of ")
+    assert "; at batch size 64: a true difference of " in told
     assert power_facts([]) == {}
 
 
