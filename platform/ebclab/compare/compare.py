@@ -11,12 +11,12 @@ from pathlib import Path
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.compare.cost import equal_seconds, require_runnable
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.folder import ComparisonFolder, PlanVersion
+from ebclab.compare.folder import PILOT, ComparisonFolder, PlanVersion
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
 from ebclab.compare.output import write_findings
 from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
-from ebclab.compare.power import planned_power, power_warnings
+from ebclab.compare.power import pilot_plan, planned_power, power_warnings
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
@@ -101,6 +101,24 @@ def compare(
         write_findings(folder, found, versions)
         syncer.push()
     return ComparisonRun(folder, found, versions, tuple(failed))
+
+
+def run_pilot(
+    plan: ComparisonPlan,
+    folder: ComparisonFolder,
+    num_seeds: int,
+    limits: Limits | None = None,
+    display: SweepDisplay | None = None,
+) -> None:
+    """Run the first method's default settings with other seeds than the comparison's, or resume that.
+
+    The runs say how far seeds scatter, on held-out images; test images are not read.
+    """
+    shown, pilot = display or choose_sweep_display(), pilot_plan(plan, num_seeds)
+    require_runnable(plan)
+    with folder.claim(), _one_ray(plan, shown):
+        shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
+        sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
 
 
 def _measure_references(

@@ -1,6 +1,6 @@
 """ComparisonFolder: the folder of one comparison.
 
-comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  references.json
+comparison.yaml  plans.json  pilot/ and sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  references.json
 comparison.json  .md  .html
 """
 
@@ -20,6 +20,9 @@ from ebclab.storage.kinds import COMPARISON
 from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
+
+PILOT = "pilot"
+"""Name of the sweep of the pilot runs."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,11 @@ class ComparisonFolder(Workspace):
         if self.remote is None:
             return SweepFolder(self.own(COMPARISON.inside, name))
         return SweepFolder.at(self.remote / COMPARISON.inside / name)
+
+    @property
+    def pilot(self) -> SweepFolder:
+        """The folder of the pilot runs."""
+        return self.sweep(PILOT)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:
         """Return all versions of the plan, oldest first."""

@@ -167,11 +167,12 @@ def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
     for planned in plan.sweeps:
         sweep = folder.sweep(planned.name).of("reader").pull()
         if sweep.plan.is_file() and sweep.log.is_file():
-            found.append(_read_sweep(planned, sweep.read_log()))
+            found.append(read_sweep(planned, sweep.read_log()))
     return Measured(plan, tuple(found), References.read(folder.references, folder.address_of(folder.references)))
 
 
-def _read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
+def read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
+    """Return the measurements in the log of a sweep."""
     search = log.of_kind("search")
     over = [trial for trial in search if trial.is_over]
     seconds = sum(trial.seconds for trial in search)

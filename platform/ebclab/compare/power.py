@@ -32,8 +32,9 @@ import numpy as np
 from ebclab.compare.cost import num_test_images
 from ebclab.compare.findings import ComparisonFindings, Side, Verdict, verdict_of
 from ebclab.compare.folder import ComparisonFolder
-from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import ComparisonPlan, read_comparison
+from ebclab.compare.measured import SettingsRuns, read_measured, read_sweep
+from ebclab.compare.plan import ComparisonPlan, PlannedSweep, read_comparison
+from ebclab.config import ExperimentConfig
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
 from ebclab.evaluation.answers import table_of
@@ -42,10 +43,13 @@ from ebclab.evaluation.seeds_and_images import Sums, Table, VarianceParts, inter
 from ebclab.formatting import count
 from ebclab.inventory.files import folders_with
 from ebclab.storage.kinds import COMPARISON
+from ebclab.sweeps.plan import SweepPlan
 
 WANTED = 0.8
 """Share of comparisons in which a difference is to be found."""
 MOST_SEEDS = 64
+PILOT_SEEDS_APART = 500
+"""Offset of the pilot's seeds from those of the comparison."""
 _STEPS, _CLOSE = 12, 0.01  # of the search for the smallest difference; a share of it
 _LIMITS = (0.05, 0.2, 0.8)  # of the true difference, tried in turn: higher ones take longer
 _FARTHEST = 6.0  # standard deviations of a seed's shift that are simulated
@@ -257,11 +261,13 @@ def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
 def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
     findings = ComparisonFindings(read_measured(folder, plan))
-    earlier, known = _earlier(folder), {}
+    earlier, piloted, known = _earlier(folder), _pilot_noise(plan, folder), dict[Place, tuple[Noise, int]]()
     for place in _places(findings):
         first = next(each.plan.config for each in plan.sweeps if Place(*each.task[:2]) == place)
         own = _noise_at(findings, place, "measured in its own runs")
         before = (_noise_at(each, place, source) for each, source in earlier if _is_like(each, findings, place))
+        if own is None and piloted is not None:
+            own = piloted, num_test_images(first)
         found = own or next(filter(None, before), None)
         known[place] = found or (ASSUMED, num_test_images(first))
     return _powers(findings, known)
@@ -269,6 +275,42 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
 
 def _places(findings: ComparisonFindings) -> list[Place]:
     return list(dict.fromkeys(Place(*task[:2]) for task in findings.tasks))
+
+
+def pilot_plan(plan: ComparisonPlan, num_seeds: int) -> SweepPlan:
+    """Return the plan of the pilot: the first method's default settings, once as a search and once for each seed."""
+    if num_seeds < 2:
+        raise UserError(f"--pilot: how far seeds scatter takes at least two, got {num_seeds}; write --pilot 4")
+    first = plan.sweeps[0].plan
+    config = replace(first.config, seed=first.config.seed + PILOT_SEEDS_APART)
+    return replace(first, config=config, trials=1, seeds=num_seeds, baseline=False, tested="winner")
+
+
+def read_pilot(plan: ComparisonPlan, folder: ComparisonFolder) -> SettingsRuns | None:
+    """Return the runs of the pilot of a comparison; None if there is none, or none with these settings."""
+    pilot, first = folder.pilot.of("reader").pull(), plan.sweeps[0]
+    if not (pilot.plan.is_file() and pilot.log.is_file()):
+        return None
+    saved = pilot.read_plan()
+    if _kind(saved.config) != _kind(first.plan.config) or saved.config.method_name != first.method:
+        return None
+    return read_sweep(PlannedSweep(first.method, first.task, "draws", saved), pilot.read_log()).tuned
+
+
+def pilot_seconds(folder: ComparisonFolder) -> float:
+    """Return how long the pilot of a comparison trained; 0 if there is none."""
+    return sum(trial.seconds for trial in folder.pilot.of("reader").pull().read_log().trials.values())
+
+
+def _pilot_noise(plan: ComparisonPlan, folder: ComparisonFolder) -> Noise | None:
+    """Return the noise that the pilot measured on held-out images."""
+    runs, first = read_pilot(plan, folder), plan.sweeps[0]
+    if runs is None or len(runs.held_out.answers) < 2:
+        return None
+    table = table_of(list(runs.held_out.answers.values()))
+    at = f"{first.method} at batch size {first.task.batch_size}"
+    by = f"by {len(table)} pilot runs of {at}, on {count(table.shape[1], 'held-out image')}"
+    return noise_of_runs([table], f"measured {by}; the share at all seeds alike is assumed")
 
 
 def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
@@ -288,14 +330,16 @@ def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
 def _is_like(other: ComparisonFindings, own: ComparisonFindings, place: Place) -> bool:
     """Return whether another comparison has runs of the same kind at a place."""
     kinds = [
-        {
-            (each.plan.config.encoder, each.plan.config.training.epochs, each.plan.config.data.train_limit)
-            for each in findings.measured.plan.sweeps
-            if Place(*each.task[:2]) == place
-        }
+        {_kind(each.plan.config) for each in findings.measured.plan.sweeps if Place(*each.task[:2]) == place}
         for findings in (other, own)
     ]
     return other.request.metric == own.request.metric and bool(kinds[0]) and kinds[0] <= kinds[1]
+
+
+def _kind(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Return the settings of which the noise of a run is."""
+    data, training = config.data, config.training
+    return data.name, data.train_limit, config.encoder, training.batch_size, training.epochs
 
 
 def _noise_at(findings: ComparisonFindings, place: Place, source: str) -> tuple[Noise, int] | None:

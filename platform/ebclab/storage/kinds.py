@@ -17,7 +17,7 @@ class Kind:
     log: str = ""  # file to which lines are appended; empty if there is none
     inside: str = ""  # direct subfolder that other processes sync; empty if there is none
     chosen_by: str = "--name"  # command-line option that selects another folder, for messages
-    leftover: str = ""  # file that a failed launch may leave without settings; empty if there is none
+    leftover: str = ""  # file or folder that may be there before the settings; empty if there is none
 
     @property
     def files(self) -> set[str]:
@@ -44,6 +44,7 @@ COMPARISON = Kind(
     "works on this comparison",
     "--comparisons",
     inside="sweeps",
+    leftover="sweeps/pilot",
 )
 REPRODUCTION = Kind(
     "reproduction", "plan.json", "table.json", "works on this reproduction", "--to", inside="runs", chosen_by="--to"

@@ -58,11 +58,14 @@ class Workspace:
             return
         files = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
         is_file = self.path.exists() and not self.path.is_dir()
-        if is_file or any(str(file) != self.kind.leftover and not _is_hidden(file) for file in files):
+        if is_file or any(not self._is_leftover(file) and not _is_hidden(file) for file in files):
             raise RunError(
                 f"{self.address}: the folder holds something that is no {self.kind.name}; "
                 f"choose another {self.kind.chosen_by}"
             )
+
+    def _is_leftover(self, file: Path) -> bool:
+        return bool(self.kind.leftover) and file.is_relative_to(self.kind.leftover)
 
     def own(self, *names: str) -> Path:
         """Return a folder within this one, which may be missing."""

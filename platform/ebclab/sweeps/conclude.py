@@ -56,7 +56,7 @@ def conclude(
         log: The sweep's log, with nothing left to train.
         methods: Methods by name.
         display: Shows lines while the test set is read.
-        probes: What is measured on the test set.
+        probes: What is measured on the test set; if empty, it is not read.
         references: Also measure raw pixels and the untrained encoder there.
     """
     trials = log.of_kind("search")
@@ -73,7 +73,8 @@ def conclude(
     start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
     chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
     wanted = [entry for entry in chosen if entry is not None]
-    tests = _read_test_set(_Reading(folder, plan, log, methods, display, tuple(probes)), wanted, len(candidates))
+    how = _Reading(folder, plan, log, methods, display, tuple(probes))
+    tests = _read_test_set(how, wanted, len(candidates)) if probes else {}
     if references and tests:
         _measure_references(folder, plan, log, probes, display)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None

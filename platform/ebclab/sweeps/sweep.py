@@ -54,7 +54,7 @@ def sweep(
         images: Own training images in place of the dataset that the plan names, as ``pretrain`` takes them.
         method: Own Method class in place of the one that the plan names.
         display: Where progress is shown; None chooses by the terminal.
-        probes: What is measured on the test set.
+        probes: What is measured on the test set; if empty, it is not read.
         references: Also measure raw pixels and the untrained encoder there.
 
     Returns:

@@ -32,7 +32,10 @@ class CompareOptions(TrialOptions):
     comparisons: str = option(
         "comparisons", "Folder of comparisons, or an address such as s3://bucket/comparisons.", is_place_of_results=True
     )
-    page: bool = option(False, "Write the page from what --name has measured so far; train nothing.")
+    pilot: int | None = option(
+        None, "First run the first method's default settings with N other seeds.", metavar="N", panel="Budget"
+    )
+    page: bool = option(False, "Write the page from what --name has measured so far; train nothing.", panel="Results")
     show: bool = option(False, "Only print the plan, its cost and the longest time.", panel="Options")
 
     def request(self) -> ComparisonRequest:
@@ -48,8 +51,11 @@ class CompareOptions(TrialOptions):
     def require_possible(self) -> None:
         """Refuse options from which no comparison can be made, regardless of an existing comparison."""
         from ebclab.compare.make_comparison import make_comparison
+        from ebclab.compare.power import pilot_plan
 
-        make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))
+        plan = make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))
+        if self.pilot is not None:
+            pilot_plan(plan, self.pilot)
 
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
@@ -90,15 +96,20 @@ def compare(given: CompareOptions) -> None:
     ebclab compare --name mine --seeds 12
     """
     if given.page:
+        if given.pilot is not None:
+            raise UserError("--pilot: trains runs, and --page trains nothing; leave one of them out")
         from ebclab.compare.compare import page_so_far
 
         return _print_result(page_so_far(_named(given.name), given.comparisons))
     request, limits = given.request(), given.limits()
-    if given.show:
-        from ebclab.compare.compare import plan_of_request
+    if given.show or given.pilot is not None:
+        from ebclab.compare.compare import plan_of_request, run_pilot
 
         plan, folder, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
-        return _print_plan(plan, folder)
+        if given.pilot is not None:
+            run_pilot(plan, folder, given.pilot, limits)
+        if given.show:
+            return _print_plan(plan, folder)
     from ebclab.compare.compare import compare as run_comparison
 
     found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
@@ -118,7 +129,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     from ebclab.compare.document import facts
     from ebclab.compare.findings import ComparisonFindings
     from ebclab.compare.measured import Measured
-    from ebclab.compare.power import planned_power, power_facts, power_warnings
+    from ebclab.compare.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.sweeps.space.check import describe_space
 
@@ -140,11 +151,14 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     ]
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
     total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan)
+    pilot = pilot_seconds(folder)
     lines, powers = facts(ComparisonFindings(Measured(plan, ()))), planned_power(plan, folder)
     lines |= {
         "longest time": (
-            f"{clock(total + reading)}: {clock(total)} of training, one run after the other, divided by how many run "
-            f"at once, and {clock(reading)} for {reads} readings of the test images, one after the other"
+            f"{clock(total + reading + pilot)}: {clock(total)} of training, one run after the other, divided by how "
+            f"many run at once, and {clock(reading)} for {reads} readings of the test images, one after the other"
+            + f"; {clock(pilot)} of the pilot, which is done"
+            * bool(pilot)
         ),
         **power_facts(powers),
         "plan": plan.digest,
