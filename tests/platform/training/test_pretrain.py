@@ -253,6 +253,7 @@ def test_the_public_names_come_from_their_homes() -> None:
         "ExperimentConfig",
         "ImageSet",
         "RunView",
+        "SweepRequest",
         "compose",
         "evaluate",
         "load_encoder",

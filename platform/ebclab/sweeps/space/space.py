@@ -179,5 +179,6 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
 def list_spaces() -> list[str]:
     """Return the names of the shipped search spaces: methods, and ``examples/NAME``."""
     root = files("ebclab").joinpath("search_spaces")
-    names = [f"{at}{entry.name}" for at in ("", "examples/") for entry in root.joinpath(at).iterdir()]
+    places = [at for at in ("", "examples/") if root.joinpath(at).is_dir()]
+    names = [f"{at}{entry.name}" for at in places for entry in root.joinpath(at).iterdir()]
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))

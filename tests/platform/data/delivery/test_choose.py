@@ -12,8 +12,10 @@ SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "
 
 
 def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
-    assert choose_delivery("auto", **SMALL) == ("resident", "delivery resident: the set fits")
-    assert choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1})) == ("stream", "delivery stream: the set is")
+    sizes = "(1.0 GB of images, 2.0 GB free)"
+    assert choose_delivery("auto", **SMALL) == ("resident", f"delivery resident: the set fits {sizes}")
+    larger = choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1}))
+    assert larger == ("stream", f"delivery stream: the set is too large {sizes}")
 
 
 @pytest.mark.parametrize(
