@@ -89,6 +89,13 @@ def test_the_readme_is_short() -> None:
     assert len(words) <= 900
 
 
+def test_the_numbers_of_the_readme_are_those_of_the_comparison() -> None:
+    results = (ROOT / "benchmarks" / "results" / "study_cifar10.md").read_text(encoding="utf-8")
+    printed = [cell for row in _rows(_section(README, "What to expect")) for cell in row[1:] if cell]
+    assert len(printed) == 6
+    assert [cell for cell in printed if cell.replace(" %", "") not in results] == []
+
+
 def test_the_readme_names_every_folder_once() -> None:
     listed = [name for row in _rows(_section(README, "Where things are")) for name in re.findall(r"`([^`]+)/`", row[0])]
     assert sorted(listed) == sorted(_top_folders())  # what is in the packages stands in architecture.md

@@ -36,8 +36,8 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     sections = (
         Section(title, tuple(head), is_head=True),
         Section("The plan", plan),
-        Section("What came out", (*made[:first], *drawn[:2])),
-        Section("More views of it", tuple(drawn[2:])),
+        Section("Results", (*made[:first], *drawn[:2])),
+        Section("Plots", tuple(drawn[2:])),
         Section("More numbers", tuple(made[first:])),
         Section("What this does not show", (Items(tuple(what_it_does_not_show(findings))),)),
     )
