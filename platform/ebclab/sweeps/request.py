@@ -45,7 +45,10 @@ class SweepRequest(SweepChoices):
     """A sweep as a user asks for it; None stands for the default, or for the value of the sweep that is resumed."""
 
     space: Space | str | Path | None = option(
-        None, "YAML file of the search space; default: the one shipped with the method.", read=_file, panel="Search"
+        None,
+        "YAML file of the search space, or examples/NAME; default: the one shipped with the method.",
+        read=_file,
+        panel="Search",
     )
     scheduler: str | None = option(None, "asha (default), median, pbt or none.", choices=get_args(Scheduler))
     interval_epochs: int | None = option(None, "With pbt: epochs between exchanges.", flag="--interval", minimum=1)
