@@ -20,7 +20,7 @@ CONTENTS = {
     "Look up": "docs/glossary.md reference/command-line.md reference/ebclab.md reference/lab.md reference/science.md "
     "search_spaces/README.md studies/README.md",
     "Measured": "docs/examples/README.md docs/evidence.md docs/study.md benchmarks/results/index.md",
-    "The project": "docs/architecture.md docs/decisions.md CONTRIBUTING.md CHANGELOG.md",
+    "The project": "docs/architecture.md docs/decisions.md CONTRIBUTING.md AGENTS.md SECURITY.md CHANGELOG.md",
 }
 """Captions of the navigation, and the pages below each; Sphinx refuses a page that is in none."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".csv": "text", "": "text"}
