@@ -94,6 +94,11 @@ def test_the_numbers_of_the_readme_are_those_of_the_comparison() -> None:
     printed = [cell for row in _rows(_section(README, "What to expect")) for cell in row[1:] if cell]
     assert len(printed) == 6
     assert [cell for cell in printed if cell.replace(" %", "") not in results] == []
+    (sentence,) = (line for line in _section(README, "What to expect").splitlines() if line.startswith("One run"))
+    recipe = (ROOT / "platform" / "ebclab" / "recipes" / "cifar10-small.yaml").read_text(encoding="utf-8")
+    numbers = re.findall(r"[0-9]+\.[0-9]", sentence)
+    assert len(numbers) == 6
+    assert [number for number in numbers if number not in recipe] == []
 
 
 def test_the_readme_names_every_folder_once() -> None:
