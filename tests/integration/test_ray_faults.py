@@ -40,8 +40,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
 ]
 
-TINY = ["data.train_limit=640", "training.batch_size=64", "training.log_every=1", "training.epochs=6"]
-STEPS_AN_EPOCH, STEPS = 9, 54
+TINY = ["data.train_limit=640", "training.batch_size=64", "training.log_every=1", "training.epochs=12"]
+STEPS_AN_EPOCH, STEPS = 9, 108
 Record = Callable[[str, object], None]
 
 
@@ -177,7 +177,7 @@ class Fault:
         _until(lambda: len(_resumes(self._run)) > before or over())
         assert len(_resumes(self._run)) > before, "the run ended without having been disturbed"
         resumed = _events(self._run, "resumed")[-1]
-        _until(lambda: _last_step(self._run) > resumed["step"])
+        _until(lambda: _last_step(self._run) > resumed["step"] or over())
         self.seconds, self.lost = time.monotonic() - self._began, resumed["reached"] - resumed["step"]
 
 

@@ -94,7 +94,7 @@ class Head:
         if verb == "sweep":
             space, settings = runs / "space.yaml", [*TINY, "resources.threads=1"]
             space.write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
-            own = ["--sweeps", str(runs), "--space", str(space), "--trials", "1", "--top", "0", "--epochs", "6"]
+            own = ["--sweeps", str(runs), "--space", str(space), "--trials", "1", "--top", "0", "--epochs", "12"]
             own += ["--concurrent", "1", "--scheduler", "none"]
         program = [sys.executable, *self._ebclab, verb, "moco", *own, "--name", "run"]
         program += [part for text in settings for part in ("--set", text)]

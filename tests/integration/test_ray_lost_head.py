@@ -49,7 +49,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     address = "s3://sets/faults/run"
     remote = remote_at(address)
     assert remote is not None
-    command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "6"]
+    command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "12"]
     command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
 
     def start(machine: str) -> subprocess.Popen[bytes]:

@@ -76,7 +76,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     assert watching.endswith(f"watching for Amazon's notice to take {ADDRESS} away")
     assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains
     assert _resumes(run)[0] == saved()[0]
-    assert result["steps"] == 54
+    assert result["steps"] == STEPS
     assert _same_bits(run, undisturbed)
 
 
