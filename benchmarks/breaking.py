@@ -140,7 +140,7 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
     ),
     "preparations": (
         "a preparation killed at each shard",
-        (Tests("goes on", ("tests/platform/data/preparing/test_preparing.py",), "killed_preparation_leaves"),),
+        (Tests("resumes", ("tests/platform/data/preparing/test_preparing.py",), "killed_preparation_leaves"),),
     ),
     "exports": (
         "an export that is refused or interrupted",
@@ -270,7 +270,7 @@ def signals(asked: argparse.Namespace) -> Iterator[Row]:
     from breaking_runs import signalled
 
     for name, failed in signalled():
-        yield Row("a signal at a random moment", f"{name}: ends or goes on, then the same bits", 1, failed)
+        yield Row("a signal at a random moment", f"{name}: ends or continues, then the same bits", 1, failed)
 
 
 def damaged(asked: argparse.Namespace) -> Iterator[Row]:

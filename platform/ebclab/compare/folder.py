@@ -1,6 +1,6 @@
 """ComparisonFolder: the folder of one comparison.
 
-comparison.yaml  plans.json  pilot/ and sweeps/<method>-<dataset>-b<batch>/ (sweep folders)  references.json
+comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ and sweeps/pilot/ (sweep folders)  references.json
 comparison.json  .md  .html
 """
 
@@ -21,7 +21,7 @@ from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 
-PILOT = "pilot"
+PILOT = COMPARISON.leftover.rpartition("/")[2]
 """Name of the sweep of the pilot runs."""
 
 
