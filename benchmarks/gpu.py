@@ -1,26 +1,29 @@
 """What a GPU must show: the CPU's numbers, the speed of every method, and EBCLR's published curve on CIFAR-10.
 
     python benchmarks/gpu.py check
-    python benchmarks/gpu.py throughput --batch-size 128
+    python benchmarks/gpu.py throughput --batch-size 128 --variants float32 bfloat16
     python benchmarks/gpu.py curve ebclr --epochs 10 20 50 100 --data-root DIR
-    python benchmarks/gpu.py day a --out DIR        # then b, c and d: all there is to know, nine minutes a part
-    TORCH_COMPILE_DISABLE=1 python benchmarks/gpu.py check --device cpu --tiny      # only shows that it runs
+    python benchmarks/gpu.py share --trials 4                # trials on one GPU, one after the other and at once
+    python benchmarks/gpu.py check --device cpu --tiny       # only shows that it runs
 
 Needs no Ray. `check` exits with code 1 when a comparison fails. Timings synchronise the device; views are made there
 and count. A method runs with the recipe in `RECIPES`. `curve` reads the test set after each of the epochs named, as the
-paper's curve does; nothing is chosen by it. Several epochs need a recipe whose learning rate is constant.
+paper's curve does; nothing is chosen by it. A row is printed as soon as it is known.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from gpu_common import BFLOAT16, CAPTURED, COMPILED, CPU, OWN_VARIANTS, VARIANTS, Setting, random_images, timed_rate
-from gpu_day import PARTS, Time, run_part, trial
 from page import write_page
 
 from ebclab.data.preprocessing import preprocessing_for
@@ -35,19 +38,31 @@ PAPER = {
 }  # EBCLR, CIFAR-10, batch 128: linear accuracy in per cent by epoch; the first one from a plot
 
 
-def check(setting: Setting) -> int:
-    """Compare the device with the CPU: views, and steps of every method. Return how many comparisons failed."""
+def numbers_of(method: str, variants: Sequence[str]) -> dict[str, list[str]]:
+    """Return the settings of the variants named and of a method's own; compiled ones only if one is named."""
+    own = OWN_VARIANTS.get(method, {})
+    compiled = any(COMPILED in VARIANTS[name] for name in variants)
+    kept = {name: each for name, each in own.items() if compiled or COMPILED not in each}
+    return {name: VARIANTS[name] for name in variants} | kept
+
+
+def check(setting: Setting, methods: Sequence[str], variants: Sequence[str]) -> int:
+    """Compare the device with the CPU: views, and steps of methods. Return how many comparisons failed."""
     failures = compare_views(setting)
-    for method in METHODS:
+    for method in methods:
         size = [f"training.batch_size={16 if setting.tiny else 64}"]
         reference = first_losses(setting, method, size, CPU)
-        for name, overrides in {**VARIANTS, **OWN_VARIANTS.get(method, {})}.items():
+        for name, overrides in numbers_of(method, variants).items():
             if "chain_gradient" in str(overrides) or "kernel" in str(overrides):
                 continue  # another algorithm, with other numbers
-            found = first_losses(setting, method, [*size, *overrides], setting.device)
+            what = f"{method}, {name}: first three steps, relative"
+            try:
+                found = first_losses(setting, method, [*size, *overrides], setting.device)
+            except RuntimeError as error:  # the others are still worth knowing
+                failures += report(f"{what}: {str(error).splitlines()[0]}", math.nan, 0.0)
+                continue
             worst = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(found, reference, strict=True))
-            bound = 0.05 if BFLOAT16 in overrides else 2e-3
-            failures += report(f"{method}, {name}: info_nce of three steps, relative", worst, bound)
+            failures += report(what, worst, 0.05 if BFLOAT16 in overrides else 2e-3)
     return failures
 
 
@@ -64,7 +79,7 @@ def compare_views(setting: Setting) -> int:
 
 
 def first_losses(setting: Setting, method: str, overrides: list[str], device: torch.device) -> list[float]:
-    """Return InfoNCE of the first three steps on ``device``, from the CPU's weights, memories and draws."""
+    """Return InfoNCE, or the loss, of the first three steps, from the CPU's weights, memories and draws."""
     count = 64 if setting.tiny else 2048
     training = setting.prepare(method, overrides, count, device).training
     start = setting.prepare(
@@ -74,7 +89,8 @@ def first_losses(setting: Setting, method: str, overrides: list[str], device: to
     for name, memory in start.memories.items():
         training.method.memories[name].load_state_dict(memory.state_dict())
     training.generator = torch.Generator().manual_seed(0)  # methods draw where their generator is
-    return [train_step(training)["info_nce"].item() for _ in range(3)]
+    steps = [train_step(training) for _ in range(3)]
+    return [step.get("info_nce", step["loss"]).item() for step in steps]
 
 
 def report(what: str, value: float, bound: float) -> int:
@@ -84,21 +100,27 @@ def report(what: str, value: float, bound: float) -> int:
     return int(not good)
 
 
-def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]) -> str:
-    """Return the table of images per second, step time beside SimCLR's and peak memory, of every method and variant."""
+def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str], variants: Sequence[str]) -> str:
+    """Return the table of images per second, step time beside SimCLR's and peak memory, of methods and variants."""
     lines = [
         "| method | numbers | img/s, median | range | step, of SimCLR's | GiB at most |",
         "|---|---|---|---|---|---|",
     ]
     simclr: dict[str, float] = {}
     for method in methods:
-        for name, overrides in {**VARIANTS, **OWN_VARIANTS.get(method, {})}.items():
+        for name, overrides in numbers_of(method, variants).items():
             if setting.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             torch.compiler.reset()
             size = [f"training.batch_size={batch_size}"]
-            training = setting.prepare(method, [*size, *overrides], 4 * batch_size if setting.tiny else 20_000).training
-            rates = [timed_rate(setting, training, batch_size, steps) for _ in range(6)][1:]  # the first one warms up
+            try:
+                count = 4 * batch_size if setting.tiny else 20_000
+                training = setting.prepare(method, [*size, *overrides], count).training
+                rates = [timed_rate(setting, training, batch_size, steps) for _ in range(6)][1:]  # the first warms up
+            except RuntimeError as error:  # the others are still worth knowing
+                lines.append(f"| {method} | {name} | {str(error).splitlines()[0]} | | | |")
+                print(lines[-1], flush=True)
+                continue
             rate = statistics.median(rates)
             simclr.setdefault(name, rate)
             of_simclr = simclr.get(name, rate) if name in VARIANTS else simclr[name.split(",")[0].split(" and")[0]]
@@ -123,11 +145,11 @@ def curve(setting: Setting, asked: argparse.Namespace) -> str:
     small = ["data.train_limit=200", "training.batch_size=16", "evaluation.knn_bank_limit=100"] if setting.tiny else []
     common = [*small, f"data.root={asked.data_root}", f"resources.device={setting.device.type}", *asked.set]
     lines = ["| epoch | seconds, all | img/s | test kNN % | test linear % | the paper's |", "|---|---|---|---|---|---|"]
-    for epochs in sorted(asked.epochs):
-        config = setting.config(asked.method, [*common, f"training.epochs={epochs}"], asked.recipe)
-        if config.optimizer.schedule != "constant" and len(asked.epochs) > 1:
-            raise SystemExit("error: --epochs: several numbers need a constant learning rate; give the last one alone")
-        run = pretrain(config, runs=asked.runs, name=f"gpu-{asked.method}")
+    first, *later = sorted(asked.epochs)
+    config = setting.config(asked.method, [*common, f"training.epochs={first}"], asked.recipe)
+    for epochs in (first, *later):
+        extend = epochs if epochs > first else None
+        run = pretrain(config, runs=asked.runs, name=f"gpu-{asked.method}", extend=extend)
         only = ["knn"] if setting.tiny else ["knn", "linear"]
         scores = evaluate_run(run.path, only=only).rows[asked.method]
         values = [f"{100 * scores[name].value:.2f}" if name in scores else "" for name in ("knn", "linear")]
@@ -139,19 +161,41 @@ def curve(setting: Setting, asked: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def trial(setting: Setting, batch_size: int, steps: int) -> float:
+    """Return img/s of a trial, alone in its process."""
+    training = setting.prepare("simclr", [f"training.batch_size={batch_size}"], 8 * batch_size).training
+    timed_rate(setting, training, batch_size, 1)
+    return timed_rate(setting, training, batch_size, steps)
+
+
+def share(asked: argparse.Namespace) -> str:
+    """Return the table of trials that have the GPU one after the other, and at once; starts of processes count."""
+    command = [sys.executable, __file__, "trial", "--device", asked.device, "--steps", str(asked.steps)]
+    command += ["--batch-size", str(asked.batch_size), *(["--tiny"] if asked.tiny else [])]
+    lines = ["| trials | seconds | img/s of each |", "|---|---|---|"]
+    for title, together in (("one after the other", 1), ("at once", asked.trials)):
+        start, rates = time.perf_counter(), []
+        for _ in range(0, asked.trials, together):
+            running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(together)]
+            rates += [each.communicate()[0].strip() for each in running]
+            if any(each.returncode for each in running):
+                raise SystemExit("error: a trial failed")
+        lines.append(f"| {asked.trials}, {title} | {time.perf_counter() - start:.1f} | {', '.join(rates)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["check", "throughput", "curve", "day", "trial"])
-    parser.add_argument(
-        "method", nargs="?", default="ebclr", choices=[*METHODS, *PARTS], help="of curve; day: its part"
-    )
-    parser.add_argument("--out", type=Path, default=Path("day"), help="of day: folder of its tables")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of day: time of a part")
+    parser.add_argument("what", choices=["check", "throughput", "curve", "share", "trial"])
+    parser.add_argument("method", nargs="?", default="ebclr", choices=[*METHODS], help="of curve")
+    parser.add_argument("--trials", type=int, default=4, help="of share")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--tiny", action="store_true", help="small networks and memories; no page is written")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=20, help="steps of one timed interval")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), help="of throughput")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), help="not of curve")
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS), help="not of curve")
     parser.add_argument("--recipe", default="", help="of curve; empty: the method's own")
     parser.add_argument("--epochs", type=int, nargs="+", default=[10])
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of curve")
@@ -163,17 +207,16 @@ def main() -> int:
         return 2
     setting = Setting(torch.device(asked.device), asked.tiny)
     if asked.what == "trial":
-        print(f"{trial(setting, asked.steps):.1f}")
+        print(f"{trial(setting, asked.batch_size, asked.steps):.1f}")
         return 0
-    if asked.what == "day":
-        time = Time(asked.minutes)
-        return run_part(asked.method, setting, time, asked.out, data_root=asked.data_root, runs=asked.runs)
     if asked.what == "check":
-        return min(check(setting), 1)
+        return min(check(setting, asked.methods, asked.variants), 1)
     if asked.what == "throughput":
         methods = ["simclr", *(name for name in asked.methods if name != "simclr")]
-        table, page = throughput(setting, asked.batch_size, asked.steps, methods), "gpu_throughput"
+        table, page = throughput(setting, asked.batch_size, asked.steps, methods, asked.variants), "gpu_throughput"
         title = "ResNet-18 on CIFAR-sized images, views included"
+    elif asked.what == "share":
+        table, page, title = share(asked), "gpu_share", "SimCLR trials on one GPU"
     else:
         table, page = curve(setting, asked), f"gpu_curve_{asked.method}"
         title = f"CIFAR-10 by epoch: {asked.method}"

@@ -17,7 +17,6 @@ BENCHMARKS = ROOT / "benchmarks"
 SHARED = {
     "page",
     "gpu_common",
-    "gpu_day",
     "breaking_comparisons",
     "breaking_inputs",
     "breaking_runs",

@@ -27,6 +27,9 @@ class ReproduceRequest:
         "Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.",
         minimum=1,
     )
+    at_once: int = option(
+        1, "Number of runs that train at once, in a process each; they share a GPU.", minimum=1, panel="Runs"
+    )
     data_root: str | None = option(None, DATA_ROOT, panel="Images")
     assignments: tuple[str, ...] = option(
         (), "Any setting of all runs; noted on the page.", flag="--set", metavar="KEY=VALUE", panel="Runs"

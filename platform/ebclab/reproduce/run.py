@@ -1,12 +1,15 @@
-"""Trains and measures the runs of a study in sequence; completed work is not repeated."""
+"""Trains and measures the runs of a study; completed work is not repeated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from ebclab.data.sources.load import DATASETS, missing_files
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError
+from ebclab.formatting import clock, count
+from ebclab.hardware import usable_processors
+from ebclab.reproduce.at_once import work_at_once
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.measure import Found, Wanted, measure_run
 from ebclab.reproduce.plan import StudyPlan
@@ -48,6 +51,7 @@ def run_plan(
     data_root: str | None = None,
     note: Callable[[str], None] = lambda text: None,
     display: Listener | None = None,
+    at_once: int = 1,
 ) -> dict[str, RunOutcome]:
     """Train and measure the runs of a plan; return their outcomes by name.
 
@@ -57,39 +61,61 @@ def run_plan(
     Args:
         folder: Folder of runs and measured values.
         data_root: Folder that contains datasets; None means the default.
-        note: Called with a line of text when a run starts or fails.
-        display: Shows the progress of a run; None shows nothing.
+        note: Called with a line of text when a run starts, ends or fails.
+        display: Shows the progress of a run; None shows nothing, as always if several train at once.
+        at_once: Number of runs that train at once, each in a process of its own.
     """
     require_data(plan, data_root)
-    outcomes = {}
+    work = _Work(plan, folder, data_root, max(1, usable_processors() // at_once) if at_once > 1 else 0)
+    outcomes: dict[str, RunOutcome] = {}
     with folder.enter(plan) as syncer:
-        for place, name in enumerate(plan.runs, start=1):
-            note(f"run {place} of {len(plan.runs)}: {name}")
-            try:
-                outcomes[name] = _one(plan, folder, name, data_root, display or Listener())
-            except (TrainingError, UnmeasuredError) as error:
-                outcomes[name] = RunOutcome(problem=str(error))
-                note(f"{name}: failed, {error}")
+        if at_once > 1:
+            note(f"{count(len(plan.runs), 'run')}, {at_once} at once, each with {count(work.threads, 'thread')}")
+            results = work_at_once(work, list(plan.runs), at_once)
+        else:
+            results = _in_sequence(work, note, display or Listener())
+        for name, outcome in results:
+            outcomes[name] = outcome
+            if outcome.problem:
+                note(f"{name}: failed, {outcome.problem}")
+            elif at_once > 1:
+                note(f"{len(outcomes)} of {len(plan.runs)} done: {name}, {clock(outcome.seconds)} of training")
             syncer.push()
-    return outcomes
+    return {name: outcomes[name] for name in plan.runs}
 
 
-def _one(
-    plan: StudyPlan,
-    folder: ReproductionFolder,
-    name: str,
-    data_root: str | None,
-    display: Listener,
-) -> RunOutcome:
-    """Train one run, unless it has finished, and measure the values that are not saved yet."""
-    run = pretrain(plan.runs[name].config, runs=folder.inside, name=name, display=display)
-    wanted = plan.wanted_of(name)
-    known = folder.read_numbers(name, run.summary.finished)
-    missing = [each for each in wanted if each not in known]
-    if missing:
-        known = known | measure_run(run, missing, data_root)
+@dataclass(frozen=True)
+class _Work:
+    """Trains one run of a plan, unless it has finished, and measures the values that are not saved yet."""
+
+    plan: StudyPlan
+    folder: ReproductionFolder
+    data_root: str | None
+    threads: int  # of a run whose settings name no number; 0 means all that are usable
+
+    def __call__(self, name: str, display: Listener | None = None) -> RunOutcome:
         try:
-            folder.write_numbers(name, run.summary.finished, known)
-        except OSError as error:
-            raise RunError(f"{folder.path}: cannot be written, got {error.strerror or error}; make room") from error
-    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})
+            return self._outcome(name, display or Listener())
+        except (TrainingError, UnmeasuredError) as error:
+            return RunOutcome(problem=str(error))
+
+    def _outcome(self, name: str, display: Listener) -> RunOutcome:
+        config, folder = self.plan.runs[name].config, self.folder
+        resources = replace(config.resources, threads=config.resources.threads or self.threads)
+        run = pretrain(replace(config, resources=resources), runs=folder.inside, name=name, display=display)
+        wanted = self.plan.wanted_of(name)
+        known = folder.read_numbers(name, run.summary.finished)
+        missing = [each for each in wanted if each not in known]
+        if missing:
+            known = known | measure_run(run, missing, self.data_root)
+            try:
+                folder.write_numbers(name, run.summary.finished, known)
+            except OSError as error:
+                raise RunError(f"{folder.path}: cannot be written, got {error.strerror or error}; make room") from error
+        return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})
+
+
+def _in_sequence(work: _Work, note: Callable[[str], None], display: Listener) -> Iterator[tuple[str, RunOutcome]]:
+    for place, name in enumerate(work.plan.runs, start=1):
+        note(f"run {place} of {len(work.plan.runs)}: {name}")
+        yield name, work(name, display)

@@ -86,6 +86,7 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest)
         data_root=request.data_root,
         note=lambda text: say(text, err=True),
         display=None if plan.scale == "smoke" else choose_display(),
+        at_once=request.at_once,
     )
     table = table_of_plan(plan, outcomes, request.assignments)
     write_table(table, folder)

@@ -1,0 +1,98 @@
+"""Trains and measures several runs of a study at once, each in a process of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from ebclab.errors import EbclabError, InterruptedRunError, TrainingError
+from ebclab.runs.stop_request import StopFlag, stop_on_signals
+
+Result = TypeVar("Result")
+
+_POLL_SECONDS = 0.5  # how often a request to stop is looked for
+
+
+def work_at_once(work: Callable[[str], Result], names: Sequence[str], processes: int) -> Iterator[tuple[str, Result]]:
+    """Yield the result of ``work`` for each name as soon as it is known; an error that it raises is raised here.
+
+    On the first SIGINT or SIGTERM, after an error, or if this process is killed, the runs in progress save and stop.
+
+    Args:
+        work: A function, or an object, that pickle can send to another process.
+
+    Raises:
+        InterruptedRunError: A stop was requested.
+        TrainingError: A process was killed.
+    """
+    left, flag = list(names), StopFlag()
+    running: dict[Connection, tuple[str, SpawnProcess]] = {}
+    with stop_on_signals(flag):
+        try:
+            while left or running:
+                while left and len(running) < processes:
+                    name = left.pop(0)
+                    reader, process = _start(work, name)
+                    running[reader] = (name, process)
+                ready = wait(list(running), _POLL_SECONDS)
+                for reader in [each for each in running if each in ready]:
+                    name, process = running.pop(reader)
+                    yield name, _result(name, reader, process)
+                if flag.is_set:
+                    raise InterruptedRunError("stopped by request; the same command resumes")
+        finally:
+            for _, process in running.values():
+                process.terminate()
+            for reader, (_, process) in running.items():
+                process.join()
+                reader.close()
+
+
+def _start(work: Callable[[str], Any], name: str) -> tuple[Connection, SpawnProcess]:
+    """Start a process that works on a name; return the connection on which its result arrives."""
+    context = multiprocessing.get_context("spawn")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(work, name, writer))
+    process.start()
+    writer.close()
+    return reader, process
+
+
+def _child(work: Callable[[str], Any], name: str, writer: Connection) -> None:
+    """Send the result of ``work``, or its error."""
+    os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent alone, which asks this process to stop once
+    parent = multiprocessing.parent_process()
+
+    def stop_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop_with_parent, daemon=True).start()
+    try:
+        writer.send((work(name), None))
+    except EbclabError as error:
+        writer.send((None, error))
+
+
+def _result(name: str, reader: Connection, process: SpawnProcess) -> Any:
+    """Receive what a process sent, and wait for its end."""
+    with reader:
+        try:
+            result, error = reader.recv()
+        except EOFError:
+            process.join()
+            raise TrainingError(
+                f"{name}: its process ended with exit code {process.exitcode}, -9 if the system killed it for want of "
+                "memory; use fewer processes (--at-once), and the same command resumes"
+            ) from None
+    process.join()
+    if error is not None:
+        raise error
+    return result
