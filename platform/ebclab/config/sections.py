@@ -218,9 +218,21 @@ class OptimizerConfig:
     weight_decay: float = setting(5e-4, "Weight decay (decoupled in adamw).", minimum=0.0)
     decay_norm_and_bias: bool = setting(False, "Apply weight decay (and lars adaptation) to norms and biases too.")
     clip_norm: float = setting(0.0, "Largest norm of a step's gradient over all weights; 0: any.", minimum=0.0)
-    schedule: Literal["cosine", "constant"] = setting("cosine", "Learning rate after the warm-up.")
+    schedule: Literal["cosine", "linear", "step", "constant"] = setting("cosine", "Learning rate after the warm-up.")
     warmup_epochs: float = setting(0.0, "Linear warm-up from 0.", unit="epochs", minimum=0.0)
-    final_rate: float = setting(0.0, "Last learning rate of cosine, as a share of the peak.", minimum=0.0, maximum=1.0)
+    final_rate: float = setting(
+        0.0, "Last learning rate of cosine and linear, as a share of the peak.", minimum=0.0, maximum=1.0
+    )
+    milestones: tuple[float, ...] = setting(
+        (0.6, 0.8), "Shares of the run at which step multiplies the learning rate by step_factor.", above=0.0, below=1.0
+    )
+    step_factor: float = setting(0.1, "Factor of the learning rate at each milestone.", above=0.0, maximum=1.0)
+
+    def problems(self) -> list[str]:
+        """Return what is wrong across fields, one sentence each, empty when all is well."""
+        if any(first >= second for first, second in pairwise(self.milestones)):
+            return [f"milestones: must rise, got {list(self.milestones)}; write {sorted(set(self.milestones))}"]
+        return []
 
 
 @dataclass(frozen=True)

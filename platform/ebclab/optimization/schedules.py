@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -34,8 +34,10 @@ def learning_rate_at(
     peak: float,
     num_steps: int,
     warmup_steps: int,
-    schedule: Literal["cosine", "constant"],
-    final_rate: float,
+    schedule: Literal["cosine", "linear", "step", "constant"],
+    final_rate: float = 0.0,
+    milestones: Sequence[float] = (),
+    step_factor: float = 1.0,
 ) -> float:
     """Return the learning rate of one optimizer step.
 
@@ -45,6 +47,8 @@ def learning_rate_at(
     Cosine, from ``step = warmup_steps`` on, with ``t = (step - warmup_steps) / (num_steps - warmup_steps)``:
     ``peak * (final_rate + (1 - final_rate) * (1 + cos(pi * t)) / 2)``. It starts at ``peak`` and would reach
     ``final_rate * peak`` at step ``num_steps``, one past the last, so that the last step has an effect, too.
+    Linear has ``1 - t`` in place of ``(1 + cos(pi * t)) / 2``. Step multiplies ``peak`` by ``step_factor`` at step
+    ``round(m * num_steps)`` for each milestone m; the warm-up does not move milestones.
 
     Args:
         step: Index of the optimizer step, from 0.
@@ -52,7 +56,9 @@ def learning_rate_at(
         num_steps: Total number of optimizer steps.
         warmup_steps: Number of warm-up steps; 0 means none. If ``num_steps`` or more, all steps are warm-up.
         schedule: Schedule after the warm-up; ``constant`` stays at ``peak``.
-        final_rate: Final learning rate of cosine, as a fraction of ``peak``.
+        final_rate: Final learning rate of cosine and linear, as a fraction of ``peak``.
+        milestones: Fractions of ``num_steps``.
+        step_factor: Factor at each milestone.
     """
     if not 0 <= step < num_steps:
         raise ValueError(f"step: must lie in [0, {num_steps}), got {step}")
@@ -60,8 +66,12 @@ def learning_rate_at(
         return peak * (step + 1) / warmup_steps
     if schedule == "constant":
         return peak
+    if schedule == "step":
+        passed = sum(step >= round(share * num_steps) for share in milestones)
+        return peak * float(step_factor**passed)
     progress = (step - warmup_steps) / (num_steps - warmup_steps)
-    return peak * (final_rate + (1 - final_rate) * 0.5 * (1 + math.cos(math.pi * progress)))
+    left = 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return peak * (final_rate + (1 - final_rate) * left)
 
 
 def scheduled_steps(step: int, training: TrainingConfig, num_batches: int) -> int:
@@ -92,6 +102,8 @@ def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_bat
             warmup_steps=warmup_steps,
             schedule=optimizer.schedule,
             final_rate=optimizer.final_rate,
+            milestones=optimizer.milestones,
+            step_factor=optimizer.step_factor,
         )
 
     return rate

@@ -77,6 +77,10 @@ REFUSED = [
         "write optimizer.warmup_epochs=0.5, or more epochs",
     ),
     (
+        {"optimizer": {"milestones": [0.8, 0.6, 0.8]}},
+        "optimizer.milestones: must rise, got [0.8, 0.6, 0.8]; write [0.6, 0.8]",
+    ),
+    (
         {"data": {"train_limit": 100}, "training": {"batch_size": 128}},
         "training.batch_size: must not exceed data.train_limit, got 128 > 100; no batch would ever be full",
     ),

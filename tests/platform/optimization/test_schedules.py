@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
-from ebclab.config.sections import OptimizerConfig
-from ebclab.optimization.schedules import learning_rate_at, peak_learning_rate, set_learning_rate
+from ebclab.config.sections import OptimizerConfig, TrainingConfig
+from ebclab.optimization.schedules import learning_rate_at, learning_rates, peak_learning_rate, set_learning_rate
 
 
 def ours(num_steps: int, **choices: object) -> list[float]:
@@ -32,6 +32,39 @@ def optimizer() -> torch.optim.Optimizer:
 def test_cosine_equals_torchs_cosine_annealing(optimizer: torch.optim.Optimizer, final_rate: float):
     scheduler = CosineAnnealingLR(optimizer, T_max=50, eta_min=0.6 * final_rate)
     assert ours(50, final_rate=final_rate) == pytest.approx(torchs(optimizer, scheduler, 50), rel=1e-9)
+
+
+@pytest.mark.parametrize("final_rate", [0.0, 0.1])
+def test_linear_equals_torchs_linear(optimizer: torch.optim.Optimizer, final_rate: float):
+    scheduler = LinearLR(optimizer, start_factor=1.0, end_factor=final_rate, total_iters=50)
+    expected = torchs(optimizer, scheduler, 50)
+    assert ours(50, schedule="linear", final_rate=final_rate) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "shares", "steps"),
+    [(50, (0.6, 0.8), [30, 40]), (10, (0.07, 0.7, 0.9), [1, 7, 9]), (7, (), [])],  # 0.7 * 10 is above 7
+)
+def test_step_equals_torchs_milestones(
+    optimizer: torch.optim.Optimizer, num_steps: int, shares: tuple[float, ...], steps: list[int]
+):
+    expected = torchs(optimizer, MultiStepLR(optimizer, steps, gamma=0.1), num_steps)
+    found = ours(num_steps, schedule="step", milestones=shares, step_factor=0.1)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_linear_starts_after_the_warm_up_and_milestones_count_from_the_start():
+    assert ours(6, warmup_steps=2, schedule="linear") == pytest.approx([0.3, 0.6, 0.6, 0.45, 0.3, 0.15])
+    found = ours(6, warmup_steps=3, schedule="step", milestones=(0.3, 0.7), step_factor=0.5)
+    assert found == pytest.approx([0.2, 0.4, 0.6, 0.3, 0.15, 0.15])
+
+
+@pytest.mark.parametrize("schedule", ["linear", "step"])
+def test_an_extension_has_the_schedule_of_the_new_total(schedule: str):
+    optimizer = OptimizerConfig(learning_rate=0.6, schedule=schedule)
+    whole, longer = (learning_rates(optimizer, TrainingConfig(epochs=epochs), 5) for epochs in (2, 4))
+    extended = learning_rates(optimizer, TrainingConfig(epochs=4, extended=(2,)), 5)
+    assert [extended(step) for step in range(20)] == [(whole if step < 10 else longer)(step) for step in range(20)]
 
 
 def test_warm_up_equals_torchs_linear_warm_up(optimizer: torch.optim.Optimizer):
