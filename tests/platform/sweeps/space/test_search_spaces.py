@@ -55,8 +55,25 @@ def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_fits_the_method_that_it_names(example):
     method = {"digits": "flatclr", "ess-target": "simclr", "ebclr-energies": "ebclr", "vem-bank": "vem-langevin"}
-    name = method.get(example.removeprefix("examples/"), "vem-svgd")
-    check_space(load_space(example, name), compose(name, "fashion-mnist-small"), searched_live_only=False)
+    name = method.get(example.removeprefix("examples/"), "flatclr" if "ess" in example else "vem-svgd")
+    start = ["method.ess_target=0.4"] if "schedule" in example else []
+    config = compose(name, "fashion-mnist-small", overrides=start)
+    check_space(load_space(example, name), config, searched_live_only=False)
+
+
+SEARCHED_IN = {
+    "ess_target_end": ("flatclr", "examples/ess-schedule", (0.0, 0.9)),
+    "gradient_clamp": ("ebclr", "ebclr", (0.1, 10.0)),
+    "gradient_clamp of VEM": ("vem-image", "vem-image", (0.1, 10.0)),
+}
+
+
+@pytest.mark.parametrize("setting", SEARCHED_IN)
+def test_settings_of_the_papers_are_searched_between_what_their_methods_accept(setting):
+    method, name, expected = SEARCHED_IN[setting]
+    space = load_space(name, method)
+    values = [space.settings(point)[f"method.{setting.partition(' ')[0]}"] for point in space.corners()]
+    assert (min(values), max(values)) == expected
 
 
 @pytest.mark.parametrize("recipe", list_recipes())
