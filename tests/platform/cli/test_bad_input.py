@@ -24,18 +24,14 @@ Ebclab = Callable[..., Outcome]
 
 ERROR_PATHS = [
     *(
-        (
-            ["sweep", "simclr", "--gpus-per-trial", value],
-            f"--gpus-per-trial: {wanted}, got {value}",
-        )
-        for wanted, values in (
-            ("must be a number", ("nan", "inf")),
-            ("a share of one GPU or a whole number", ("1.5", "-0.5")),
+        (["sweep", "simclr", option, value], f"{option}: {wanted}, got {value}")
+        for option, wanted, values in (
+            ("--gpus-per-trial", "must be a number", ("nan", "inf")),
+            ("--gpus-per-trial", "a share of one GPU or a whole number", ("1.5", "-0.5")),
+            ("--price-per-hour", "must be at least 0", ("-2", "nan")),
         )
         for value in values
     ),
-    (["sweep", "simclr", "--price-per-hour", "-2"], "--price-per-hour: must be at least 0, got -2"),
-    (["sweep", "simclr", "--price-per-hour", "nan"], "--price-per-hour: must be at least 0, got nan"),
     (
         ["data", "prepare", "digits", "--to", "there", "--quality", "50"],
         "--quality: of --store jpeg, got 50 with --store pixels; leave it out",
@@ -52,6 +48,7 @@ ERROR_PATHS = [
     (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
     (["show"], "show: nothing to show"),
+    (["pretrain"], "error: Missing argument 'METHOD'"),
     # what the parser of options refuses
     (["pretrain", "simclr", "--epochs", "x"], "error: --epochs: not a whole number, got 'x'"),
     (["report", "there", "--price-per-gpu-hour", "x"], "error: --price-per-gpu-hour: not a number, got 'x'"),
@@ -129,16 +126,18 @@ ERROR_PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), ERROR_PATHS, ids=[" ".join(words) for words, _ in ERROR_PATHS])
-def test_each_way_to_the_terminal_ends_in_a_sentence_and_exit_code_2(
-    ebclab: Ebclab, arguments: list[str], sentence: str
-) -> None:
-    """What the sentences say is tested where they are made; here is one for each way that an error takes."""
-    outcome = ebclab(*arguments)
-    assert outcome.code == 2
-    (error,) = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-    assert sentence in error
+def _refusal(outcome: Outcome) -> str:
+    """The one line of an error that a user can mend."""
+    assert outcome.code == 2, outcome.err
     assert "Traceback" not in outcome.err
+    (error,) = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+    return error
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), ERROR_PATHS, ids=[" ".join(words) for words, _ in ERROR_PATHS])
+def test_each_way_to_the_terminal_ends_in_a_sentence_and_exit_code_2(ebclab, arguments, sentence):
+    """What the sentences say is tested where they are made; here is one for each way that an error takes."""
+    assert sentence in _refusal(ebclab(*arguments))
     assert not Path("runs").exists()
 
 
@@ -148,11 +147,6 @@ def test_all_mistakes_are_reported_at_once(ebclab: Ebclab) -> None:
     assert outcome.code == 2
     for key in ("method.tau", "optimizer.learning_rate", "training.epochs", "views.recipe"):
         assert f"{key}:" in outcome.err
-
-
-def test_a_missing_argument_or_verb_is_a_usage_error(ebclab: Ebclab) -> None:
-    assert ebclab("pretrain").code == 2
-    assert ebclab("pretran", "simclr").code == 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")
@@ -188,15 +182,13 @@ def test_ctrl_c_at_a_question_stops_with_its_own_code(
     assert finished.exists()
 
 
-def test_a_damaged_data_file_is_named(ebclab: Ebclab) -> None:
+def test_a_damaged_data_file_is_named(ebclab):
     raw = Path("data/MNIST/raw")
     raw.mkdir(parents=True)
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (raw / f"{name}-ubyte").write_bytes(b"not an IDX file")
     outcome = ebclab("pretrain", "simclr", "--dataset", "mnist", "--data-root", "data")
-    assert outcome.code == 2
-    assert "train-images-idx3-ubyte" in outcome.err
-    assert "Traceback" not in outcome.err
+    assert "train-images-idx3-ubyte" in _refusal(outcome)
 
 
 def test_a_name_in_use_with_other_settings_is_refused_and_the_run_untouched(ebclab: Ebclab, finished: Path) -> None:
@@ -207,9 +199,7 @@ def test_a_name_in_use_with_other_settings_is_refused_and_the_run_untouched(ebcl
         (["flatclr", *same, *colder, "--resume"], "method.temperature: 0.2 in the run, 0.5 now"),
         (["simclr", *same], "method.name: flatclr in the run, simclr now"),
     ):
-        outcome = ebclab("pretrain", *arguments)
-        assert outcome.code == 2
-        assert difference in outcome.err
+        assert difference in _refusal(ebclab("pretrain", *arguments))
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
@@ -229,23 +219,17 @@ def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: P
     del facts["digest"]  # as an older version wrote it
     manifest.write_text(json.dumps(facts))
     outcome = ebclab("pretrain", "flatclr", "--epochs", "2", "--extend", "3", "--name", "done", *TINY)
-    assert outcome.code == 2
-    assert "the training images are not those the run began with" in outcome.err
+    assert "the training images are not those the run began with" in _refusal(outcome)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written_is_named_as_a_user(ebclab: Ebclab) -> None:
-    Path("locked").mkdir(mode=0o500)
-    outcome = ebclab("pretrain", "flatclr", "--runs", "locked", *TINY)
-    assert outcome.code == 2
-    assert "cannot be written" in outcome.err
-
-
-def test_a_folder_that_cannot_be_written_is_named(ebclab: Ebclab) -> None:
+def test_a_folder_that_cannot_be_written_is_named(ebclab):
     Path("file").write_text("a file where a folder should be")
-    outcome = ebclab("pretrain", "flatclr", "--runs", "file", *TINY)
-    assert outcome.code == 2
-    assert "cannot be written, got Not a directory; choose another folder with --runs" in outcome.err
+    Path("locked").mkdir(mode=0o500)
+    places = {"file": "got Not a directory"} | ({"locked": "got "} if os.geteuid() else {})  # root may write everywhere
+    for place, said in places.items():
+        refusal = _refusal(ebclab("pretrain", "flatclr", "--runs", place, *TINY))
+        assert f"cannot be written, {said}" in refusal
+        assert "choose another folder with --runs" in refusal
 
 
 def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
@@ -265,16 +249,15 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_refused(ebclab: Ebclab) -> None:
-    outcome = ebclab("pretrain", "simclr", "--set", "resources.device=cuda", *TINY)
-    assert outcome.code == 2
-    assert "torch has no such device here, got cuda; it has cpu; use one of these, or auto" in outcome.err
+def test_a_gpu_that_is_not_there_is_refused(ebclab):
+    refusal = _refusal(ebclab("pretrain", "simclr", "--set", "resources.device=cuda", *TINY))
+    assert "torch has no such device here, got cuda; it has cpu; use one of these, or auto" in refusal
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
+def test_single_probes_refuse_options_that_they_do_not_read(ebclab, finished):
+    """Each option is refused before anything is read, so one copy of the run serves all."""
+    for option in (
         ("--train-limit", "100"),
         ("--test-limit", "100"),
         ("--seeds", "5"),
@@ -284,23 +267,17 @@ def test_a_gpu_that_is_not_there_is_refused(ebclab: Ebclab) -> None:
         ("--autoattack",),
         ("--fine-tuning-epochs", "5"),
         ("--workers", "2"),
-    ],
-)
-def test_single_probes_refuse_options_that_they_do_not_read(
-    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
-) -> None:
-    outcome = ebclab("evaluate", finished, "--only", "knn", *option)
-    assert outcome.code == 2
-    assert f"{option[0]}: is for groups of the card, got " in outcome.err
+    ):
+        refusal = _refusal(ebclab("evaluate", finished, "--only", "knn", *option))
+        assert f"{option[0]}: is for groups of the card, got " in refusal
     assert not (finished / "evaluation.json").exists()
 
 
 def test_single_probes_of_what_is_no_run_are_refused_with_what_is_possible(ebclab: Ebclab, finished: Path) -> None:
     assert ebclab("export", finished, "--to", "exported").code == 0
     for encoder in ("exported", "timm/resnet18"):
-        outcome = ebclab("evaluate", encoder, "--only", "knn")
-        assert outcome.code == 2
-        assert f"--only: single probes are of runs, got {encoder}; --only classification has them" in outcome.err
+        refusal = _refusal(ebclab("evaluate", encoder, "--only", "knn"))
+        assert f"--only: single probes are of runs, got {encoder}; --only classification has them" in refusal
 
 
 def test_a_sweep_that_is_taken_for_a_run_is_named(ebclab: Ebclab, finished: Path) -> None:
@@ -308,15 +285,19 @@ def test_a_sweep_that_is_taken_for_a_run_is_named(ebclab: Ebclab, finished: Path
     Path("sweeps/mine/sweep.yaml").touch()
     finished.rename("sweeps/mine/trials/0003")
     place = Path("sweeps/mine").absolute()
-    outcome = ebclab("evaluate", "sweeps/mine")
-    assert outcome.code == 2
-    assert f"it is a sweep, whose runs are in {place / 'trials'}, such as 0003" in outcome.err
+    refusal = _refusal(ebclab("evaluate", "sweeps/mine"))
+    assert f"it is a sweep, whose runs are in {place / 'trials'}, such as 0003" in refusal
 
 
-def test_a_misspelt_kind_of_images_from_outside_is_answered(ebclab: Ebclab, finished: Path) -> None:
-    outcome = ebclab("evaluate", finished, "--ood", "rotatd", "--only", "out-of-distribution")
-    assert outcome.code == 2
-    assert "--ood: no such images, got rotatd; did you mean rotated?" in outcome.err
+def test_an_unknown_probe_protocol_checkpoint_or_kind_of_images_names_the_right_one(ebclab, finished):
+    for arguments, known in (
+        (["--only", "kn"], "knn"),
+        (["--protocol", "lbfg"], "lbfgs"),
+        (["--checkpoint", "lst"], "last"),
+        (["--ood", "rotatd", "--only", "out-of-distribution"], "rotated"),
+    ):
+        refusal = _refusal(ebclab("evaluate", finished, *arguments))
+        assert f"got {arguments[1]}; did you mean {known}?" in refusal.replace("'", "")
 
 
 def test_numbers_that_stop_being_finite_end_the_run_with_code_1_and_advice(ebclab: Ebclab) -> None:
@@ -328,17 +309,6 @@ def test_numbers_that_stop_being_finite_end_the_run_with_code_1_and_advice(ebcla
     assert "optimizer.learning_rate (too high)" in outcome.err
     assert "Traceback" not in outcome.err
     assert not Path("runs/diverged/result.json").exists()
-
-
-def test_an_unknown_probe_protocol_or_checkpoint_names_the_right_ones(ebclab: Ebclab, finished: Path) -> None:
-    for arguments, known in (
-        (["--only", "kn"], "knn"),
-        (["--protocol", "lbfg"], "lbfgs"),
-        (["--checkpoint", "lst"], "last"),
-    ):
-        outcome = ebclab("evaluate", finished, *arguments)
-        assert outcome.code == 2, outcome.err
-        assert f"did you mean {known}?" in outcome.err
 
 
 def test_a_run_that_was_asked_to_stop_ends_with_the_code_of_ctrl_c(
@@ -372,8 +342,5 @@ def test_a_run_that_was_asked_to_stop_ends_with_the_code_of_ctrl_c(
 def test_a_network_that_does_not_fit_is_a_sentence_and_leaves_no_run(
     ebclab: Ebclab, arguments: list[str], problem: str
 ) -> None:
-    outcome = ebclab("pretrain", *arguments, *TINY)
-    assert outcome.code == 2
-    assert problem in outcome.err
-    assert "Traceback" not in outcome.err
+    assert problem in _refusal(ebclab("pretrain", *arguments, *TINY))
     assert not Path("runs").exists() or not any(Path("runs").iterdir())

@@ -54,15 +54,11 @@ def test_values_of_another_type_are_refused(hint, value, expected):
     assert value_problem(value, setting(None, "Anything."), hint) == f"wrong type, {expected}"
 
 
-@pytest.mark.parametrize("value", [1, 9])
-def test_inclusive_bounds_are_in_range(value):
-    assert value_problem(value, COUNT, int) is None
-
-
-@pytest.mark.parametrize("value", [0, 10])
-def test_values_outside_inclusive_bounds_are_refused(value):
-    expected = f"out of range, got {value}; must be a whole number, at least 1, at most 9 (unit: images)"
-    assert value_problem(value, COUNT, int) == expected
+def test_inclusive_bounds_are_in_range_and_what_is_outside_is_refused():
+    assert [value_problem(value, COUNT, int) for value in (1, 9)] == [None, None]
+    for value in (0, 10):
+        expected = f"out of range, got {value}; must be a whole number, at least 1, at most 9 (unit: images)"
+        assert value_problem(value, COUNT, int) == expected
 
 
 @pytest.mark.parametrize("value", [0, 1, -1, 2, float("nan"), float("inf")])
@@ -92,13 +88,11 @@ def test_bounds_hold_for_every_number_of_a_list():
 
 
 def test_a_wrong_choice_gets_the_nearest_and_all():
-    hint = Literal["cosine", "constant"]
-    assert value_problem("cosin", setting("cosine", "Schedule."), hint) == (
+    field, hint = setting("cosine", "Schedule."), Literal["cosine", "constant"]
+    assert value_problem("cosin", field, hint) == (
         "no such choice, got 'cosin'; did you mean cosine? Known: cosine, constant"
     )
-    assert value_problem(3, setting("cosine", "Schedule."), hint) == (
-        "wrong type, got 3; must be one of cosine, constant"
-    )
+    assert value_problem(3, field, hint) == "wrong type, got 3; must be one of cosine, constant"
 
 
 def test_long_values_are_shortened():
@@ -128,14 +122,15 @@ def test_right_values_make_the_config():
     assert problems.lines == []
 
 
-def test_rules_across_settings_are_checked():
-    _, problems = check({"low": 3})
-    assert problems.lines == ["pair.low: must not exceed high"]
-
-
-def test_rules_about_a_wrong_setting_are_not_checked_against_its_default():
-    _, problems = check({"low": 3, "high": "4"})
-    assert problems.lines == ["pair.high: wrong type, got '4'; must be a number, at least 0"]
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"low": 3}, "pair.low: must not exceed high"),
+        ({"low": 3, "high": "4"}, "pair.high: wrong type, got '4'; must be a number, at least 0"),  # not by a default
+    ],
+)
+def test_rules_across_settings_are_checked_when_both_are_right(given, line):
+    assert check(given)[1].lines == [line]
 
 
 def test_unknown_names_and_wrong_values_are_reported_in_the_order_written():

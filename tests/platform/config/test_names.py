@@ -8,42 +8,31 @@ from ebclab.errors import UserError
 NAMES = ["digits", "mnist", "fashion-mnist", "cifar10"]
 
 
-def test_a_misspelt_name_finds_the_right_one():
-    assert nearest("cifar-10", NAMES) == "cifar10"
-    assert nearest("fashion_mnist", NAMES) == "fashion-mnist"
+@pytest.mark.parametrize(
+    ("written", "known", "found"),
+    [
+        ("cifar-10", NAMES, "cifar10"),
+        ("fashion_mnist", NAMES, "fashion-mnist"),
+        ("CIFAR10", NAMES, "cifar10"),
+        ("simclr", ["SimCLR"], "SimCLR"),
+        ("imagenet22k", ["digits", "mnist"], None),
+    ],
+)
+def test_a_misspelt_name_finds_the_right_one_as_it_is_spelt(written, known, found):
+    assert nearest(written, known) == found
 
 
-def test_letter_case_does_not_count():
-    assert nearest("CIFAR10", NAMES) == "cifar10"
-
-
-def test_the_name_returned_is_spelt_as_known():
-    assert nearest("simclr", ["SimCLR"]) == "SimCLR"
-
-
-def test_a_name_like_no_other_finds_nothing():
-    assert nearest("imagenet22k", ["digits", "mnist"]) is None
-
-
-def test_the_sentence_asks_and_lists():
+def test_the_sentence_asks_and_lists_or_only_lists_when_nothing_is_close():
     assert did_you_mean("minst", ["digits", "mnist"]) == "did you mean mnist? Known: digits, mnist"
-
-
-def test_the_sentence_only_lists_when_nothing_is_close():
     assert did_you_mean("xyz", ["digits", "mnist"]) == "Known: digits, mnist"
     assert did_you_mean("xyz", []) == "Known: none"
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "../out", "a/b", "a\\b", "a?b", "a\nb"])
-def test_what_leads_elsewhere_is_no_name_of_a_folder(name: str):
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "../out", "a/b", "a\\b", "a?b", "a\nb", "a\ud800"])
+def test_what_leads_elsewhere_or_cannot_be_printed_is_no_name_of_a_folder(name):
+    assert not is_folder_name(name)
     with pytest.raises(UserError, match="--name: not the name of a folder, got "):
         require_folder_name(name)
-
-
-def test_what_is_no_text_that_can_be_printed_is_no_name_of_a_folder():
-    assert not is_folder_name("a\ud800")
-    with pytest.raises(UserError, match="not the name of a folder"):
-        require_folder_name("a\ud800")
 
 
 @pytest.mark.parametrize("name", ["run", "a b", "lr=0.1", "v1.2", "größer", "-x"])

@@ -18,12 +18,8 @@ def test_an_override_sets_one_value_and_keeps_the_rest():
     ("text", "value"),
     [("1e-4", 1e-4), ("3", 3), ("true", True), ("null", None), ("", None), ("a=b", "a=b"), ("[1, 2]", [1, 2])],
 )
-def test_values_are_yaml(text, value):
-    assert apply_overrides({}, [f"data.root={text}"]) == {"data": {"root": value}}
-
-
-def test_the_last_of_a_key_counts():
-    assert apply_overrides({}, ["seed=1", "seed=2"]) == {"seed": 2}
+def test_values_are_yaml_and_the_last_of_a_key_counts(text, value):
+    assert apply_overrides({}, ["data.root=before", f"data.root={text}"]) == {"data": {"root": value}}
 
 
 def test_all_unreadable_overrides_are_reported_at_once():
@@ -38,25 +34,16 @@ def test_all_unreadable_overrides_are_reported_at_once():
     assert len(caught.value.problems) == 4
 
 
-def test_an_empty_section_above_changes_nothing_below():
+def test_an_empty_section_above_changes_nothing_below_and_null_replaces_a_value():
     assert merge({"training": {"epochs": 3}}, {"training": None}) == {"training": {"epochs": 3}}
-
-
-def test_null_replaces_a_value():
     assert merge({"data": {"root": "/images"}}, {"data": {"root": None}}) == {"data": {"root": None}}
 
 
 def test_naming_a_view_recipe_forgets_the_views_below():
     below = {"views": {"recipe": "digits", "noise_std": 0.5}, "seed": 1}
-    assert merge(below, {"views": {"recipe": "none", "flip_rate": 1.0}}) == {
-        "views": {"recipe": "none", "flip_rate": 1.0},
-        "seed": 1,
-    }
-    assert merge(below, {"views": {"flip_rate": 1.0}})["views"] == {
-        "recipe": "digits",
-        "noise_std": 0.5,
-        "flip_rate": 1.0,
-    }
+    named = {"recipe": "none", "flip_rate": 1.0}
+    assert merge(below, {"views": named}) == {"views": named, "seed": 1}
+    assert merge(below, {"views": {"flip_rate": 1.0}})["views"] == {**below["views"], "flip_rate": 1.0}
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -26,34 +26,27 @@ def test_a_section_with_nothing_in_it_has_its_defaults(methods):
     assert parse_yaml("method: {name: plain}\noptimizer:\n", "run.yaml", methods).optimizer == OptimizerConfig()
 
 
-def test_a_missing_method_is_asked_for(methods):
+@pytest.mark.parametrize(
+    ("mapping", "line"),
+    [
+        ({}, "method.name: missing; write one of plain, sampled"),
+        (
+            {"method": {"name": "plane"}},
+            "method.name: no such method, got 'plane'; did you mean plain? Known: plain, sampled",
+        ),
+        ({"method": {"name": 3}}, "method.name: no such method, got 3; Known: plain, sampled"),
+        ({"method": "plain"}, "method: not a section, got 'plain'; write method: {name: ...}"),
+    ],
+)
+def test_a_method_that_is_none_is_one_line(methods, mapping, line):
     with pytest.raises(ConfigError) as caught:
-        parse_experiment({}, methods)
-    assert caught.value.problems == ["method.name: missing; write one of plain, sampled"]
-
-
-def test_an_unknown_method_gets_the_nearest(methods):
-    with pytest.raises(ConfigError) as caught:
-        parse_experiment({"method": {"name": "plane"}}, methods)
-    assert caught.value.problems == [
-        "method.name: no such method, got 'plane'; did you mean plain? Known: plain, sampled"
-    ]
-
-
-def test_a_method_name_that_is_no_text_is_refused(methods):
-    with pytest.raises(ConfigError, match=r"^method\.name: no such method, got 3; Known: plain, sampled$"):
-        parse_experiment({"method": {"name": 3}}, methods)
-
-
-def test_a_section_that_is_a_value_is_refused(problems_of, methods):
-    assert problems_of(data="cifar10") == ["data: not a section, got 'cifar10'; write data: {name: ...}"]
-    with pytest.raises(ConfigError) as caught:
-        parse_experiment({"method": "plain"}, methods)
-    assert caught.value.problems == ["method: not a section, got 'plain'; write method: {name: ...}"]
+        parse_experiment(mapping, methods)
+    assert caught.value.problems == [line]
 
 
 REFUSED = [
     ({"seed": -1}, "seed: out of range, got -1; must be a whole number, at least 0, at most 4294967295"),
+    ({"data": "cifar10"}, "data: not a section, got 'cifar10'; write data: {name: ...}"),
     (
         {"optimizer": {"name": "sdg"}},
         "optimizer.name: no such choice, got 'sdg'; did you mean sgd? Known: sgd, adam, adamw, lars",

@@ -96,17 +96,19 @@ def test_as_released_means_torchs_first_weights_decay_of_everything_and_no_hand_
     assert config.training.health == "watch"
 
 
-def test_the_released_byol_halves_the_loss_and_starts_its_target_from_own_weights():
-    method = compose("byol", "ebclr-as-released").method
-    assert (method.directions, method.target_start) == ("mean", "own")
-    assert (method.momentum, method.momentum_schedule) == (0.9, "constant")
-    elsewhere = compose("byol", "cifar10-resnet18").method
-    assert (elsewhere.directions, elsewhere.target_start) == ("sum", "copy")
-
-
-def test_the_released_simsiam_scales_its_projection():
-    assert compose("simsiam", "ebclr-as-released").method.projection_scale is True
-    assert compose("simsiam", "cifar10-resnet18").method.projection_scale is False
+@pytest.mark.parametrize(
+    ("method", "name", "released", "elsewhere"),
+    [
+        ("byol", "directions", "mean", "sum"),
+        ("byol", "target_start", "own", "copy"),
+        ("simsiam", "projection_scale", True, False),
+    ],
+)
+def test_byol_and_simsiam_are_as_released_in_that_recipe_alone(method, name, released, elsewhere):
+    recipes = ("ebclr-as-released", "cifar10-resnet18")
+    assert [getattr(compose(method, recipe).method, name) for recipe in recipes] == [released, elsewhere]
+    byol = compose("byol", "ebclr-as-released").method
+    assert (byol.momentum, byol.momentum_schedule) == (0.9, "constant")
 
 
 @pytest.mark.parametrize("recipe", ["cifar10-resnet18", "ebclr-per-image"])
@@ -146,15 +148,11 @@ def test_a_recipes_dataset_section_lies_over_the_recipe_and_under_the_users_file
     assert composed({"data": {"name": "digits"}, "training": {"epochs": 7}}) == (7, 0.3, 0)
 
 
-def test_an_unknown_recipe_gets_the_nearest_and_all():
+def test_an_unknown_recipe_gets_the_nearest_and_all_and_a_path_is_none():
+    known = f"did you mean digits-demo? Known: {', '.join(RECIPES)}"
     with pytest.raises(ConfigError) as caught:
         compose("simclr", "digit-demo")
-    assert caught.value.problems == [
-        f"--recipe: no such recipe, got 'digit-demo'; did you mean digits-demo? Known: {', '.join(RECIPES)}"
-    ]
-
-
-def test_a_path_is_no_recipe_name():
+    assert caught.value.problems == [f"--recipe: no such recipe, got 'digit-demo'; {known}"]
     with pytest.raises(ConfigError, match="no such recipe"):
         recipe_text("../recipes/digits-demo")
 
@@ -171,13 +169,9 @@ def test_each_layer_overrides_those_before_it(methods):
     assert config.evaluation.knn_neighbours == 5  # file's section of the method
     assert config.training.log_every == 7  # --set, over the recipe
     assert config.seed == 0  # the other method's section does not count
-
-
-@pytest.mark.usefixtures("fake_recipe")
-def test_set_overrides_file_and_method_section(methods):
-    config = compose("plain", "fake", {"training": {"batch_size": 16}}, ["training.batch_size=8"], methods)
-    assert config.training.batch_size == 8
-    assert compose("plain", "fake", {"training": {"batch_size": 16}}, (), methods).training.batch_size == 16
+    file = {"training": {"batch_size": 16}}  # over the recipe's section of the method, and --set over both
+    for overrides, size in (((), 16), (["training.batch_size=8"], 8)):
+        assert compose("plain", "fake", file, overrides, methods).training.batch_size == size
 
 
 def test_what_show_prints_is_taken_back_from_a_file(tmp_path, methods):
@@ -186,35 +180,35 @@ def test_what_show_prints_is_taken_back_from_a_file(tmp_path, methods):
     assert compose("plain", config=load_yaml_file(tmp_path / "run.yaml"), methods=methods) == config
 
 
-def test_a_file_of_another_method_contradicts_the_method_asked_for(methods):
-    with pytest.raises(ConfigError) as caught:
-        compose("plain", config={"method": {"name": "sampled", "num_steps": 3}}, methods=methods)
-    assert caught.value.problems == [
-        "method.name: not the method asked for, got 'sampled'; ask for sampled, or write plain here"
-    ]
-
-
-def test_unreadable_overrides_and_wrong_settings_are_reported_together(methods):
-    with pytest.raises(ConfigError) as caught:
-        compose("plain", config={"methods": {"plan": {}}}, overrides=["x", "training.epochs=0"], methods=methods)
-    assert caught.value.problems == [
-        "--set: no = found, got 'x'; write x=VALUE",
-        "methods.plan: no such method; did you mean plain? Known: plain, sampled",
-        "training.epochs: out of range, got 0; must be a whole number, at least 1 (unit: epochs)",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("methods_section", "line"),
+    ("file", "overrides", "problems"),
     [
-        ([1], "methods: not a section, got [1]; write methods: {plain: {...}}"),
-        ({"plain": 3}, "methods.plain: not a section, got 3; write sections in it, such as optimizer: {...}"),
+        (
+            {"method": {"name": "sampled", "num_steps": 3}},
+            [],
+            ["method.name: not the method asked for, got 'sampled'; ask for sampled, or write plain here"],
+        ),
+        (
+            {"methods": {"plan": {}}},
+            ["x", "training.epochs=0"],
+            [
+                "--set: no = found, got 'x'; write x=VALUE",
+                "methods.plan: no such method; did you mean plain? Known: plain, sampled",
+                "training.epochs: out of range, got 0; must be a whole number, at least 1 (unit: epochs)",
+            ],
+        ),
+        ({"methods": [1]}, [], ["methods: not a section, got [1]; write methods: {plain: {...}}"]),
+        (
+            {"methods": {"plain": 3}},
+            [],
+            ["methods.plain: not a section, got 3; write sections in it, such as optimizer: {...}"],
+        ),
     ],
 )
-def test_a_methods_section_that_is_a_value_is_refused(methods, methods_section, line):
+def test_what_is_wrong_in_file_and_overrides_is_reported_together(methods, file, overrides, problems):
     with pytest.raises(ConfigError) as caught:
-        compose("plain", config={"methods": methods_section}, methods=methods)
-    assert caught.value.problems == [line]
+        compose("plain", config=file, overrides=overrides, methods=methods)
+    assert caught.value.problems == problems
 
 
 def test_the_imagenet_100_recipe_has_solo_learns_settings_of_moco():
@@ -227,13 +221,8 @@ def test_the_imagenet_100_recipe_has_solo_learns_settings_of_moco():
     assert (optimizer.weight_decay, optimizer.schedule, optimizer.warmup_epochs) == (1e-4, "cosine", 10)
     assert (method.queue_size, method.temperature, method.momentum, method.symmetric) == (65536, 0.2, 0.99, True)
     assert (method.projection_hidden_size, method.projection_size, method.projection_num_layers) == (2048, 256, 2)
-    assert (views.crop_scale_min, views.brightness, views.hue, views.blur_rate, views.image_size) == (
-        0.08,
-        0.4,
-        0.1,
-        0.5,
-        224,
-    )
+    assert (views.crop_scale_min, views.brightness, views.hue, views.blur_rate) == (0.08, 0.4, 0.1, 0.5)
+    assert views.image_size == 224
     assert config.data.resize > views.image_size
     assert compose("byol", "imagenet100-resnet18").views.second_solarise_rate == 0.2
 
@@ -262,13 +251,10 @@ def test_the_vem_recipe_has_appendices_d_and_h(method, encoder, dataset, rate, e
     assert (config.encoder.stem, config.views.image_size) == (stem, image_size)
 
 
-def test_the_energies_of_the_vem_recipe_keep_their_own_rates_on_every_dataset():
-    for dataset in ("cifar100", "imagenet100:/data/imagenet"):
-        rates = [
-            compose(method, "vem-paper", overrides=[f"data.name={dataset}"]).optimizer.learning_rate
-            for method in ("ebclr", "jem")
-        ]
-        assert rates == [2e-4, 1e-4]
+@pytest.mark.parametrize("dataset", ["cifar100", "imagenet100:/data/imagenet"])
+@pytest.mark.parametrize(("method", "rate"), [("ebclr", 2e-4), ("jem", 1e-4)])
+def test_the_energies_of_the_vem_recipe_keep_their_own_rates_on_every_dataset(method, rate, dataset):
+    assert compose(method, "vem-paper", overrides=[f"data.name={dataset}"]).optimizer.learning_rate == rate
 
 
 @pytest.mark.parametrize("method", ["simclr", "flatclr"])

@@ -9,9 +9,9 @@ from ebclab.config import timm_names
 from ebclab.config.timm_names import architecture_problem, weights_problem
 
 
-@pytest.mark.parametrize("name", ["resnet18", "test_vit", "convnext_atto"])
-def test_a_network_of_timm_is_no_problem(name: str) -> None:
-    assert architecture_problem(name) is None
+def test_networks_of_timm_and_weights_by_network_or_tag_are_no_problem():
+    assert [architecture_problem(name) for name in ("resnet18", "test_vit", "convnext_atto")] == [None] * 3
+    assert [weights_problem(name) for name in ("resnet18", "resnet18.a1_in1k")] == [None] * 2
 
 
 @pytest.mark.parametrize("wrong", ["resnet19", "vit_tiny_patch16_244", "convnxt_atto", "Resnet18"])
@@ -25,24 +25,20 @@ def test_a_wrong_name_brings_right_ones(wrong: str) -> None:
     assert all(timm.is_model(name) for name in suggested)
 
 
-def test_the_nearest_name_comes_first() -> None:
-    assert "did you mean timm/vit_tiny_patch16_224 or" in (architecture_problem("vit_tiny_patch16_244") or "")
-
-
-def test_a_name_like_no_other_brings_the_way_to_the_list() -> None:
-    assert (architecture_problem("zzzqqq") or "").endswith("; timm.list_models() prints them")
-
-
-def test_weights_are_not_an_architecture() -> None:
-    assert architecture_problem("resnet18.a1_in1k") == (
-        "an architecture is wanted, got timm/resnet18.a1_in1k, which names weights too; "
-        "write timm/resnet18, and init.weights=timm/resnet18.a1_in1k to start from them"
-    )
-
-
-@pytest.mark.parametrize("name", ["resnet18", "resnet18.a1_in1k"])
-def test_weights_go_by_network_or_tag(name: str) -> None:
-    assert weights_problem(name) is None
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("vit_tiny_patch16_244", "did you mean timm/vit_tiny_patch16_224 or"),  # the nearest first
+        ("zzzqqq", "; timm.list_models() prints them"),
+        (
+            "resnet18.a1_in1k",
+            "an architecture is wanted, got timm/resnet18.a1_in1k, which names weights too; "
+            "write timm/resnet18, and init.weights=timm/resnet18.a1_in1k to start from them",
+        ),
+    ],
+)
+def test_what_is_no_architecture_is_answered_with_what_to_write(name, said):
+    assert said in (architecture_problem(name) or "")
 
 
 @pytest.mark.parametrize(("wrong", "right"), [("resnet18.a1_in2k", "resnet18.a1_in1k"), ("resnet19", "resnet18")])
