@@ -45,7 +45,7 @@ def chosen(
         ("--dataset", dataset, _names(entry.content.data for entry in entries if entry.content)),
     ):
         if given is not None and given not in names:
-            problems.append(f"{option}: no run or sweep here has it, got {given}; {did_you_mean(given, names)}")
+            problems.append(f"{option}: nothing here has it, got {given}; {did_you_mean(given, names)}")
     if problems:
         raise UserError("\n".join(problems))
     kept = [

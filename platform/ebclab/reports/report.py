@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 from ebclab.config.addresses import is_address
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import nearest
 from ebclab.errors import RunError, UserError
-from ebclab.storage.kinds import RUN, SWEEP
+from ebclab.storage.kinds import KINDS
 from ebclab.storage.object_store import holds
 
-_USUAL = ("runs", "sweeps")
+_USUAL = ("runs", "sweeps", "comparisons")
+_OTHERS = {"comparison": "`ebclab report {}` alone writes it", "reproduction": "`ebclab reproduce` writes it"}
 
 
 def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour: float | None = None) -> str:
@@ -36,10 +36,13 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
     kinds = {place: _kind(place) for place in unique}
     if unknown := [place for place, kind in kinds.items() if kind is None]:
         raise RunError("\n".join(_not_found(str(place)) for place in unknown))
+    if others := [(place, str(kind)) for place, kind in kinds.items() if kind in _OTHERS]:
+        said = [f"{place}: a {kind} has its own page; {_OTHERS[kind].format(place)}" for place, kind in others]
+        raise UserError("\n".join(said))
     if len(set(kinds.values())) > 1:
         numbers = Counter(kinds.values())
         raise UserError(
-            f"report: runs and sweeps have pages of their own, got {numbers['run']} and {numbers['sweep']} of them; "
+            f"report: runs and sweeps have separate pages, got {numbers['run']} and {numbers['sweep']} of them; "
             "repeat the command for each kind"
         )
     if kinds[unique[0]] == "sweep":
@@ -53,14 +56,12 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
     return write_run_report(unique, to)
 
 
-def _kind(place: str | Path) -> Literal["run", "sweep"] | None:
-    if holds(place, SWEEP.settings):
-        return "sweep"
-    return "run" if holds(place, RUN.settings) else None
+def _kind(place: str | Path) -> str | None:
+    return next((name for name in ("sweep", "run", *_OTHERS) if holds(place, KINDS[name].settings)), None)
 
 
 def _not_found(place: str) -> str:
-    """Return the message about a place that is neither a run nor a sweep, with a suggestion."""
+    """Return the message about a place that holds nothing to report on, with a suggestion."""
     path = Path(place)
     around = [folder for parent in (path.parent, *map(Path, _USUAL)) if parent.is_dir() for folder in parent.iterdir()]
     known = {str(folder): folder for folder in around if _kind(folder) is not None}
@@ -72,4 +73,4 @@ def _not_found(place: str) -> str:
         way_out = f"name one of those in it, such as {inside[0]}"
     elif close is not None:
         way_out = f"did you mean {by_name[close]}?"
-    return f"{place}: neither a run nor a sweep; {way_out}"
+    return f"{place}: no run, sweep or comparison here; {way_out}"

@@ -59,6 +59,8 @@ def slices(record: SweepRecord) -> Plot | None:
     columns = min(_COLUMNS, len(names))
     figure = make_subplots(rows, columns, shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.22 / rows)
     height = 60 + 260 * rows
+    epochs = [trial.epochs_done for trial in measured]
+    colour = {"color": epochs, "coloraxis": "coloraxis"} if len(set(epochs)) > 1 else {"color": BLUE}
     for place, (name, parameter) in enumerate(space.by_name.items()):
         row, column = place // columns + 1, place % columns + 1
         figure.add_scatter(
@@ -66,7 +68,7 @@ def slices(record: SweepRecord) -> Plot | None:
             y=[trial.objectives[trial.epochs_done] for trial in measured],
             text=[f"{as_text(trial.id)}, {count(trial.epochs_done, 'epoch')}" for trial in measured],
             mode="markers",
-            marker={"color": [t.epochs_done for t in measured], "coloraxis": "coloraxis", "size": 8},
+            marker={**colour, "size": 8},
             hovertemplate="%{text}<br>%{x}: %{y}<extra></extra>",
             showlegend=False,
             row=row,
@@ -76,10 +78,12 @@ def slices(record: SweepRecord) -> Plot | None:
         figure.update_xaxes(**axis, row=row, col=column)
     figure.update_yaxes(tickformat=tick_format(record.objective))
     figure.update_yaxes(title=record.objective_words, col=1)
-    bar = {"title": {"text": "epochs"}, "thickness": 12, **epoch_ticks(measured)}
-    figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": bar})
-    note = "One dot a trial, at its last measurement; dark dots were stopped early and might have come further."
-    return plot("Slices", note, figure, height=height)
+    note = "One dot a trial, at its last measurement"
+    if "coloraxis" in colour:
+        bar = {"title": {"text": "epochs"}, "thickness": 12, **epoch_ticks(measured)}
+        figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": bar})
+        note += "; dark dots were stopped early and might have come further"
+    return plot("Slices", f"{note}.", figure, height=height)
 
 
 def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:

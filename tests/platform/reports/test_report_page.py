@@ -239,8 +239,8 @@ def test_what_is_asked_wrongly_is_one_sentence(
     folder = sweep_folder()
     (tmp_path / "empty").mkdir()
     (tmp_path / "taken").touch()
-    assert "neither a run nor a sweep" in _refused(capsys, tmp_path / "empty")
-    assert "neither a run nor a sweep; `ebclab runs list`" in _refused(capsys, tmp_path / "no" / "where")
+    assert "no run, sweep or comparison here" in _refused(capsys, tmp_path / "empty")
+    assert "no run, sweep or comparison here; `ebclab runs list`" in _refused(capsys, tmp_path / "no" / "where")
     misspelt = folder.path.with_name(f"{folder.path.name}s")
     assert f"did you mean {folder.path}?" in _refused(capsys, misspelt)
     assert f"name one of those in it, such as {folder.path}" in _refused(capsys, folder.path.parent)
@@ -259,6 +259,15 @@ def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., An
     axes = part.plots["curves"].figure["layout"]["xaxis"]
     assert (axes["dtick"], axes["exponentformat"]) == (1, "none")
     assert part.plots["slices"].figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
+
+
+def test_trials_of_equal_length_have_no_scale_of_epochs(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(3):
+        folder.search(number, [0.4, 0.5])
+    slices = section(read_sweep(folder.path), None).plots["slices"]
+    assert "coloraxis" not in slices.figure["layout"]
+    assert "stopped early" not in slices.note
 
 
 def test_sweeps_of_one_method_are_told_apart_by_name(sweep_folder: Callable[..., Any]) -> None:

@@ -245,8 +245,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     a_run(tmp_path / "runs" / "first", finished=True)
     a_run(tmp_path / "runs" / "second")
-    (tmp_path / "sweeps" / "hunt").mkdir(parents=True)
-    (tmp_path / "sweeps" / "hunt" / "sweep.yaml").write_text("")
+    for file in ("sweeps/hunt/sweep.yaml", "comparisons/both/comparison.yaml", "reproductions/vem/plan.json"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("")
     return tmp_path
 
 
@@ -266,10 +267,16 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         (["runs", "show", "frst", "secnd"], r"frst: no run .*did you mean first\?.*\n.*did you mean second\?"),
-        (["report", "runs/frst"], r"runs/frst: neither a run nor a sweep; did you mean .*first\?"),
-        (["report", "first"], r"first: neither a run nor a sweep; did you mean runs/first\?"),
-        (["report", "runs"], r"runs: neither a run nor a sweep; name one of those in it, such as .*runs/first"),
-        (["report", "runs/first", "sweeps/hunt"], "runs and sweeps have pages of their own, got 1 and 1 of them"),
+        (["report", "runs/frst"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
+        (["report", "first"], r"first: no run, sweep or comparison here; did you mean runs/first\?"),
+        (["report", "runs"], r"runs: no run, sweep or comparison here; name one of those in it, such as .*runs/first"),
+        (["report", "runs/first", "sweeps/hunt"], "runs and sweeps have separate pages, got 1 and 1 of them"),
+        (
+            ["report", "runs/first", "comparisons/both"],
+            "both: a comparison has its own page; `ebclab report .*both` alone",
+        ),
+        (["report", "comparisons/bth"], r"bth: no run, sweep or comparison here; did you mean .*both\?"),
+        (["report", "reproductions/vem"], "vem: a reproduction has its own page; `ebclab reproduce` writes it"),
         (["report", "runs/first", "--price-per-gpu-hour", "2"], "--price-per-gpu-hour: of sweeps only"),
         (["report", "runs/first", "--to", "page.txt"], "--to: not a page, got page.txt; name it page.html"),
     ],
