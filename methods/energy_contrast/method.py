@@ -1,4 +1,4 @@
-"""The contract between a method and whoever trains it.
+"""The contract between a method and its trainer.
 
 Shapes: V views, B images of this rank, C channels, H x W pixels, P proposals, D embedding size.
 """

@@ -92,10 +92,7 @@ def source_digest(method: type[Method]) -> str:
         return hashlib.sha256(Path(file or "").read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(
-            [
-                f"METHOD: {method.__name__} must stand in a file that can be read, got {file or 'none'}; "
-                "write it into one"
-            ]
+            [f"METHOD: {method.__name__} must be in a readable file, got {file or 'none'}; write it into one"]
         ) from error
 
 

@@ -43,7 +43,7 @@ def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
 def own_file(path: str | Path, flags: int) -> int:
     """Return a descriptor of a file of our own, for a lock or for appending; also an ``opener`` for ``open``.
 
-    Whoever wrote the folder may have put anything there: a symbolic link is not followed, a pipe not waited for.
+    The author of the folder may have put anything there: a symbolic link is not followed, a pipe not waited for.
 
     Args:
         flags: As for ``os.open``.

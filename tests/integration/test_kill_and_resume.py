@@ -80,7 +80,7 @@ def _records(run: Path) -> list[dict[str, Any]]:
 
 
 def _seconds_until_beyond(words: list[str], run: Path) -> float:
-    """Finish a run that was killed; return the seconds until it had trained a step after the one it goes on from."""
+    """Finish a run that was killed; return the seconds until it had trained a step after the one it resumes from."""
     began, before = time.monotonic(), len(_resumed(run))
     process = _start(words)
     while process.poll() is None and not (

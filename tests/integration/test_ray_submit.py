@@ -239,8 +239,8 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
         following.send_signal(signal.SIGINT)
         rest, said = following.communicate(timeout=300)
     assert following.returncode == 130
-    assert lost.startswith("connection lost, the job goes on; trying again in 1 s")
-    assert "long goes on; `ebclab submit --follow long" in said
+    assert lost.startswith("connection lost, the job continues; trying again in 1 s")
+    assert "long continues; `ebclab submit --follow long" in said
     assert "Traceback" not in said
     assert head.submit("--stop", "long").returncode == 0
     ended = head.submit("--follow", "long")

@@ -220,7 +220,9 @@ def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_wait
     assert "a trial needs 2 CPUs, the cluster has 1" in refused.stderr
     tell = [*command, "cluster", "announce", "--most", "1", "--cpus", "2"]
     told = subprocess.run(tell, env=user, capture_output=True, text=True, timeout=300)
-    assert told.stdout == f"told the head at {head.address}: the cluster may grow to 3 CPUs and 0 GPUs\n", told.stderr
+    assert told.stdout == f"notified the head at {head.address}: the cluster may grow to 3 CPUs and 0 GPUs\n", (
+        told.stderr
+    )
     with subprocess.Popen(start, env=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         log = tmp_path / "grown" / "trials.jsonl"
         give_up = time.monotonic() + 400

@@ -1,6 +1,6 @@
 """Persistent Langevin chains: they start from a replay buffer or anew, move, and are stored in the buffer again.
 
-Shapes: B chains of the global batch, b of this rank, R that start anew, S images of the buffer, C channels, H x W.
+Shapes: B chains of the global batch, b of this rank, R that restart, S images of the buffer, C channels, H x W.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Chains(NamedTuple):
 
     Attributes:
         rows: (B,) int64 rows of the buffer that the global batch's chains come from, the same on every rank.
-        counts: (B,) int32 number of earlier steps in which each was moved; chains that start anew have 0.
+        counts: (B,) int32 number of earlier steps in which each was moved; chains that restart have 0.
         position: (b, C, H, W) this rank's share.
-        anew: (B,) bool, which of them start anew.
+        anew: (B,) bool, which of them restart.
     """
 
     rows: Tensor
@@ -47,7 +47,7 @@ def start_chains(
 
     Args:
         buffer: Holds images.
-        restarts: Which chains start anew.
+        restarts: Which chains restart.
         proposals: This rank's part of the views of training images for them.
         generator: Source of randomness, in the same state on every rank.
         pixel_range: Black and white; None means unknown.

@@ -26,7 +26,7 @@ _FILL_CHUNK = 1024  # images drawn at a time
 
 @dataclass(frozen=True)
 class Restarts:
-    """Which chains start anew, and from what.
+    """Which chains restart, and from what.
 
     Attributes:
         rate: rho.
@@ -56,7 +56,7 @@ class Restarts:
         return self.num_starts(batch_size) if self.uniform_rate < 1 else 0
 
     def draw(self, batch_size: int, generator: torch.Generator) -> Tensor:
-        """Return (B,) the index of the new start that each chain takes, -1 if it goes on; on the generator's device.
+        """Return (B,) the index of the new start that each chain takes, -1 if it continues; on the generator's device.
 
         Args:
             batch_size: B.

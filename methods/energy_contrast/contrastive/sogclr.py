@@ -93,7 +93,7 @@ class Sogclr(PairMethod):
     def not_recorded(self) -> str:
         """Refuse running means that grow during training, because the number of images is unknown."""
         if self.num_images is None:
-            return "update_rate: the means grow with the rows that come, as nobody has said how many there are"
+            return "update_rate: the means grow with the rows that come, as their number is unknown"
         return super().not_recorded()
 
     def after_step(self, progress: Progress) -> None:

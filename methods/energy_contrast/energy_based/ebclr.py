@@ -51,10 +51,10 @@ class EbclrConfig:
     sigma_min: float = setting(0.01, "Noise of chains started K times or more.", unit="pixel values", minimum=0.0)
     sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel values", minimum=0.0)
     noise_decay_count: int = setting(3, "Starts after which the noise is sigma_min.", minimum=1, symbol="K")
-    reinit_rate: float = setting(0.2, "Share of chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho")
+    reinit_rate: float = setting(0.2, "Share of chains that restart.", minimum=0.0, maximum=1.0, symbol="rho")
     reinit_draw: Literal["with-replacement", "without-replacement", "each"] = setting(
         "with-replacement",
-        "Which chains start anew: rho B are drawn with replacement (released code; 64 % of all at rho 1) or without, "
+        "Which chains restart: rho B are drawn with replacement (released code; 64 % of all at rho 1) or without, "
         "or each with probability rho (as printed).",
     )
     first_count: Literal["above-decay", "zero"] = setting(
@@ -116,7 +116,7 @@ class Ebclr(BufferedMethod, PairEnergy):
     Source: EBCLR (arXiv:2202.04933), algorithms 1 and 2, eq. 11, 15 to 18 and 20 to 22; constants as released.
     Departs from the paper, as the released code does: both views are anchors, not the first alone (eq. 18);
     projections have a penalty on their length; the buffer begins with counts above K, so that its images get the least
-    noise; chains that start anew are drawn with replacement. As printed are ``discriminative`` one-sided,
+    noise; chains that restart are drawn with replacement. As printed are ``discriminative`` one-sided,
     ``output_penalty`` none, ``first_count`` zero and ``reinit_draw`` each. Departs from both: the buffer is written
     after the optimizer step, which gives the same numbers; with ``references`` both-views, chains are compared with all
     views, since a chain is not among them.
@@ -172,7 +172,7 @@ class Ebclr(BufferedMethod, PairEnergy):
         self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        """Compute the loss of one step; ``generator`` draws the chains, which of them start anew, and their noise."""
+        """Compute the loss of one step; ``generator`` draws the chains, which of them restart, and their noise."""
         # 1. z_n, z'_n: the projections of both views, of all ranks
         own = self._project(batch.views.flatten(0, 1))  # (2b, P)
         projection = gather(own.view(*batch.views.shape[:2], -1), dim=1)  # (2, B, P)

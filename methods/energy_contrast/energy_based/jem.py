@@ -70,7 +70,7 @@ class JemConfig:
     sharpness_radius: float = setting(
         0.05, "How far all weights are moved uphill before the gradient is taken, sada only.", minimum=0.0
     )
-    reinit_rate: float = setting(0.05, "Chance of a chain to start anew.", minimum=0.0, maximum=1.0, symbol="rho")
+    reinit_rate: float = setting(0.05, "Chance that a chain restarts.", minimum=0.0, maximum=1.0, symbol="rho")
     buffer_size: int = setting(10_000, "Images of the replay buffer.", unit="images", minimum=1)
     buffer_dtype: Literal["float32", "half", "uint8"] = setting(
         "float32", "How the replay buffer holds pixels; uint8 cuts far outliers and rounds to 256 levels."
@@ -213,7 +213,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         return classifier_energy(at_least_float32(self.classifier(embedding)))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        """Compute the loss of one step; ``generator`` draws noise, the chains, and which of them start anew."""
+        """Compute the loss of one step; ``generator`` draws noise, the chains, and which of them restart."""
         batch_size = world_size() * batch.views.shape[1]
         # 1. x_n, with noise
         noise = torch.stack([own_noise(view, batch_size, generator) for view in batch.views])

@@ -119,7 +119,7 @@ class VemBank(Vem):
     def not_recorded(self) -> str:
         """Refuse a step size of the bank that changes over the run."""
         if self.config.bank_schedule == "cosine":
-            return "bank_schedule: cosine gives each step a number of its own; constant can be recorded"
+            return "bank_schedule: cosine changes it every step; constant can be recorded"
         return super().not_recorded()
 
     def after_step(self, progress: Progress) -> None:

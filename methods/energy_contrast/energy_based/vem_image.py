@@ -34,9 +34,7 @@ class VemImageConfig(VemConfig):
     bank_init: Literal["views", "uniform"] = setting(
         "views", "What the bank and new chains begin with. views: views of training images; uniform: uniform pixels."
     )
-    reinit_rate: float = setting(
-        0.0, "Share of a step's chains that start anew.", minimum=0.0, maximum=1.0, symbol="rho"
-    )
+    reinit_rate: float = setting(0.0, "Share of a step's chains that restart.", minimum=0.0, maximum=1.0, symbol="rho")
     step_size: float = setting(0.05, "Multiplies the clamped gradient of the energy.", above=0.0, symbol="alpha")
     gradient_clamp: float = setting(
         1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"

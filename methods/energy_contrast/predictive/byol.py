@@ -42,7 +42,7 @@ class ByolConfig:
     )
     target_start: Literal["copy", "own"] = setting(
         "copy",
-        "Weights that the target network starts from. copy: those of the online network; own: drawn anew, as in the "
+        "Weights that the target network starts from. copy: those of the online network; own: new ones, as in the "
         "code released with EBCLR.",
     )
     projection_size: int = setting(256, "Size of what is predicted.", unit="dimensions", minimum=1)
@@ -125,7 +125,7 @@ class Byol(Method):
     def not_recorded(self) -> str:
         """Refuse a momentum that rises from step to step."""
         if self.config.momentum_schedule == "cosine":
-            return "momentum_schedule: cosine gives each step a number of its own; constant can be recorded"
+            return "momentum_schedule: cosine changes it every step; constant can be recorded"
         return super().not_recorded()
 
     def after_step(self, progress: Progress) -> None:

@@ -222,7 +222,7 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
         parts.append(
             f"Differences are to {columns[0].label}, image by image on the same test images, with intervals that hold "
             f"together for the {len(columns) - 1} compared with it in one number (Bonferroni). Numbers are many: "
-            "one in twenty lies beyond noise by chance."
+            "one in twenty is beyond noise by chance."
         )
     return " ".join(parts)
 

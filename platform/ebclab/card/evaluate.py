@@ -192,8 +192,8 @@ def _room() -> Iterator[None]:
         yield
     except OSError as error:
         raise RunError(
-            f"{error.filename or 'the disk'}: cannot be written, got {error.strerror or error}; make room and repeat "
-            "the command: what was measured before is kept"
+            f"{error.filename or 'the disk'}: cannot be written, got {error.strerror or error}; free some space and "
+            "repeat the command: what was measured before is kept"
         ) from error
 
 

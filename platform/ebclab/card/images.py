@@ -105,7 +105,7 @@ class OutsideSet:
     def __post_init__(self) -> None:
         if min(len(self.inside), len(self.outside)) < 2:
             raise DataError(
-                f"--ood: {self.name} needs two images and two test images that they are told from, got "
+                f"--ood: {self.name} needs two images and two test images to separate them from, got "
                 f"{len(self.outside)} and {len(self.inside)}; use larger sets"
             )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 
-_LONGEST_LINE = 4_000  # characters of a message, which may hold values of somebody's files
+_LONGEST_LINE = 4_000  # characters of a message, which may hold values of someone's files
 _MOST_LINES = 200
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT)
@@ -60,7 +60,7 @@ def run_process(command: Callable[[], int]) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:  # None: the process was started without it
                 stream.flush()
-    except OSError:  # nobody reads the output, or the disk is full; Python reports it
+    except OSError:  # no one reads the output, or the disk is full; Python reports it
         sys.exit(code)
     os._exit(code)
 

@@ -124,7 +124,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 
     if given.goes_on:
         option = "--resume" if given.resume else "--extend"
-        raise UserError(f"--overwrite: begins anew, but {option} continues, got both; leave one out")
+        raise UserError(f"--overwrite: starts over, but {option} continues, got both; leave one out")
     name = default_name(settings) if given.name is None else require_folder_name(given.name)
     found = deletable(given.runs, name, "run")
     why = (
@@ -135,7 +135,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
     if found is None or why is None:
         return
     if why == "finished" and not given.yes:
-        asked = is_terminal(sys.stdin) and typer.confirm(visible(f"delete the {found.in_words()} and begin anew?"))
+        asked = is_terminal(sys.stdin) and typer.confirm(visible(f"delete the {found.in_words()} and start over?"))
         if not asked:
             raise UserError(
                 f"{found.folder.address}: --overwrite would delete a finished run; add --yes, or choose another --name"

@@ -122,7 +122,7 @@ def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
         cluster.state(job_id)
         job = follow(cluster, job_id, _write, note=_note)
     except KeyboardInterrupt:
-        _note(f"\n{job_id} goes on; {_how_to_go_on(job_id, address)}")
+        _note(f"\n{job_id} continues; {_how_to_go_on(job_id, address)}")
         raise typer.Exit(_INTERRUPTED) from None
     except UserError:
         raise

@@ -55,7 +55,7 @@ def announce(growth: Growth) -> str:
     total = {unit: head.get(unit, 0) + growth.largest(unit) for unit in _UNITS}
     config.max_resources.update(total)  # less than the kinds' sum if the total number of workers is limited
     client.report_cluster_config(config.SerializeToString())
-    return f"told the head at {address}: the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
+    return f"notified the head at {address}: the cluster may grow to {total['CPU']} CPUs and {total['GPU']} GPUs"
 
 
 def _of_the_head(client: Any) -> dict[str, int]:

@@ -44,7 +44,7 @@ def verdict(job: JobState) -> tuple[int, str | None]:
         job: A job that has ended. Its own exit code is passed on, unless a signal ended it.
     """
     if job.status == "STOPPED":
-        return _INTERRUPTED, f"{job.id} was stopped; submitting the same command again goes on from what it saved"
+        return _INTERRUPTED, f"{job.id} was stopped; submitting the same command again resumes from what it saved"
     if job.exit_code is None:
         return (0, None) if job.status == "SUCCEEDED" else (1, f"{job.id}: Ray ended it, got {_core(job.message)}")
     if job.exit_code < 0 or (job.exit_code > 128 and job.exit_code != _INTERRUPTED):
@@ -52,7 +52,7 @@ def verdict(job: JobState) -> tuple[int, str | None]:
         advice = "; out of memory on the head node? " if number == 9 else "; "
         return (
             1,
-            f"{job.id}: its process was ended by signal {number}{advice}the same command goes on from what it saved",
+            f"{job.id}: its process was ended by signal {number}{advice}the same command resumes from what it saved",
         )
     if job.exit_code == _NOT_FOUND:
         return 1, f"{job.id}: the head node has no `python` on its path; start Ray from the environment that has it"

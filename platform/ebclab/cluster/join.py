@@ -164,7 +164,7 @@ class Head:
     def _sentence(self, what: str) -> str:
         return (
             f"the cluster's head at {self._address} {what}; what was saved is kept: "
-            "once the cluster is up, the same command goes on from there"
+            "once the cluster is up, the same command resumes from there"
         )
 
 

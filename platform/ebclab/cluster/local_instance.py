@@ -87,7 +87,7 @@ def private_instance() -> Iterator[Path]:
 
 
 def _remove_dead(around: Path) -> None:
-    """End and remove what is left of instances whose process and watchdog are both gone: nobody locks their folders."""
+    """End and remove what is left of instances whose process and watchdog are both gone: no one locks their folders."""
     for folder in around.glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -132,10 +132,10 @@ def _watchdog(folder: Path, held: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # somebody has ended it
+        with suppress(OSError):  # someone has ended it
             os.write(told, b"\n")  # since a forked child may hold the pipe open
         os.close(told)
-        threading.Thread(target=process.wait, daemon=True).start()  # no zombie is left, and nobody waits
+        threading.Thread(target=process.wait, daemon=True).start()  # no zombie is left, and no one waits
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Placement:
         """Refuse nodes that can never hold the smallest allowed number of workers, even if their total suffices."""
         if (held := places(nodes, self.cpus, self.gpus)) < self.sizes[0]:
             raise UserError(
-                f"resources.workers: a worker lies on one node, got {self.in_words()}, and the cluster's nodes hold "
+                f"resources.workers: a worker must fit one node, got {self.in_words()}, and the nodes hold "
                 f"{held:g} of them; use fewer workers or a smaller resources.cpus_per_worker"
             )
 

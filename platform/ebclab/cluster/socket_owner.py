@@ -80,7 +80,7 @@ def owners(entries: Iterable[SocketEntry], server: Endpoint, client: Endpoint) -
 def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> str:
     """Return who but this user may be at the other end of a connection; empty if it is this user's own process.
 
-    A connection is judged by the process that has accepted it, so that nobody can take the place of the one who was
+    A connection is judged by the process that has accepted it, so that no one can take the place of the one who was
     looked at.
 
     Args:
@@ -97,7 +97,7 @@ def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> 
         except OSError:
             entries = []
         if not entries:
-            return "somebody: this system does not list whose the sockets are"
+            return "someone: this system does not list whose the sockets are"
         accepted, listening = owners(entries, server, client)
         everyone = listening if accepted is None else listening | {accepted}
         if others := {user for user in everyone if user != os.geteuid() or user == _UNKNOWN_USER}:
@@ -105,7 +105,7 @@ def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> 
         if accepted is not None:
             return ""
         if time.monotonic() > give_up:
-            return "somebody: no process has accepted the connection"
+            return "someone: no process has accepted the connection"
         time.sleep(0.01)
 
 

@@ -125,7 +125,7 @@ def _open_doors(config: dict[str, Any]) -> Iterator[str]:
             if any(host not in _LOOPBACK for host in _DASHBOARD.findall(command)):
                 yield f"{name}: the dashboard would listen to others; write --dashboard-host=127.0.0.1"
             if "RAY_AUTH_MODE=token" not in command:
-                yield f"{name}: whoever reaches the node could command it; write export RAY_AUTH_MODE=token; first"
+                yield f"{name}: anyone who reaches the node could command it; write export RAY_AUTH_MODE=token; first"
     types = config.get("available_node_types") or {}
     if config["provider"].get("type") == "aws":
         for name, node in types.items():

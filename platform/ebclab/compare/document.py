@@ -93,7 +93,7 @@ def _old(findings: ComparisonFindings) -> list[str]:
     """Return a line for accuracies that older versions measured with other labelled images than the plan says."""
     old = [each.planned.name for each in findings.measured.sweeps if not each.is_by_plan]
     why = "measured by an older version with all training images as labelled ones, not with those of data.train_limit"
-    return [f"{', '.join(old)}: {why}; another --name measures them anew"] if old else []
+    return [f"{', '.join(old)}: {why}; another --name measures them again"] if old else []
 
 
 def _problems(findings: ComparisonFindings) -> list[str]:

@@ -108,7 +108,7 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
     note = (
         f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
         "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
-        "Panels span the lines; a band may go on below."
+        "Panels span the lines; a band may continue below."
     )
     title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
     return _in_panels(plot(title, note, figure, height=height))
@@ -216,7 +216,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
     if findings.references_at:
-        note += " What is left of a line scores less than features that nobody trained."
+        note += " What is left of a line scores less than features that no one trained."
     return plot("Default and tuned", note, figure, height=150 + 26 * len(found))
 
 

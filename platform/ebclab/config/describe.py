@@ -79,7 +79,7 @@ def _section_lines(name: str, values: Any) -> list[str]:
     return [f"{name}:", *("  " + dump_yaml({key: value}).rstrip("\n") for key, value in values.items())]
 
 
-_OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that its class stands in."}
+_OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that defines its class."}
 
 
 def _section_comments(name: str, config_type: type, values: Mapping[str, Any]) -> list[str]:

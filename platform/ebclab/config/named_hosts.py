@@ -1,6 +1,6 @@
 """Decides which hosts may be contacted: those that the user has named, never one that only a file names.
 
-Settings, runs, sweeps and comparisons may be somebody else's, and the host that an address names is sent this user's
+Settings, runs, sweeps and comparisons may be someone else's, and the host that an address names is sent this user's
 credentials. Addresses of stores and of Ray clusters (``ray://HOST:PORT``) are treated alike.
 """
 

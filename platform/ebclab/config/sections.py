@@ -20,7 +20,7 @@ class DataConfig:
     name: str = setting(
         "digits",
         "Dataset name (`ebclab data list` prints them), such as imagenet100:PATH, or folder:PATH for an image folder, "
-        "parquet:PATH, webdataset:PATH, arrow:PATH; but of arrow:, PATH may be s3://bucket/folder or gs://bucket/folder.",
+        "parquet:PATH, webdataset:PATH, arrow:PATH; all but arrow: also take s3://bucket/folder or gs://bucket/folder.",
     )
     root: str | None = setting(None, "Folder that holds datasets; none means $EBCLAB_DATA, then ~/.cache/ebclab.")
     holdout_rate: float = setting(
@@ -54,7 +54,7 @@ class DataConfig:
     label_column: str = setting("label", "Column of a Parquet set that holds the labels, if there is one.")
     delivery: Literal["auto", "resident", "stream"] = setting(
         "auto",
-        "resident: all images stay in the memory of the device; stream: Ray Data reads them anew every epoch; "
+        "resident: all images stay in the memory of the device; stream: Ray Data reads them again every epoch; "
         "auto: resident when they fit.",
     )
     views_on: Literal["worker", "pipeline"] = setting(
@@ -73,7 +73,7 @@ class DataConfig:
             )
         if self.resize and not self.name.startswith(LOCATIONS):
             problems.append(
-                f"resize: {shortened(self.name)} is read as it is stored, got {self.resize}; leave it out, and set "
+                f"resize: {shortened(self.name)} is not resized on reading, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
             )
         if self.decoding == "reduced" and not self.resize:
@@ -85,13 +85,13 @@ class DataConfig:
 
 
 def _differ(rates: tuple[float, float]) -> bool:
-    """Return whether what first and second views get with these chances may befall one view and not the other."""
+    """Return whether what first and second views get with these chances may apply to one view and not the other."""
     return rates[0] != rates[1] or 0 < rates[0] < 1
 
 
 @dataclass(frozen=True)
 class ViewsConfig:
-    """How two views of an image are drawn, each with random numbers of its own; with more, every other is a second."""
+    """How two views of an image are drawn, each with its own random numbers; with more, every other is a second."""
 
     recipe: str = setting(
         "auto", "Named view settings that the other fields of this section override; auto: the dataset's usual ones."
@@ -123,7 +123,7 @@ class ViewsConfig:
         maximum=1.0,
     )
     second_plain: bool = setting(
-        False, "Second views are the images as they are, but for noise: for methods to which the two views differ."
+        False, "Second views are the unchanged images, except for noise, for methods that treat the views differently."
     )
     noise_std: float = setting(
         0.0,
@@ -265,7 +265,7 @@ class TrainingConfig:
     )
     extended: tuple[int, ...] = setting(
         (),
-        "Totals of epochs before each --extend, oldest first: schedules ended at each and began anew.",
+        "Totals of epochs before each --extend, oldest first: schedules ended at each and started over.",
         unit="epochs",
         minimum=1,
     )
@@ -284,7 +284,7 @@ class TrainingConfig:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if any(first >= second for first, second in pairwise(self.ends)):
             return [
-                f"extended: totals must grow and lie below epochs, got {list(self.extended)} and {self.epochs} epochs; "
+                f"extended: totals must grow and be below epochs, got {list(self.extended)} and {self.epochs} epochs; "
                 "leave it out, `ebclab pretrain --extend` writes it"
             ]
         return []
@@ -397,7 +397,7 @@ class ResourcesConfig:
         3, "Start the workers again from the last checkpoint at most this often after one of them died.", minimum=0
     )
     address: str | None = setting(
-        None, "HOST:PORT of a running Ray cluster, or auto; none means $RAY_ADDRESS, then an own one on this machine."
+        None, "HOST:PORT of a running Ray cluster, or auto; none means $RAY_ADDRESS, then a new one on this machine."
     )
 
     def problems(self) -> list[str]:

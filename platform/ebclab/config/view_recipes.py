@@ -36,7 +36,7 @@ class ViewRecipe(NamedTuple):
 
 
 VIEW_RECIPES: Mapping[str, ViewRecipe] = {
-    "none": ViewRecipe("The image as it is.", IDENTITY),
+    "none": ViewRecipe("The unchanged image.", IDENTITY),
     "digits": ViewRecipe(
         "Ours, for 8x8 digits: crops that keep most of the stroke, no flip since digits are not mirror-symmetric.",
         {**IDENTITY, **CROP, "crop_scale_min": 0.3, **GREY_JITTER, "noise_std": 0.05},

@@ -69,7 +69,7 @@ class _Loader(yaml.SafeLoader):
         for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=f"the key {shortened(key.value)} stands twice", problem_mark=key.start_mark
+                    problem=f"the key {shortened(key.value)} appears twice", problem_mark=key.start_mark
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)

@@ -57,7 +57,7 @@ def room_problems() -> Iterator[None]:
         asked = _TRIED.search(str(error))
         got = f"a part of {readable(int(asked[1]))}" if asked else "too large a part"
         raise ConfigError(
-            [f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"]
+            [f"encoder, method: the network does not fit in memory, got {got}; make sizes and layers smaller"]
         ) from error
 
 

@@ -71,7 +71,7 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
         got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(f"{TIMM}{name} gives no vector for each image, got {got}; take another network")
     if draws:
-        raise ValueError(f"{TIMM}{name} draws random numbers of its own while it trains; take another network")
+        raise ValueError(f"{TIMM}{name} draws its own random numbers while it trains; take another network")
     _freeze_unused(network, output)
     _share_batch_norms(name, network, batch_norm)
     network.embedding_size = output.shape[1]  # type: ignore[assignment]

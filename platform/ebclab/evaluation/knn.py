@@ -40,7 +40,7 @@ def knn_predictions(
     """
     if neighbours > len(bank):
         raise DataError(
-            f"evaluation.knn_neighbours: must not exceed the {len(bank):,} training images at hand, got {neighbours:,}"
+            f"evaluation.knn_neighbours: at most the {len(bank):,} available training images, got {neighbours:,}"
         )
     bank, queries = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
     predictions = []

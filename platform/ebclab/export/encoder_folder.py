@@ -86,7 +86,9 @@ def save_encoder(
             (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"{target}: cannot be written, got {reason}; choose another folder or make room") from error
+        raise UserError(
+            f"{target}: cannot be written, got {reason}; choose another folder or free some space"
+        ) from error
     return target
 
 

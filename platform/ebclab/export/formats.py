@@ -67,7 +67,7 @@ def stand_in(in_channels: int, image_size: int) -> Comparison:
     """Return noise images for a comparison if the images of the run are not available."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (32, in_channels, image_size, image_size), dtype=torch.uint8, generator=generator)
-    return Comparison(images, "32 images of uniform noise, as the run's own were not at hand")
+    return Comparison(images, "32 images of uniform noise, as the run's own were not available")
 
 
 def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, source: str) -> Converted:

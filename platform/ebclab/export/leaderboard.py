@@ -78,7 +78,7 @@ class Leaderboard:
 
 def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed."""
-    instead = "or export its best trials as they are with --unconfirmed"
+    instead = "or export its unconfirmed best trials with --unconfirmed"
     if not folder.result.is_file():
         where = f"--name {folder.path.name} --sweeps {folder.parent}"
         resume = f"ebclab sweep {plan.config.method_name} {where} --resume"

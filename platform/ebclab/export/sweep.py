@@ -85,7 +85,9 @@ def export_sweep(
             write_leaderboard(aside, board, chosen)
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"{target}: cannot be written, got {reason}; choose another folder or make room") from error
+        raise UserError(
+            f"{target}: cannot be written, got {reason}; choose another folder or free some space"
+        ) from error
     return SweepExport(target, chosen, notes)
 
 

@@ -83,7 +83,7 @@ def _line(line: str) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1000)
 def _places(keys: tuple[str, ...]) -> Mapping[str, int] | None:
-    """Return the number of the line of each setting, named section.key; None if a key stands twice or in no section."""
+    """Return the line number of each setting, named section.key; None if a key appears twice or in no section."""
     places, section, seen = dict[str, int](), "", set[str]()
     for number, key in enumerate(keys):
         name = key.removesuffix(":")

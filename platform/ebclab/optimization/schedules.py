@@ -61,7 +61,7 @@ def learning_rate_at(
         step_factor: Factor at each milestone.
     """
     if not 0 <= step < num_steps:
-        raise ValueError(f"step: must lie in [0, {num_steps}), got {step}")
+        raise ValueError(f"step: must be in [0, {num_steps}), got {step}")
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if schedule == "constant":

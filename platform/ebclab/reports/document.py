@@ -53,7 +53,7 @@ def sweeps_document(parts: Sequence[SweepContent], csv_name: str, json_name: str
 
 def _together(records: Sequence[SweepRecord]) -> Iterator[Block]:
     for line in together.disagreements(records):
-        yield Remark(f"Not measured alike: {line}. Do not compare the values as they stand.", "warning")
+        yield Remark(f"Not measured alike: {line}. Do not compare the values.", "warning")
     budget = clock(together.budget_of(records))
     heads = ("sweep", "method", f"best after {budget} of training", "trials then", "confirmed mean, 95 %")
     rows = []

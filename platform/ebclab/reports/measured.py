@@ -24,10 +24,10 @@ def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) ->
         split += f": {sizes[1]:,} held out, {sizes[0]:,} trained on"
     rules = plan.rules
     stop = {
-        "asha": f"successive halving from epoch {rules.grace(plan.epochs)} on, one in {rules.reduction_factor} goes on",
+        "asha": f"successive halving from epoch {rules.grace(plan.epochs)}, one in {rules.reduction_factor} continues",
         "median": f"stopped below the median of the others, from epoch {rules.grace(plan.epochs)} on",
-        "pbt": f"population: every {plan.population.interval_epochs} epochs the worst go on from the best's weights; "
-        "a trial's settings are those it ended with",
+        "pbt": f"population: every {plan.population.interval_epochs} epochs the worst continue from the best's "
+        "weights; a trial's settings are those it ended with",
         "none": "none by comparison",
     }[rules.scheduler]
     first = config.seed + 1
@@ -76,7 +76,7 @@ def test_set_readings(record: SweepRecord) -> str:
     each = "; ".join(f"{number}. for {_by_settings(runs)}" for number, runs in enumerate(readings, start=1))
     return (
         f"read {len(readings)} times, because the sweep was resumed: {each}. Nothing was chosen by it here, but "
-        "whoever saw an earlier score before asking for more chose by it"
+        "anyone who saw an earlier score before asking for more chose by it"
     )
 
 

@@ -47,9 +47,7 @@ def require_one_objective(records: Sequence[SweepRecord]) -> None:
     """Refuse sweeps with different objectives."""
     if len({record.objective for record in records}) > 1:
         each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
-        raise UserError(
-            f"report: sweeps with different objectives cannot stand side by side; make a page for each:{each}"
-        )
+        raise UserError(f"report: sweeps with different objectives cannot be on one page; make a page for each:{each}")
 
 
 def disagreements(records: Sequence[SweepRecord]) -> list[str]:

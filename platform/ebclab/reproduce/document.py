@@ -48,7 +48,7 @@ def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
     except OSError as error:
         raise UnsavedError(
             f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
-            "make room and repeat the command",
+            "free some space and repeat the command",
             table,
         ) from error
     folder.send(REPRODUCTION.result, "table.md", folder.page.name)

@@ -207,7 +207,7 @@ def _with_epochs(plan: StudyPlan) -> StudyPlan:
 def _require_no_seed(assignments: Sequence[str]) -> None:
     given, _ = read_overrides(assignments)  # invalid assignments are reported later, with other problems
     if "seed" in given:
-        raise ConfigError([f"--set seed: every run has a seed of its own, got {given['seed']}; use --seeds"])
+        raise ConfigError([f"--set seed: every run has its own seed, got {given['seed']}; use --seeds"])
 
 
 def _and_more(bases: Sequence[str]) -> str:

@@ -60,7 +60,7 @@ class StudyAbout:
 class StudyColumn:
     """The metric of a column, and the settings that the column adds to a run."""
 
-    title: str = setting("", "ColumnHead of the column.")
+    title: str = setting("", "Heading of the column.")
     measure: str = setting(
         "linear",
         "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch, seconds-per-run, or "
@@ -91,10 +91,10 @@ class CellOfRow(SettingsOfSome):
 class StudyRow:
     """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
-    title: str = setting("", "ColumnHead of the row.")
+    title: str = setting("", "Heading of the row.")
     method: str = setting("", "Method.")
     recipe: str = setting("", "Named settings; empty means those of the paper's studies, or the defaults.")
-    beside: str = setting("", "Row of the published numbers that it stands beside; empty means its own name.")
+    beside: str = setting("", "Row of the published numbers that it is compared with; empty: its own name.")
     only: tuple[str, ...] = setting((), "Columns that the row has; empty: all.")
     set: tuple[str, ...] = setting((), "Settings.")
     columns: dict[str, CellOfRow] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class StudyRow:
 class ColumnAtScale:
     """Changes of a scale in a column."""
 
-    here: str = setting("", "What stands here in place of what the paper measured; empty where nothing does.")
+    here: str = setting("", "What replaces what the paper measured; empty: nothing.")
     dataset: str = setting("", "Dataset that is measured on in place of the paper's.")
     epoch: int = setting(0, "Epoch in place of the paper's; 0: the paper's.", minimum=0)
     outside: str = setting("", "Images from outside in place of the paper's.")

@@ -27,7 +27,7 @@ WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "small": "A small run shows how methods compare on few images with a small network. It can disagree with the paper "
     "without contradicting it: a difference from the published number is mostly one of scale.",
     "paper": "These are the settings of the paper as far as they are known. A difference beyond the interval is to be "
-    "explained by what differs, below, or by a mistake on either side; one published run has no interval of its own.",
+    "explained by what differs, below, or by a mistake on either side; one published run has no interval.",
 }
 
 

@@ -98,7 +98,7 @@ class RunFolder(Workspace):
 
     @property
     def save_now(self) -> FileRequest:
-        """The request to save before the end of the epoch and go on."""
+        """The request to save before the end of the epoch and continue."""
         return FileRequest(self.signal(".save"))
 
     def sweep(self) -> str:

@@ -26,7 +26,7 @@ def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
             if opened is None or not opened.is_at(folder):
                 raise TrainingError(
                     f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run "
-                    "has stopped; put it back, and the same command goes on from its last checkpoint"
+                    "has stopped; put it back, and the same command resumes from its last checkpoint"
                 )
 
     before = threading.excepthook

@@ -76,8 +76,8 @@ def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
     got = digest_of(weights.tensors)
     if digest and got != digest:
         raise UserError(
-            f"init.weights: other weights than those of init.digest lie in {source} now, got {got[:12]}..., "
-            f"expected {digest[:12]}...; restore them, or start another run (--resume goes on without them)"
+            f"init.weights: other weights than those of init.digest are in {source} now, got {got[:12]}..., "
+            f"expected {digest[:12]}...; restore them, or start another run (--resume continues without them)"
         )
     return weights
 
@@ -97,7 +97,7 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
         )
     if not run.result_path.is_file():
         raise UserError(
-            f"init.weights: the run has not finished, got {source}; finish it, or export it as it is and name that"
+            f"init.weights: the run has not finished, got {source}; finish it, or export it now and name the export"
         )
     newest = run.load()
     if newest is None:
@@ -134,9 +134,9 @@ def kept_weights(path: Path, init: InitConfig, where: str = "") -> InitialWeight
         init: Settings with the weights' digest.
         where: The name of the file in messages; empty means ``path`` itself.
     """
-    tensors = _load(path, "restore it, or start anew", where)
+    tensors = _load(path, "restore it, or start over", where)
     if init.digest and digest_of(tensors) != init.digest:
-        raise UserError(f"{where or path}: not the weights of init.digest, got other ones; restore it, or start anew")
+        raise UserError(f"{where or path}: not the weights of init.digest, got other ones; restore it, or start over")
     return InitialWeights(init.weights or str(path), tensors)
 
 

@@ -163,7 +163,7 @@ def measured(line: bytes) -> tuple[str, int] | None:
 
 
 class LogEvents(logging.Handler):
-    """Logs ebclab's warnings as events of a run while entered, since nobody reads a worker's console on a cluster.
+    """Logs ebclab's warnings as events of a run while entered, since no one reads a worker's console on a cluster.
 
     Args:
         log: The run's log.

@@ -1,4 +1,4 @@
-"""Raw pixels and the untrained encoder: what features that nobody trained score, by the same protocol as runs."""
+"""Raw pixels and the untrained encoder: what features that no one trained score, by the same protocol as runs."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from ebclab.storage.sync import Syncer
 from energy_contrast.method import Method
 
 MAY_CHANGE: Mapping[str, str] = {
-    "data.root": "where the images lie; they must be the same ones, every checkpoint holds their digest",
-    "training.loggers": "nothing: who else is told",
+    "data.root": "where the images are; they must be the same ones, every checkpoint holds their digest",
+    "training.loggers": "nothing: other loggers",
     "resources.device": "rounding",
     "resources.threads": "rounding: sums are taken in another order",
     "resources.deterministic": "rounding",
@@ -85,7 +85,7 @@ def find(
     started = checkpoint.latest_path(run.checkpoints) is not None
     if not started and result is not None:
         raise RunError(
-            f"{run.address}: nothing to go on from, the finished run has no checkpoint in "
+            f"{run.address}: nothing to resume from, the finished run has no checkpoint in "
             f"{run.address_of(run.checkpoints)} any more; put the folder back, or replace the run by --overwrite"
         )
     if not started and resume:
@@ -94,7 +94,7 @@ def find(
         if reached is not None:
             found = (
                 f"no checkpoint in {run.address_of(run.checkpoints)}, though its log reaches step {reached}; "
-                "put the folder back, or leave --resume out to begin anew"
+                "put the folder back, or leave --resume out to start over"
             )
         raise RunError(f"{run.address}: nothing to resume, {found}")
     if not started:
@@ -106,7 +106,7 @@ def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
     """Refuse to start a run from settings that alone do not reproduce the run they were recorded in."""
     if copied := config.training.copied_weights:
         raise RunError(
-            f"{run.address}: settings of a member of a population, which went on with the weights of {copied}, so that "
+            f"{run.address}: settings of a population's member that continued with the weights of {copied}, so that "
             "they alone do not make its numbers; leave training.copied_weights out to train with them from the start"
         )
 
@@ -130,7 +130,7 @@ def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syn
     with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
         if recorded(run) != seen:
             raise RunError(
-                f"{run.address}: another process has trained here since this one looked, and its settings lie there "
+                f"{run.address}: another process has trained here since this one looked, and its settings are there "
                 "now; repeat the command, which compares them, or choose another --name"
             )
         write_settings(run, config, syncer)
@@ -212,7 +212,7 @@ def extended(
     if sweep := run.sweep():
         raise RunError(
             f"{run.address}: a trial of the sweep {sweep}, whose log says how long it trains; train its settings as a "
-            f"run of its own, under another --runs, with --epochs {epochs}"
+            f"separate run, under another --runs, with --epochs {epochs}"
         )
     had, given = before.training.ends, config.training.ends
     if given != had[: len(given)]:

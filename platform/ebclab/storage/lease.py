@@ -102,11 +102,11 @@ class Fence:
         """Record whether the lease, as it was read, is still held under the token."""
         sign = _sign(seen)
         if seen is None:
-            self.end("its lease is gone, somebody deleted the folder or its " + NAME)
+            self.end("its lease is gone, someone deleted the folder or its " + NAME)
         elif sign is None or sign.token != self.token:
             self.end(
                 f"another process has taken over, since this one had given no sign of life for {LIFETIME:.0f} s; "
-                "it goes on from the last checkpoint in the store"
+                "it resumes from the last checkpoint in the store"
             )
         elif sign.free:
             self.end("its lease was given back")

@@ -20,7 +20,7 @@ LOCK = ".lock"
 def held(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[int]:
     """Hold the lock of the file at ``path`` and yield its descriptor.
 
-    A file that was deleted or replaced while it was opened or waited for is opened anew: its lock would exclude nobody.
+    A file that was deleted or replaced while it was opened or waited for is reopened: its lock would exclude no one.
 
     Args:
         path: The file; with O_CREAT, its folder and itself are created if needed.
@@ -84,7 +84,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise RunError(
-                f"{folder}: the disk is full, got no room for {error.filename or 'a file'}; "
+                f"{folder}: the disk is full, got no space for {error.filename or 'a file'}; "
                 "free some space and run the same command again"
             ) from error
 

@@ -5,7 +5,7 @@ a checkpoint folder as complete: it is uploaded last and deleted first, and a ch
 interrupted transfer is therefore never mistaken for a complete checkpoint. Names that begin with a dot are neither
 pulled nor pushed. An append-only log is uploaded in parts (``segmented_log``).
 
-A pull downloads every file anew except checkpoints, whose copies are verified by the digests of the store's manifest.
+A pull downloads every file again except checkpoints, whose copies are verified by the digests of the store's manifest.
 So a copy that was damaged, by a disk or by a power failure before it was synced, lasts until the next pull; copies need
 no sync.
 """
@@ -144,7 +144,7 @@ class Mirror:
     def _removed(self, folder: Path) -> RunError:
         return RunError(
             f"{folder}: this machine's copy of {self.remote.address} was removed or replaced while it was worked in; "
-            "nothing was deleted in the store, and the same command goes on from what is there"
+            "nothing was deleted in the store, and the same command resumes from what is there"
         )
 
     def _bring(self, name: str) -> None:

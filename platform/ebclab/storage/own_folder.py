@@ -11,7 +11,7 @@ from ebclab.errors import RunError
 def own_folder(around: Path, *names: str) -> Path:
     """Return the path of a folder of our own within ``around``, which may be missing.
 
-    Whoever gave ``around`` away decides where a link in it leads, and files there would be deleted or replaced. The
+    The author of ``around`` decides where a link in it leads, and files there would be deleted or replaced. The
     folder ``around`` itself may be a link: the user named it.
     """
     path = around

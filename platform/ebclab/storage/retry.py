@@ -26,7 +26,7 @@ _LASTING = re.compile(
 """Permanent errors of stores, which are not retried."""
 
 _OF_A_DISK = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space"),
     **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), "check its permissions"),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL), "check the path"),
 }
@@ -49,7 +49,7 @@ def patience_seconds() -> float:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether a store has refused a request for good, e.g. for lack of permissions."""
+    """Return whether a store has refused a request permanently, e.g. for lack of permissions."""
     return _LASTING.search(" ".join(str(error).split())) is not None
 
 
@@ -86,7 +86,7 @@ def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = N
             if waited + pause > allowed:
                 raise StoreError(
                     f"{where}: the store has not answered for {waited:.0f} s, got {reason}; "
-                    f"the same command goes on from there once it does ({PATIENCE} allows {allowed:g} s)"
+                    f"the same command resumes from there once it does ({PATIENCE} allows {allowed:g} s)"
                 ) from error
             _log.warning("%s: the store does not answer, trying again in %.1f s (%s)", where, pause, reason)
             time.sleep(pause)

@@ -89,7 +89,7 @@ class StoreSyncer:
         if not self._is_over and (unsent := self._mirror.unsent()):
             shown = ", ".join(unsent[:5]) + (" ..." if len(unsent) > 5 else "")
             _log.warning(
-                "%s: stopped before everything was in the store, %d files are not: %s; the same command goes on from "
+                "%s: stopped before everything was in the store, %d files are not: %s; the same command resumes from "
                 "what is there",
                 self._mirror.remote.address,
                 len(unsent),

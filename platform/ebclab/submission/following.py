@@ -51,8 +51,8 @@ def follow(
         if log.seen > before:
             left = list(pauses)
         if not left:
-            raise EbclabError(f"the connection is lost and {job_id} may go on, got {reason}")
-        note(f"connection lost, the job goes on; trying again in {left[0]:g} s")
+            raise EbclabError(f"the connection is lost and {job_id} may continue, got {reason}")
+        note(f"connection lost, the job continues; trying again in {left[0]:g} s")
         time.sleep(left.pop(0))
 
 

@@ -48,7 +48,7 @@ class TrialResources:
         """Refuse nodes of which none can hold the process of a trial, though together they have enough."""
         if (self.cpus or self.gpus) and not places(nodes, self.cpus, self.gpus):
             raise UserError(
-                f"resources: a trial lies on one node, got {self.cpus:g} CPUs and {self.gpus:g} GPUs for each, and no "
+                f"resources: a trial must fit one node, got {self.cpus:g} CPUs and {self.gpus:g} GPUs for each, and no "
                 "node of the cluster has them; use a smaller resources.threads or --gpus-per-trial"
             )
 
@@ -86,12 +86,12 @@ def share_out(
     _require_room_for_one(needed, cpus, gpus_per_trial, gpus)
     fit = int(cpus / needed + 1e-9)
     if gpus_per_trial:
-        per_gpu = math.floor(1 / gpus_per_trial + 1e-9)  # a share lies on one card; Ray never splits it over two
+        per_gpu = math.floor(1 / gpus_per_trial + 1e-9)  # a share is on one card; Ray never splits it over two
         fit = min(fit, int(gpus) * per_gpu if gpus_per_trial <= 1 else int(gpus // gpus_per_trial))
     if concurrent is not None and concurrent < 1:
         raise UserError(f"--concurrent: at least one trial at once, got {concurrent}; leave it out for as many as fit")
     if concurrent is not None and concurrent > fit:
-        shares = ", and a share lies on one card" if 0 < gpus_per_trial < 1 else ""
+        shares = ", and a share must fit one card" if 0 < gpus_per_trial < 1 else ""
         raise UserError(
             f"--concurrent: {concurrent} x {needed:g} CPUs = {concurrent * needed:g} and "
             f"{concurrent} x {gpus_per_trial:g} GPUs = {concurrent * gpus_per_trial:g}, "

@@ -1,7 +1,7 @@
 """The sweep scheduler decides which trial trains next and when it ends, from the log alone and without Ray.
 
 A trial trains in turns. A turn ends when the trial is over, when the trial has to wait for others (population based
-training), or when somebody stops the sweep. The next turn continues from the run folder. So a resumed sweep needs no
+training), or when someone stops the sweep. The next turn continues from the run folder. So a resumed sweep needs no
 further state: the scheduler gives turns to the trials that are unfinished according to the log.
 """
 

@@ -63,7 +63,7 @@ def sweep(
     Raises:
         UserError: The sweep cannot be made as asked.
         TrainingError: No trial measured anything.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
+        InterruptedRunError: Someone asked to stop; everything is saved.
     """
     name_hosts(sweeps, warm_start)
     if images is not None and plan.config.resources.workers:
@@ -123,7 +123,7 @@ def _what_was_learnt(
 ) -> tuple[str | None, Sequence[tuple[dict[str, Any], float]]]:
     """Return the address of the earlier sweep, None when there is none, and its points with their objectives.
 
-    A sweep that goes on has them in its log: the earlier one may have grown since, or be gone.
+    A resumed sweep has them in its log: the earlier one may have grown since, or be gone.
     """
     started = folder.read_log().last_event("started") or {}
     before = SweepFolder.at(warm_start).address if warm_start else started.get("warm_start")

@@ -62,7 +62,7 @@ class CapturedSteps:
         device: Where they are made; torch has graphs for it.
         generator: What the method draws from; the graph moves it on as the step does.
         tensors: Returns what outlives a step: weights, buffers, memories, the optimizer's state. When a step that is
-            made as it is leaves one of them at another place, the next step is recorded anew.
+            made as it is leaves one of them at another place, the next step is recorded again.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class CapturedSteps:
         return self._recording.metrics
 
     def forget(self) -> None:
-        """Record anew: what outlives a step was replaced, by a checkpoint."""
+        """Record again: what outlives a step was replaced, by a checkpoint."""
         self._recording, self._made = None, 0
 
     def _record(self, compute: Callable[[Batch], Metrics], batch: Batch) -> _Recording:

@@ -47,7 +47,7 @@ class _State:
 
 
 def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
-    """Return a checkpoint of kind ``last`` from which ``training`` can go on, its plain values typed.
+    """Return a checkpoint of kind ``last`` from which ``training`` can resume, its plain values typed.
 
     Args:
         training: The training that resumes from it.
@@ -103,7 +103,7 @@ def misfit(found: list[str], saved: Checkpoint, where: str) -> RunError:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return RunError(
         f"{where}: the checkpoint at step {saved.step} is not one of this run, got {'; '.join(found[:_SHOWN])}{more}; "
-        "delete its folder, and the run goes on from the one before"
+        "delete its folder, and the run resumes from the one before"
     )
 
 
@@ -155,7 +155,7 @@ def _of_generator(generator: torch.Generator, saved: Any) -> list[str]:
     if saved.numel() in _STATE_BYTES and saved.shape != generator.get_state().shape:
         raise UserError(
             "resources.device: the run drew its random numbers on another kind of device, got "
-            f"{generator.device.type}; go on there"
+            f"{generator.device.type}; continue there"
         )
     try:
         torch.Generator(device=generator.device).set_state(saved)

@@ -97,7 +97,7 @@ class LossScale:
         return {"loss_scale": asdict(ScaleState(self._scale, good_steps, self._skipped_steps))}
 
     def load(self, saved: dict[str, Any] | None) -> None:
-        """Continue from what ``state`` returned; None begins anew."""
+        """Continue from what ``state`` returned; None starts over."""
         if not self.enabled:
             return
         state = ScaleState(**(saved or {}))

@@ -90,7 +90,7 @@ def pretrain(
         UserError: The run cannot be made as asked.
         CallbackError: A callback failed; once it is corrected, the run continues from its last checkpoint.
         TrainingError: Numbers stopped being finite, or workers died more often than ``resources.max_failures``.
-        InterruptedRunError: Somebody asked to stop; everything is saved.
+        InterruptedRunError: Someone asked to stop; everything is saved.
     """
     name_hosts(runs)
     require_installed(config.training.loggers)

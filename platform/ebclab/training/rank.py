@@ -78,7 +78,7 @@ def train_rank(
         prepared: What ``prepare`` built for this rank.
         assignment: This rank's device and threads.
         listener: Receives the progress; only rank 0 uses it.
-        stop: Set when somebody asks the run to stop; only rank 0 reads it.
+        stop: Set when someone asks the run to stop; only rank 0 reads it.
         syncer: Brings what rank 0 writes to the run's store.
 
     Returns:
@@ -154,7 +154,7 @@ def _write_start(
     assignment: DeviceAssignment,
     resumed: checkpoint.Checkpoint | None,
 ) -> None:
-    """Write the images' digest into the settings of a new run, and into its log that it starts or goes on."""
+    """Write the images' digest into the settings of a new run, and into its log that it starts or resumes."""
     if not spec.config.data.digest:
         record_images(spec.run, spec.config, prepared.digest)
     ranks, threads = prepared.training.ranks.world_size, assignment.threads
@@ -170,8 +170,8 @@ def _how_steps_are_made(prepared: Prepared, listener: Listener) -> dict[str, str
         return {}
     if training.captured is not None:
         return {"steps": "one graph"}
-    listener.note(f"training.compile=graph: {training.not_captured}; steps are made as they are")
-    return {"steps": f"as they are: {training.not_captured}"}
+    listener.note(f"training.compile=graph: {training.not_captured}; steps run eagerly")
+    return {"steps": f"eager: {training.not_captured}"}
 
 
 def _how_views_are_made(spec: RunSpec, assignment: DeviceAssignment, prepared: Prepared) -> dict[str, str]:
@@ -275,7 +275,7 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
         run.metrics.append("event", training.step, event="stopped")
     raise InterruptedRunError(
         f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.address}; "
-        "the same command goes on from there"
+        "the same command resumes from there"
     )
 
 

@@ -45,14 +45,14 @@ class Recorder:
     # run has no such scores
     score: Callable[[bool], HoldoutScores] | None
     listener: Listener  # receives the progress; may end the run at the end of an epoch
-    stop: Stop  # set when somebody asks the run to stop
+    stop: Stop  # set when someone asks the run to stop
     writer: SummaryWriter  # TensorBoard
     loggers: Loggers  # the loggers of ``training.loggers``
     syncer: Syncer  # uploads what is written when the run lives in an object store
     save_now: FileRequest  # set when a machine will be taken away and the run must save soon
     health: HealthRecord | None  # the run's health so far; None if it is not watched
     began: float  # ``time.monotonic()`` at the start of this launch
-    resumed: InitVar[checkpoint.Checkpoint | None]  # the checkpoint from which this launch goes on; None for a new run
+    resumed: InitVar[checkpoint.Checkpoint | None]  # the checkpoint from which this launch resumes; None for a new run
     preprocessing: Preprocessing  # preprocessing of images, for callbacks
     rules: FindingRules = field(default_factory=FindingRules)  # when the run counts as collapsed or as learning nothing
     callbacks: Sequence[Scheduled] = ()  # the user's callbacks, and when they run
@@ -195,7 +195,7 @@ class Recorder:
             self.save(step // self.training.data.num_batches, "last")
 
     def should_stop(self) -> bool:
-        """Return whether somebody asked the run to stop."""
+        """Return whether someone asked the run to stop."""
         return self.stop.is_set
 
     def write_health(self, event: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
         atomic.write_json(path, facts)
         run.metrics.append("event", 0, event="started", **lost, **launch)
         if lost:
-            recorder.listener.note(f"begins anew: it has no checkpoint, and its log reached step {reached}")
+            recorder.listener.note(f"starts over: it has no checkpoint, and its log reached step {reached}")
         _log_extensions(recorder)
         config = recorder.config
         for problem in (neighbours_problem(config, training.method), unscored_problem(config, recorder.facts)):
@@ -93,7 +93,7 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
     dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
-    way_out = "delete the file, and the run goes on without comparing machines"
+    way_out = "delete the file, and the run continues without comparing machines"
     before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
     changed = environment.differences(before, facts)
     ranks = run.metrics.newest_ranks()

@@ -166,7 +166,7 @@ def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Ten
     if len(classes) < 2:
         raise ConfigError(
             [
-                f"method.name: {name} learns to tell classes apart, got {len(classes)} in {total:,} training images; "
+                f"method.name: {name} learns to separate classes, got {len(classes)} in {total:,} training images; "
                 "use images of two classes at least"
             ]
         )
@@ -228,7 +228,7 @@ def build_method(
             given = encoder.state_dict()
             method = method_class(config.method, encoder, *([num_classes] if labels else []))
     if other := differences(given, method.encoder.state_dict()):  # nothing could read its checkpoints
-        also = "its encoder is not the network that it was given, which evaluation and export build anew"
+        also = "its encoder is not the network that it was given, which evaluation and export rebuild"
         way = "keep that network, and put layers of your own beside it"
         raise ConfigError([f"method.name: {also}, got {config.method_name} with {other[0]}; {way}"])
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format

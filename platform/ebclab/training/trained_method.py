@@ -41,7 +41,7 @@ def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
         found = "none" if saved is None else f"step {saved.step}"
         raise RunError(
             f"{run.address}: the {trained.kind} checkpoint was of step {trained.step} a moment ago, got {found}; "
-            "the run goes on, measure it again when it has finished"
+            "the run continues, measure it again when it has finished"
         )
     return replace(saved, state=None, memories={})
 

@@ -130,8 +130,8 @@ def test_a_generator_that_was_not_registered_is_refused(
 @pytest.mark.parametrize(
     ("method", "overrides", "reason"),
     [
-        ("byol", ["method.momentum_schedule=cosine"], "method.momentum_schedule: cosine gives each step a number"),
-        ("vem-svgd", ["method.bank_schedule=cosine"], "method.bank_schedule: cosine gives each step a number"),
+        ("byol", ["method.momentum_schedule=cosine"], "method.momentum_schedule: cosine changes it every step"),
+        ("vem-svgd", ["method.bank_schedule=cosine"], "method.bank_schedule: cosine changes it every step"),
         ("ebclr", ["method.buffer_device=cpu"], "method.buffer_device: images go to the device and back"),
         ("flatclr", ["method.ess_target=0.4", "method.ess_target_end=0.2"], "method.ess_target_end: the target is"),
         ("simclr", ["optimizer.name=lars"], "optimizer.name: lars computes its rates on the host"),
@@ -158,13 +158,13 @@ class Notes(Listener):
 def test_a_run_says_and_records_whether_its_steps_are_recorded(
     tiny: Callable[..., ExperimentConfig], tmp_path: Path
 ) -> None:
-    for where, said in ((NAME, "one graph"), ("cpu", "as they are: torch has no graphs for cpu")):
+    for where, said in ((NAME, "one graph"), ("cpu", "eager: torch has no graphs for cpu")):
         display = Notes()
         config = tiny("simclr", where, "training.compile=graph", "training.epochs=1")
         run = pretrain(config, runs=tmp_path, name=where, display=display)
         assert json.loads((run.path / "environment.json").read_text())["steps"] == said
         warned = [text for text in display.told if "training.compile" in text]
-        expected = "training.compile=graph: torch has no graphs for cpu; steps are made as they are"
+        expected = "training.compile=graph: torch has no graphs for cpu; steps run eagerly"
         assert warned == ([] if where == NAME else [expected])
 
 

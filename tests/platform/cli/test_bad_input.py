@@ -86,7 +86,7 @@ ERROR_PATHS = [
         (["data", "show", "digits", "--views", name], f"--views: not the name of a PNG, got '{name}'; write one such")
         for name in (".", "a.jpg")
     ),
-    (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is read as it is stored"),
+    (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is not resized on reading"),
     (
         ["data", "show", "digits", "--set", "data.decoding=reduced"],
         "data.decoding: reduced needs a size that images are scaled to, got data.resize 0",

@@ -73,7 +73,7 @@ def test_an_unfinished_run_of_other_settings_is_replaced_and_one_of_equal_settin
 def test_overwrite_and_resume_exclude_each_other(ebclab: Ebclab, finished: Path) -> None:
     outcome = ebclab("pretrain", "flatclr", "--name", "done", "--overwrite", "--resume")
     assert outcome.code == 2
-    assert "--overwrite: begins anew, but --resume continues, got both; leave one out" in outcome.err
+    assert "--overwrite: starts over, but --resume continues, got both; leave one out" in outcome.err
 
 
 def test_overwrite_of_nothing_is_an_ordinary_start(ebclab: Ebclab) -> None:

@@ -167,11 +167,11 @@ def test_ctrl_c_and_a_lost_connection_say_how_to_go_on(
     monkeypatch.setattr(cluster, "log", interrupted)
     outcome = ebclab("submit", "--follow", "one", "--address", "h:1")
     assert outcome.code == 130
-    assert f"one goes on; {ways}" in outcome.err
+    assert f"one continues; {ways}" in outcome.err
     monkeypatch.setattr(cluster, "log", lost)
     outcome = ebclab("submit", "--follow", "one", "--address", "h:1")
     assert outcome.code == 1
-    assert f"error: the connection is lost and one may go on, got gone; {ways}" in outcome.err
+    assert f"error: the connection is lost and one may continue, got gone; {ways}" in outcome.err
 
 
 def test_stop_asks_a_running_job_and_leaves_one_that_is_over(

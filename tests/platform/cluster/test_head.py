@@ -47,7 +47,7 @@ def test_a_head_that_stays_silent_is_lost_after_half_a_minute_and_at_once_when_r
     assert head.loss() == ""
     assert str(head.lost()) == (
         f"the cluster's head at {HERE} has not answered for 10 s; what was saved is kept: "
-        "once the cluster is up, the same command goes on from there"
+        "once the cluster is up, the same command resumes from there"
     )
     clock.now = 30.0
     assert f"{HERE} has not answered for 30 s; " in head.loss()

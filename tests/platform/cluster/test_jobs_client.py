@@ -171,7 +171,7 @@ def test_a_server_that_was_never_proved_gets_no_request(server: Server, monkeypa
     Cluster(server.address)
     before = len(server.asked)
     monkeypatch.setattr(socket_owner, "_TABLES", ())
-    with pytest.raises(UserError, match="got somebody: this system does not list whose the sockets are; open the tun"):
+    with pytest.raises(UserError, match="got someone: this system does not list whose the sockets are; open the tun"):
         Cluster(server.address)
     assert len(server.asked) == before
     monkeypatch.setattr(

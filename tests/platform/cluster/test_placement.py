@@ -105,8 +105,8 @@ def test_a_node_holds_as_many_as_its_scarcer_resource_allows() -> None:
 def test_workers_that_fit_on_the_sum_of_the_nodes_and_on_no_node_are_refused() -> None:
     nodes = [{"CPU": 2.0}, {"CPU": 2.0}]
     Placement((1,), 3.0, 0).require_room(4, 0)
-    with pytest.raises(UserError, match=r"got 1 worker with 3 CPUs each, and the cluster's nodes hold 0 of them; use"):
+    with pytest.raises(UserError, match=r"got 1 worker with 3 CPUs each, and the nodes hold 0 of them; use"):
         Placement((1,), 3.0, 0).require_places(nodes)
-    with pytest.raises(UserError, match=r"got 3 workers with 1.5 CPUs each, and the cluster's nodes hold 2 of them"):
+    with pytest.raises(UserError, match=r"got 3 workers with 1.5 CPUs each, and the nodes hold 2 of them"):
         Placement((3,), 1.5, 0).require_places(nodes)
     Placement((2, 4), 1.5, 0).require_places(nodes)

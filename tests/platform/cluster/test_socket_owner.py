@@ -126,4 +126,4 @@ def test_another_machine_is_never_this_users() -> None:
 
 def test_a_connection_that_nobody_accepts_proves_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
-        assert stranger(connection, seconds=0.05) == "somebody: no process has accepted the connection"
+        assert stranger(connection, seconds=0.05) == "someone: no process has accepted the connection"

@@ -119,7 +119,7 @@ def test_doors_that_ray_would_leave_open_are_refused(ready, capsys):
     _change(ready, "ulimit -n 65536; export RAY_AUTH_MODE=token; ray start --address", "ray start --address")
     _change(ready, "      SecurityGroupIds: *security_groups\n      IamInstanceProfile: {Name: *head_profile}", "")
     dashboard = "the dashboard would listen to others; write --dashboard-host=127.0.0.1"
-    commands = "whoever reaches the node could command it; write export RAY_AUTH_MODE=token; first"
+    commands = "anyone who reaches the node could command it; write export RAY_AUTH_MODE=token; first"
     ssh = "Ray would open SSH to the whole world; name SecurityGroupIds"
     assert _refusal(ready, capsys) == [
         f"{ready}: head_start_ray_commands: {dashboard}",
@@ -232,7 +232,7 @@ def test_ray_itself_reads_from_a_head_what_it_was_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "head_of_this_machine", lambda remedy: "10.0.0.1:6379")
     each = {"CPU": 4, "GPU": 1}
     sentence = module.announce(module.Growth({"spot": (4, each), "on-demand": (1, each)}, 4))
-    assert sentence == "told the head at 10.0.0.1:6379: the cluster may grow to 24 CPUs and 4 GPUs"
+    assert sentence == "notified the head at 10.0.0.1:6379: the cluster may grow to 24 CPUs and 4 GPUs"
     config = autoscaler_pb2.ClusterConfig.FromString(told[0])  # type: ignore[attr-defined]
     read = {unit: GlobalState._calculate_max_resource_from_cluster_config(config, unit) for unit in ("CPU", "GPU")}
     assert read == {"CPU": 24, "GPU": 4}

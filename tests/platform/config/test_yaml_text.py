@@ -99,7 +99,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("at: !" + "a" * 5000 + " x", "could not determine a constructor for the tag '!aaaa"),
         ("at: *" + "a" * 5000, "found undefined alias 'aaaa"),
         (f"{'k' * 5000}: 1", "longer than 4,096 characters, got 5,000, 'kkkk"),
-        (f"'{'k' * 500}': 1\n'{'k' * 500}': 1", f"the key {'k' * 77}... stands twice"),
+        (f"'{'k' * 500}': 1\n'{'k' * 500}': 1", f"the key {'k' * 77}... appears twice"),
         ('at: "\\ud800"', "half a character"),
         ("[" * 100, "not valid YAML, "),
         ("[" * 100_000, "not valid YAML, "),

@@ -58,7 +58,7 @@ def test_refusals_are_mistakes_of_settings(config: EncoderConfig, problem: str) 
 @pytest.mark.parametrize("name", ["small", "resnet50", "wrn28", "pyramidnet-110-84"])
 @pytest.mark.parametrize("width", [100_000, 10**6, 10**14])
 def test_a_network_that_is_too_wide_for_the_memory_is_refused(name: str, width: int) -> None:
-    with pytest.raises(ConfigError, match=r"^encoder, method: the memory has no room for the network, got "):
+    with pytest.raises(ConfigError, match=r"^encoder, method: the network does not fit in memory, got "):
         new_encoder(EncoderConfig(name, width=width), 3)
 
 
@@ -66,7 +66,7 @@ def test_layers_that_fit_one_by_one_are_refused_if_all_do_not(monkeypatch: pytes
     config = EncoderConfig("pyramidnet-110-84", width=8)
     num_bytes = sum(4 * weight.numel() for weight in new_encoder(config, 3).parameters())
     monkeypatch.setattr(build, "free_bytes", lambda _: num_bytes // 2)
-    with pytest.raises(ConfigError, match="no room for the network"):
+    with pytest.raises(ConfigError, match="does not fit in memory"):
         new_encoder(config, 3)
 
 

@@ -148,7 +148,7 @@ def test_separate_classes_score_one_and_shuffled_labels_chance() -> None:
 
 def test_more_neighbours_than_rows_is_one_sentence() -> None:
     bank, labels = torch.ones(10, 2), torch.zeros(10, dtype=torch.long)
-    sentence = r"evaluation\.knn_neighbours: .* 10 training images at hand, got 20"
+    sentence = r"evaluation\.knn_neighbours: .* 10 available training images, got 20"
     with pytest.raises(DataError, match=sentence):
         knn_predictions(bank, labels, bank, neighbours=20, temperature=0.1, num_classes=1)
     with pytest.raises(DataError, match="ebclr-knn: needs 20 training images, got 10; use more, or the probe knn"):

@@ -77,7 +77,7 @@ def test_missing_labels_and_too_few_images_are_one_sentence(parts: tuple[ImageSe
     unlabelled = replace(train, labels=torch.full_like(train.labels, -1))
     with pytest.raises(DataError, match=r"digits: .* label for every image, got 1,400 of 1,400 without"):
         holdout_knn(nn.Flatten(), unlabelled, holdout, CONFIG)
-    with pytest.raises(DataError, match="must not exceed the 5 training images at hand, got 20"):
+    with pytest.raises(DataError, match="at most the 5 available training images, got 20"):
         holdout_knn(nn.Flatten(), train, holdout, EvaluationConfig(knn_bank_limit=5))
 
 

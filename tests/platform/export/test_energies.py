@@ -220,7 +220,7 @@ def _with_tensor(name: str, tensor: Tensor | None) -> Callable[[Path], None]:
         (_with_facts(method={"name": "simclr"}), r"energies.json: energies are defined for .*, got a run of simclr"),
         (_with_facts(method={"name": "os:system"}), r"energies.json: the code of os:system is not run to measure"),
         (_with_facts(method={"name": "ebclr", "temperature": -1}), r"energies.json: method.temperature: out of range"),
-        (_with_facts(method={"name": "ebclr", "projection_size": 2**40}), r"energies.json: .*the memory has no room"),
+        (_with_facts(method={"name": "ebclr", "projection_size": 2**40}), r"energies.json: .*does not fit in memory"),
         (_with_facts(num_classes=-1), r"energies.json: num_classes: .*, got -1"),
         (_with_tensor("references", None), r"energies.safetensors: references \(M, 6\) are needed, got none"),
         (_with_tensor("references", torch.ones(3, 5)), r"references \(M, 6\) are needed, got \(3, 5\)"),

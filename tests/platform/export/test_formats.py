@@ -91,7 +91,7 @@ def test_the_card_says_the_difference_that_was_measured_and_on_what(tmp_path: Pa
 
 
 def test_without_images_noise_stands_in_and_the_card_says_so(tmp_path: Path) -> None:
-    assert "measured on 32 images of uniform noise, as the run's own were not at hand." in write(
+    assert "measured on 32 images of uniform noise, as the run's own were not available." in write(
         tmp_path / "out", ["torch-export"]
     )
 

@@ -97,7 +97,7 @@ def test_a_warm_up_longer_than_the_run_is_cut_short():
 
 @pytest.mark.parametrize("step", [-1, 10])
 def test_a_step_outside_the_run_is_refused(step: int):
-    with pytest.raises(ValueError, match=rf"step: must lie in \[0, 10\), got {step}"):
+    with pytest.raises(ValueError, match=rf"step: must be in \[0, 10\), got {step}"):
         learning_rate_at(step, peak=0.6, num_steps=10, warmup_steps=0, schedule="constant", final_rate=0.0)
 
 

@@ -185,7 +185,7 @@ def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repe
 
 
 def test_seeds_are_not_given_as_a_setting(study: Study):
-    with pytest.raises(ConfigError, match="--set seed: every run has a seed of its own, got 7; use --seeds"):
+    with pytest.raises(ConfigError, match="--set seed: every run has its own seed, got 7; use --seeds"):
         plan_study(study, "smoke", assignments=["seed=7"])
 
 

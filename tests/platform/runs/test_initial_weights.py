@@ -156,7 +156,7 @@ def test_a_run_does_not_go_on_from_another_start(exported: Path, tmp_path: Path)
     with pytest.raises(RunError, match=r"init\.weights: .*exported in the run, None now"):
         run(tmp_path, "second", "training.epochs=2")
     _shift(exported)
-    with pytest.raises(UserError, match=r"init\.weights: other weights than those of init\.digest lie in .* now"):
+    with pytest.raises(UserError, match=r"init\.weights: other weights than those of init\.digest are in .* now"):
         run(tmp_path, "second", f"init.weights={exported}", "training.epochs=2")
 
 

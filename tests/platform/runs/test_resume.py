@@ -84,7 +84,7 @@ def test_every_setting_that_may_change_exists_and_every_resource_is_said_to_chan
     assert MAY_CHANGE.keys() <= keys
     others = {"data.root", "training.loggers"}
     assert {key for key in keys if key.startswith("resources.")} == MAY_CHANGE.keys() - others
-    allowed = ("nothing", "rounding", "where the images lie; they must be the same")
+    allowed = ("nothing", "rounding", "where the images are; they must be the same")
     assert all(reason.startswith(allowed) for reason in MAY_CHANGE.values())
 
 

@@ -173,7 +173,7 @@ def test_a_lease_that_is_missing_is_lost(
         mine = Lease(remote, "is training")
         mine.take()
         Store(remote).delete(NAME)
-        with pytest.raises(LostLeaseError, match=r"its lease is gone, somebody deleted the folder or its .held.json"):
+        with pytest.raises(LostLeaseError, match=r"its lease is gone, someone deleted the folder or its .held.json"):
             use(mine)
         mine.give_back()
         assert Store(remote).stored(NAME) is None

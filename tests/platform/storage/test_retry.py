@@ -63,7 +63,7 @@ def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
 @pytest.mark.parametrize(
     ("number", "way_out"),
     [
-        (errno.ENOSPC, "make room"),
+        (errno.ENOSPC, "free some space"),
         (errno.EACCES, "check its permissions"),
         (errno.EROFS, "check its permissions"),
         (errno.ENOTDIR, "check the path"),

@@ -420,7 +420,7 @@ with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as sync
 def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_is_given_back(
     local: Folder, number: int
 ) -> None:
-    with pytest.raises(RunError, match=r"one: the disk is full, got no room for x; free some space"), local.claim():
+    with pytest.raises(RunError, match=r"one: the disk is full, got no space for x; free some space"), local.claim():
         raise OSError(number, os.strerror(number), "x")
     assert not is_running(local.path)
     with pytest.raises(PermissionError), local.claim():

@@ -47,12 +47,12 @@ def test_each_line_comes_once_whatever_breaks_and_ray_s_own_lines_do_not(piece: 
     text, notes, job = _followed(FakeJobs(OPENING + own, breaks, piece=piece))
     assert text == own
     assert len(notes) == len(breaks)
-    assert all(note.startswith("connection lost, the job goes on; trying again in") for note in notes)
+    assert all(note.startswith("connection lost, the job continues; trying again in") for note in notes)
     assert job.status == "SUCCEEDED"
 
 
 def test_a_connection_that_brings_nothing_is_given_up_and_one_that_does_is_not() -> None:
-    with pytest.raises(EbclabError, match="the connection is lost and j may go on, got gone") as caught:
+    with pytest.raises(EbclabError, match="the connection is lost and j may continue, got gone") as caught:
         _followed(FakeJobs(OPENING + "a\n", [0, 0, 0]))
     assert caught.value.exit_code == 1
     growing = [len(OPENING) + place for place in (1, 2, 3, 4, 5)]  # five breaks, and only two tries in a row
@@ -104,7 +104,7 @@ def test_nothing_is_written_of_a_job_whose_process_never_began() -> None:
         (JobState("j", "FAILED", exit_code=1), 1, None),
         (JobState("j", "FAILED", exit_code=2), 2, None),
         (JobState("j", "FAILED", exit_code=130), 130, None),
-        (JobState("j", "STOPPED"), 130, "was stopped; submitting the same command again goes on"),
+        (JobState("j", "STOPPED"), 130, "was stopped; submitting the same command again resumes"),
         (JobState("j", "FAILED", exit_code=-9), 1, "signal 9; out of memory on the head node?"),
         (JobState("j", "FAILED", exit_code=137), 1, "signal 9; out of memory"),
         (JobState("j", "FAILED", exit_code=-15), 1, "signal 15; the same command"),

@@ -84,7 +84,7 @@ def test_workers_that_share_all_cpus_always_fit() -> None:
         ({"concurrent": 9}, r"--concurrent: 9 x 1 CPUs = 9 and .* the cluster has 8 CPUs and 0 GPUs; use at most 8"),
         (
             {"gpus": 2.0, "gpus_per_trial": 0.4, "concurrent": 5},
-            r"5 x 0.4 GPUs = 2, the cluster has 8 CPUs and 2 GPUs, and a share lies on one card; use at most 4",
+            r"5 x 0.4 GPUs = 2, the cluster has 8 CPUs and 2 GPUs, and a share must fit one card; use at most 4",
         ),
         ({"workers": 2, "concurrent": 2}, "each trial's 2 workers share all CPUs, got 2 trials at once"),
     ],

@@ -205,7 +205,7 @@ def test_a_trial_of_a_sweep_is_not_extended(tmp_path: Path, scheme: str, monkeyp
     refused = (
         f"^{place}/trials/0001: a trial of the sweep {place}, whose log says how long it trains; train its settings "
     )
-    with pytest.raises(RunError, match=f"{refused}as a run of its own, under another --runs, with --epochs 2$"):
+    with pytest.raises(RunError, match=f"{refused}as a separate run, under another --runs, with --epochs 2$"):
         ebclab.pretrain(_config(1), runs=f"{place}/trials", name="0001", extend=2)
     assert {path: path.read_bytes() for path in (trials / "0001").rglob("*") if path.is_file()} == before
     (tmp_path / "hunt" / "sweep.yaml").unlink()  # a folder that is only called so

@@ -142,13 +142,13 @@ def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: 
     with pytest.raises(
         RunError,
         match=r"^.*/run: nothing to resume, no checkpoint in .*/run/checkpoints, though its log "
-        "reaches step 2; put the folder back, or leave --resume out to begin anew$",
+        "reaches step 2; put the folder back, or leave --resume out to start over$",
     ):
         pretrain(config, runs=run.parent, name="run", resume=True)
     assert (run / "metrics.jsonl").read_text() == undisturbed
     display = Notes()
     assert pretrain(config, runs=run.parent, name="run", display=display).summary.steps == 2
-    assert "begins anew: it has no checkpoint, and its log reached step 2" in display.notes
+    assert "starts over: it has no checkpoint, and its log reached step 2" in display.notes
     records = list(RunFolder.at(run).metrics.records())
     assert [record.get("reached") for record in records if record.get("event") == "started"] == [None, 2]
     assert [record["step"] for record in records if record["kind"] == "train"] == [1, 2]
@@ -161,7 +161,7 @@ def test_a_finished_run_without_checkpoints_is_not_extended(tmp_path: Path) -> N
     before = _files(run)
     with pytest.raises(
         RunError,
-        match=r"^.*/run: nothing to go on from, the finished run has no checkpoint in "
+        match=r"^.*/run: nothing to resume from, the finished run has no checkpoint in "
         r".*/run/checkpoints any more; put the folder back, or replace the run by --overwrite$",
     ):
         pretrain(config, runs=run.parent, name="run", extend=2)

@@ -65,7 +65,7 @@ def test_images_without_labels_are_refused_in_one_sentence_and_leave_no_folder(
 
 def test_one_class_is_refused_and_a_method_without_labels_takes_all_of_it() -> None:
     one = torch.full((COUNT,), 3)
-    with pytest.raises(ConfigError, match="supervised learns to tell classes apart, got 1 in 80 training images"):
+    with pytest.raises(ConfigError, match="supervised learns to separate classes, got 1 in 80 training images"):
         classes_of(config_of("supervised"), METHODS["supervised"], one, ())
     for labels in (one, labels_with(COUNT)):
         assert classes_of(config_of("simclr"), METHODS["simclr"], labels, ()) == 0

@@ -96,7 +96,7 @@ def test_a_run_with_loggers_has_the_bits_of_one_without_and_tells_them_its_log(
     assert (told["mlflow"].endings, told["trackio"].endings) == (["FINISHED"], ["finished"])
     warnings = [event["text"] for event in run.events if event["event"] == "warning"]
     assert [text for text in warnings if "loggers" in text] == [
-        "training.loggers: wandb failed, and the run goes on without it: "
+        "training.loggers: wandb failed, and the run continues without it: "
         "ConnectionError: https://***@tracking.example refuses"
     ]
 
@@ -157,7 +157,7 @@ def test_a_logger_that_fails_at_either_end_is_a_warning(
     with caplog.at_level(logging.WARNING), Loggers(run, settings("wandb", "trackio")) as loggers:
         loggers.write({"train/loss": 1.0}, 1)
     assert [record.getMessage() for record in caplog.records] == [
-        "training.loggers: wandb failed, and the run goes on without it: SystemError: "
+        "training.loggers: wandb failed, and the run continues without it: SystemError: "
     ]
     assert len(told["trackio"].logged) == 1
 

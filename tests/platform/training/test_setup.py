@@ -60,7 +60,7 @@ def test_a_method_that_replaces_its_encoder_is_refused_before_it_trains() -> Non
             self.encoder = torch.nn.Sequential(encoder)
 
     config = compose("simclr", overrides=["encoder.width=2"])
-    with pytest.raises(ConfigError, match=r"which evaluation and export build anew, got simclr with no tensor conv1\."):
+    with pytest.raises(ConfigError, match=r"which evaluation and export rebuild, got simclr with no tensor conv1\."):
         setup.build_method(config, Mine, 1, torch.device("cpu"))
 
 
@@ -85,4 +85,4 @@ def test_a_network_for_which_the_memory_has_no_room_is_a_sentence(size: int, got
     with pytest.raises(ConfigError) as refused:
         setup.build_method(config, Simclr, 3, torch.device("cpu"))
     (line,) = refused.value.problems
-    assert line == f"encoder, method: the memory has no room for the network, got {got}; make sizes and layers smaller"
+    assert line == f"encoder, method: the network does not fit in memory, got {got}; make sizes and layers smaller"

@@ -68,5 +68,5 @@ def test_a_run_that_goes_on_meanwhile_is_one_sentence(trained_run: Path, tmp_pat
     run = RunFolder.at(shutil.copytree(trained_run, tmp_path / "one"))
     trained = load_trained_encoder(run)
     shutil.rmtree(run.checkpoints)
-    with pytest.raises(RunError, match=r"the last checkpoint was of step \d+ a moment ago, got none; the run goes on"):
+    with pytest.raises(RunError, match=r"the last checkpoint was of step \d+ a moment ago, got none; the run con"):
         load_trained_method(run, trained, CPU)

@@ -248,6 +248,6 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
     figure.update_yaxes(title="images", rangemode="tozero", row=2, col=1)
     note = (
         f"{states[0].usual} bins of the confidence: below the dotted line the classifier is too sure, above it too "
-        "modest. Bars: how many test images each point stands for; small points, of few images, say little."
+        "modest. Bars: how many test images are in each point; small points, of few images, say little."
     )
     return plot("Reliability", note, figure, height=480)

@@ -347,4 +347,4 @@ def histogram(title: str, note: str, axis: str, samples: Mapping[str, Tensor]) -
         )
     figure.update_xaxes(title=axis)
     figure.update_yaxes(title="share of images", tickformat=".0%", rangemode="tozero")
-    return plot(title, f"{note}; what lies beyond the ends is in the first and last bin.", figure)
+    return plot(title, f"{note}; what is beyond the ends is in the first and last bin.", figure)

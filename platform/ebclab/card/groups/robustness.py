@@ -148,7 +148,7 @@ def measure(measuring: Measuring) -> Findings:
         "what there is to find, and accuracies under them are too high.",
     )
     failed = "; ".join(f"{check.words}: {check.found}" for check in checks if not check.holds)
-    remark = f"Gradients may be masked, accuracies under attack too high. What ought to hold and does not: {failed}."
+    remark = f"Gradients may be masked, accuracies under attack too high. What should hold and does not: {failed}."
     return Findings(
         tuple(_numbers(target, outcomes)),
         tables=(table,),
@@ -295,7 +295,7 @@ def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
     figure.update_yaxes(title="accuracy", tickformat=".0%", range=[-0.03, 1.03])
     note = (
         "Where gradients lead the attack, PGD falls from left to right and ends at 0: at eps 1 any image may become "
-        "any other. FGSM and Square ought to lie on PGD's line or above it."
+        "any other. FGSM and Square should be on PGD's line or above it."
     )
     return plot("Accuracy under attack", note, figure)
 

@@ -25,7 +25,7 @@ _WIDTH = 79
 def reproduce(
     request: ReproduceRequest,
     list_studies: Annotated[
-        bool, typer.Option("--list", help="List studies, their costs and claims, and what is no study.")
+        bool, typer.Option("--list", help="List studies, their costs and claims, and what is not a study.")
     ] = False,
     show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False,
     as_json: Json = False,

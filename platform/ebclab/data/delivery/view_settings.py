@@ -1,6 +1,6 @@
 """The settings on which the views of a run depend, and its views of images: the same in memory and in a stream.
 
-Proposals are fresh views of training images outside the batch, from which chains of samples start anew. A slot is the
+Proposals are fresh views of training images outside the batch, from which chains of samples restart. A slot is the
 number of a proposal within the global batch; ranks share the slots as ``torch.tensor_split`` does.
 """
 

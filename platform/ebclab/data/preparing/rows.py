@@ -1,4 +1,4 @@
-"""The rows of a split that a preparation writes: images of the catalogue from memory, others from where they lie."""
+"""The rows of a split that a preparation writes: images of the catalogue from memory, others from where they are."""
 
 from __future__ import annotations
 

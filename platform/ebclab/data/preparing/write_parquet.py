@@ -73,7 +73,7 @@ def prepare_dataset(
     if any(split.index.marks is not None for split in rows.values()):
         raise DataError(
             f"data prepare: {rows['train'].source.name} has any number of labels an image, and a Parquet set one; read "
-            "it from where it lies"
+            "it from where it is"
         )
     channels = rows["train"].source.example.shape[0]
     if storage.form == "jpeg" and channels not in (1, 3):
@@ -168,7 +168,7 @@ class _Preparation:
                 self.stopped.set()
                 pool.shutdown(wait=True, cancel_futures=True)
                 if count := self.unfinished.num_finished:
-                    self.progress(f"stopped: {count} finished files are kept, and the same command goes on from them")
+                    self.progress(f"stopped: {count} finished files are kept, and the same command resumes from them")
                 raise
 
     def _count(self, images: int) -> None:
@@ -179,7 +179,7 @@ class _Preparation:
             self.on_progress(self.done, self.total)
 
     def _describe(self, shards: list[_Piece], records: dict[str, ShardRecord], statistics: Statistics) -> None:
-        """Write what is told about the shards beside them, and tell the user."""
+        """Write the facts about the shards beside them, and report them."""
         train = self.splits["train"].source
         counts = {
             name: sum(records[shard.path].images for shard in shards if shard.split == name) for name in self.splits
@@ -220,7 +220,7 @@ class _Preparation:
 def _upload(folder: Path, place: Location) -> None:
     """Copy a set into an object store, where nothing can be renamed.
 
-    The list of shards goes first: whoever reads a copy that was broken off is told which shard is missing.
+    The list of shards goes first: reading an incomplete copy then says which shard is missing.
     """
 
     def order(path: Path) -> tuple[bool, bool, str]:

@@ -163,7 +163,7 @@ def _place(path: str) -> Location:
     if is_address(path):
         raise DataError(
             f"data.name: arrow: is read from a disk, got {without_credentials(path)}; copy it there, or run "
-            "`ebclab data prepare` where it lies and read by parquet: what that wrote"
+            "`ebclab data prepare` where it is and read that with parquet:"
         )
     return Location(path)
 

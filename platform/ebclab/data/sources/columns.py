@@ -154,7 +154,7 @@ def whole_numbers(column: pa.ChunkedArray, where: str) -> Tensor:
         values: Tensor = torch.from_numpy(column.cast(pa.int64()).fill_null(-1).to_numpy().copy())
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"{where} must hold whole numbers of 64 bits with a sign, got {error}; number them anew"
+            f"{where} must hold whole numbers of 64 bits with a sign, got {error}; renumber them"
         ) from error
     return values
 

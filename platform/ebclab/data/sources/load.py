@@ -80,7 +80,7 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
     elif paths:  # none are needed of what is embedded
         folder, files = paths[0].parent, ", ".join(path.name for path in paths)
-        _log.warning("%s %s: checksums not known, accepted as they are: %s in %s", dataset.name, split, files, folder)
+        _log.warning("%s %s: checksums not known, accepted unchecked: %s in %s", dataset.name, split, files, folder)
     train_release = release if split == "train" else _release_of(dataset, train_paths)
     if train_release is not None and train_release.mean is not None and train_release.std is not None:
         mean, std = train_release.mean, train_release.std
@@ -145,7 +145,7 @@ def dataset_named(name: str) -> Dataset:
         return DATASETS[name]
     if name.startswith(OWN):
         raise DataError(
-            f"data.name: {name} are images that were given from Python and lie in no file; give them again there: "
+            f"data.name: {name} are images that were given from Python and are in no file; give them again there: "
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
     raise DataError(f"data.name: {no_such_dataset(name, DATASETS)}")

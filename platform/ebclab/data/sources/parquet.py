@@ -216,7 +216,7 @@ class ParquetSource(ImageSource):
         if not (mean and len(mean) == len(std) and all(map(math.isfinite, (*mean, *std))) and min(std) >= 0):
             raise DataError(
                 f"{self._where(DESCRIPTION)}: needs a mean and a std of at least 0 a channel, got {mean} and {std}; "
-                "copy it again, or delete it and the statistics are computed anew"
+                "copy it again, or delete it and the statistics are computed again"
             )
         return described.class_names, Statistics(mean, std)
 

@@ -250,7 +250,7 @@ def shards_at(path: str) -> tuple[Location, dict[str, int]]:
     wild = [each for each in patterns if each not in tars]
     if len(wild) > _MOST_WILD or len(wild) * len(tars) > _MOST_MATCHES:
         raise DataError(
-            f"data.name: braces may stand for {_MOST_WILD:,} names with * or ?, compared {_MOST_MATCHES:,} times, got "
+            f"data.name: braces may mean {_MOST_WILD:,} names with * or ?, compared {_MOST_MATCHES:,} times, got "
             f"{len(wild):,} from {path:.{_SHOWN}} for {len(tars):,} files; write * in place of braces"
         )
     named = set(patterns)

@@ -63,7 +63,7 @@ def band_matrix(taps: Tensor, size: int) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _readings(taps: int, size: int, device: torch.device) -> Tensor:
-    """Return how often pixel i of a line reads pixel j through each tap, (taps, size, size); nobody may write to it."""
+    """Return how often pixel i of a line reads pixel j through each tap, (taps, size, size); no one may write to it."""
     distance = torch.arange(taps, device=device)[:, None, None]
     row = torch.arange(size, device=device)[:, None]
     column = row.T

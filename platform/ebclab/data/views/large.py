@@ -169,7 +169,7 @@ def _gaussian(sigma: float, radius: int) -> list[float]:
 
 @lru_cache(maxsize=512)
 def resize_band(length: int, size: int, *, total: float) -> Band:
-    """Return the weights of `ResizeLine` for ``size`` pixels of ``length``; nobody may write to them."""
+    """Return the weights of `ResizeLine` for ``size`` pixels of ``length``; no one may write to them."""
     scale = length / size
     half_width = max(scale, 1.0)
     blocks, step = math.ceil(size / BLOCK), int(BLOCK * scale)

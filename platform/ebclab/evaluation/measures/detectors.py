@@ -48,9 +48,7 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
     plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
     virtual = _vim(features, head)
     if virtual is None:
-        left_out = (
-            "ViM is left out: training features lie in half as many directions as they have, without any residual."
-        )
+        left_out = "ViM is left out: training features span half as many directions as they have, without any residual."
         return Fitted((*plain, _fdbd(features, head)), (left_out,))
     return Fitted((*plain, virtual, _fdbd(features, head)), ())
 
@@ -187,7 +185,7 @@ class Whitening:
         variances, directions = torch.linalg.eigh(apart.T @ apart / len(x))
         kept = variances > _ROUNDING**2 * x.square().sum(dim=1).mean()
         if not kept.any():
-            raise DataError("features: those of all images of a class are the same; the encoder tells no images apart")
+            raise DataError("features: those of all images of a class are the same; the encoder maps all images alike")
         self._mean, self._scaled = x.mean(dim=0), directions[:, kept] / variances[kept].sqrt()  # (D,), (D, R)
 
     def __call__(self, features: Tensor) -> Tensor:

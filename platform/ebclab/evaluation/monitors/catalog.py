@@ -176,7 +176,7 @@ def _out_of_distribution(monitored: Monitored) -> dict[str, float]:
     is_altered = halves(monitored.holdout.keys)
     if bool(is_altered.all() or not is_altered.any()):
         raise DataError(
-            "evaluation.monitor: out-of-distribution tells two halves of the held-out images apart, got "
+            "evaluation.monitor: out-of-distribution compares two halves of the held-out images, got "
             f"{int(is_altered.sum())} of {len(is_altered)} in one of them; hold more out"
         )
 

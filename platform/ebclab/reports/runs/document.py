@@ -67,7 +67,7 @@ def _states(records: Sequence[RunRecord]) -> Iterator[Block]:
             log = f"{record.name} is running: shown is its log up to step {record.step}."
             yield Remark(f"{log} Repeat the command to refresh this page.", "running")
         elif record.state != "finished":
-            goes_on = "The command that made it goes on from its last checkpoint."
+            goes_on = "The command that made it resumes from its last checkpoint."
             yield Remark(f"{record.name}: {state_in_words(record)}. {goes_on}", "status")
 
 
@@ -113,7 +113,7 @@ def _differing(records: Sequence[RunRecord]) -> Block:
     apart = num_apart(records)
     but = f", but for {count(apart, 'setting')} that not all of these methods have" if apart else ""
     note = (
-        f"All others are equal{but}; method, data, encoder, epochs and seed stand elsewhere on this page. A dash: the "
+        f"All others are equal{but}; method, data, encoder, epochs and seed are elsewhere on this page. A dash: the "
         "run has no such setting."
     )
     rows = tuple((key, *(value or "–" for value in values)) for key, values in told.items())

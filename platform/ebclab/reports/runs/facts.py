@@ -157,7 +157,7 @@ def event_in_words(event: Mapping[str, Any]) -> str:
         case "warning" | "extended":
             return f"{kind}: {event.get('text', '')}"
         case "started":
-            return f"began anew, its log had reached step {event['reached']}" if "reached" in event else ""
+            return f"started over, its log had reached step {event['reached']}" if "reached" in event else ""
         case "resumed":
             written = event.get("environment_changes")
             changes = "; ".join(map(str, written if isinstance(written, list) else ()))

@@ -138,7 +138,7 @@ class SweepLineDisplay(SweepDisplay):
         if trial.state == "running":
             names = short_names(list(trial.settings))
             settings = ", ".join(f"{names[key]} {short(setting)}" for key, setting in trial.settings.items())
-            self.note(f"trial {trial.id} {f'goes on after epoch {done}' if trial.curve else 'starts'}: {settings}")
+            self.note(f"trial {trial.id} {f'resumes after epoch {done}' if trial.curve else 'starts'}: {settings}")
         elif trial.state != "waiting":
             score = f", {self._progress.objective} {value(trial):.4f}" if trial.curve else ""
             reason = f": {trial.reason}" if trial.reason else ""

@@ -37,14 +37,14 @@ class StopRules:
 
     scheduler: Scheduler = setting(
         "asha",
-        "asha: at each rung only the best go on; median: stop below the median of the others; pbt: bad trials go on "
-        "from good ones' weights; none: only collapse and divergence end a trial.",
+        "asha: at each rung only the best continue; median: stop below the median of the others; pbt: bad trials "
+        "continue from good ones' weights; none: only collapse and divergence end a trial.",
     )
     grace_epochs: int = setting(
         0, "No comparison before; 0 means a fifth of the budget, at least 1.", unit="epochs", minimum=0
     )
     reduction_factor: int = setting(
-        3, "asha: one in so many goes on from a rung, and each rung is so many times higher.", minimum=2
+        3, "asha: one in so many continues at a rung, and each rung is so many times higher.", minimum=2
     )
     min_others: int = setting(3, "median: no comparison with fewer others.", unit="trials", minimum=1)
     plateau_epochs: int = setting(

@@ -79,7 +79,7 @@ class Phase:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether no phase may follow: somebody asked to stop, a machine refused, or the log cannot be written."""
+        """Whether no phase may follow: someone asked to stop, a machine refused, or the log cannot be written."""
         asked = self._stop.is_set and not self._over_time
         return asked or bool(self.scheduler.refusal) or self.log.failure is not None
 
@@ -94,7 +94,7 @@ class Phase:
             left = sum(not trial.is_over for trial in scheduler.trials) + self.proposals.left(scheduler.trials)
             raise InterruptedRunError(
                 f"stopped with {count(left, 'trial')} to go; everything is saved in {self.folder.address}; "
-                "the same command goes on from there"
+                "the same command resumes from there"
             )
 
     def on_step(self) -> None:

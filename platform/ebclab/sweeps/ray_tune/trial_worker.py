@@ -78,7 +78,7 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         state, reason = "interrupted", str(error)
     except VersionError as error:
         state, reason = "refused", str(error)
-    except StoreError:  # not the trial's fault: Tune reports a death, and the trial goes on later
+    except StoreError:  # not the trial's fault: Tune reports a death, and the trial resumes later
         raise
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]

@@ -128,7 +128,7 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
     elif hint is not float:
         reason = "only numbers with fractions move smoothly; others may change shapes"
     elif parameter.also is not None:
-        reason = f"it jumps to {parameter.also:.10g}, which lies apart: leave also out"
+        reason = f"it jumps to {parameter.also:.10g}, outside the range: leave also out"
     elif parameter.kind in ("int", "choice"):
         reason = f"{parameter.kind} does not move smoothly: write uniform, loguniform or quantised"
     else:

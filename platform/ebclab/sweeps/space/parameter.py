@@ -134,7 +134,7 @@ class Parameter:
         elif self.kind == "quantised":
             lines += _step_problems(self.high - self.low, self.step)
         elif self.also is not None and self.low <= self.also <= self.high:
-            lines.append(f"also: lies in the range, got {self.also:.10g}; leave it out")
+            lines.append(f"also: must be outside the range, got {self.also:.10g}; leave it out")
         return lines
 
     def to_mapping(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _choice_problems(choices: tuple[Any, ...]) -> list[str]:
     if any(choice is None for choice in choices):
         return ["choice: null cannot be searched; write a value"]
     twice = [choice for i, choice in enumerate(choices) if any(_same(choice, other) for other in choices[:i])]
-    return [f"choice: a value stands twice, got {shown(choice)}; list it once" for choice in twice]
+    return [f"choice: a value appears twice, got {shown(choice)}; list it once" for choice in twice]
 
 
 def _step_problems(width: float, step: float) -> list[str]:

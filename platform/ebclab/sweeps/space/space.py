@@ -114,7 +114,7 @@ class Space:
             elif not self.by_name[other].is_numeric:
                 lines.append(f"{name}: times: must name a parameter with numbers, got {other}; leave times out")
             elif chain[-1] == name == min(chain):
-                lines.append(f"{name}: times: a circle, got {' -> '.join(chain)}; let one of them stand alone")
+                lines.append(f"{name}: times: a circle, got {' -> '.join(chain)}; remove times from one of them")
         return [f"{self.where}, {line}" for line in lines]
 
     def _chain(self, parameter: Parameter) -> list[str]:

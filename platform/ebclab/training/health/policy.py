@@ -97,8 +97,8 @@ def make_decision(series: Series, rules: HealthRules, state: HealthState) -> Dec
     """Decide on the newest epoch of ``series``.
 
     An unhealthy run goes back to its newest healthy checkpoint with a smaller step. A run that is strange for some
-    epochs goes on with a smaller step. A run that has gone back too often, or never moved, stops. Numbers that are not
-    finite are acted on during the cool-down too.
+    epochs continues with a smaller step. A run that has gone back too often, or never moved, stops. Numbers that are
+    not finite are acted on during the cool-down too.
 
     Args:
         series: Means of the logged metrics, by epoch.

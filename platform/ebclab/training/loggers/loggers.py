@@ -104,7 +104,7 @@ class Loggers:
         try:
             with random_state_kept():
                 work(*arguments)
-        except Exception as error:  # whatever a library raises, the run goes on
+        except Exception as error:  # whatever a library raises, the run continues
             self._open.pop(name, None)
             what = without_credentials(f"{type(error).__name__}: {error}").splitlines()[0]
-            _log.warning("training.loggers: %s failed, and the run goes on without it: %.300s", name, what)
+            _log.warning("training.loggers: %s failed, and the run continues without it: %.300s", name, what)

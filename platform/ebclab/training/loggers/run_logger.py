@@ -1,4 +1,4 @@
-"""The interface of a logger, and what it is told about the run."""
+"""The interface of a logger, and what it receives about the run."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _save_now(spec: RunSpec, listener: Listener, machines: list[str]) -> None:
 class Missing:
     """Says once, each time that it begins, that the nodes that are there do not hold the workers of a run.
 
-    Ray waits for them without a word: for machines that a cluster has yet to start, or for one that is gone for good.
+    Ray waits silently, for machines that a cluster has yet to start or for one that is permanently gone.
     """
 
     def __init__(self, placement: Placement, listener: Listener) -> None:
@@ -216,7 +216,7 @@ class _Trainer(TorchTrainer):
 def _failure(spec: RunSpec, error: Exception) -> EbclabError:
     """Return an error that says in one sentence why Ray gave up."""
     good = spec.run.newest_checkpoint()
-    kept = f"the last checkpoint is {good}; the same command goes on from there" if good else "there is no checkpoint"
+    kept = f"the last checkpoint is {good}; the same command resumes from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
     reasons = "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(error.worker_failures.items()))

@@ -282,7 +282,7 @@ def test_shards_made_before_a_damaged_image_was_met_are_kept(photos: Path, tmp_p
     lines: list[str] = []
     with pytest.raises(DataError, match="not a readable image"):
         prepare(Watched(photos, statistics=KNOWN), tmp_path / "set", lines)
-    assert lines[-1].endswith("finished files are kept, and the same command goes on from them")
+    assert lines[-1].endswith("finished files are kept, and the same command resumes from them")
     lenient = Watched(photos, LENIENT, KNOWN)
     prepare(lenient, tmp_path / "set")
     assert len(lenient.seen) <= 2 * 5  # of 40: two shards at most were not finished

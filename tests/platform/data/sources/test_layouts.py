@@ -171,7 +171,7 @@ def matlab(**values: list[list[int]]) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "file", "change", "sentence"),
     [
-        ("tiny-imagenet", "wnids.txt", None, "tiny-imagenet does not lie in .*, got no wnids.txt\nUnpack http"),
+        ("tiny-imagenet", "wnids.txt", None, "tiny-imagenet is not in .*, got no wnids.txt\nUnpack http"),
         ("tiny-imagenet", "wnids.txt", b"cats\n", "wnids.txt: each line must be a class such as n02124075, got 'cats'"),
         ("tiny-imagenet", "wnids.txt", b"", "wnids.txt: a list is needed, got an empty file"),
         ("tiny-imagenet", "wnids.txt", b"n02124075\n", "must be of one of 1 classes, got 'n01443537'"),
@@ -179,7 +179,7 @@ def matlab(**values: list[list[int]]) -> bytes:
         ("tiny-imagenet", "val/val_annotations.txt", b"../x.JPEG\tn02124075\n", "each line must be an image and its"),
         ("tiny-imagenet", "val/images/val_1.JPEG", None, "lacks 1 images, got no val/images/val_1.JPEG"),
         ("tiny-imagenet", "val/images/val_0.JPEG", b"no image", "val_0.JPEG: not a readable image"),
-        ("imagenet", "LOC_val_solution.csv", None, "lie in no class folders, and there is no LOC_val_solution.csv"),
+        ("imagenet", "LOC_val_solution.csv", None, "are not in class folders, and there is no LOC_val_solution.csv"),
         ("imagenet", "LOC_val_solution.csv", b"a\nx,cat 1\n", "line 2 must be an image and a class, got 'x,cat 1'"),
         ("imagenet", "train/readme/a.JPEG", b"x", "its folders must be classes such as n01440764, got readme"),
         ("imagenet", "train/n09999999/a.JPEG", b"x", "ImageNet has 1,000 classes, got folders of 1,001"),
@@ -188,7 +188,7 @@ def matlab(**values: list[list[int]]) -> bytes:
         ("stl10", "test_X.bin", b"x" * 27649, "test_X.bin: not a file of STL-10, got 27,649 bytes, expected a"),
         ("stl10", "test_y.bin", None, "test_y.bin: not a file of STL-10, got none, expected a label for each of 3"),
         ("stl10", "test_y.bin", b"\x00\x01\x0b", "labels from 0 to 11, expected 1 to 10"),
-        ("stl10-unlabelled", "unlabeled_X.bin", None, "stl10-unlabelled does not lie in .*, got no unlabeled_X.bin"),
+        ("stl10-unlabelled", "unlabeled_X.bin", None, "stl10-unlabelled is not in .*, got no unlabeled_X.bin"),
         ("flowers102", "setid.mat", b"no matlab", "setid.mat: must hold numbers called tstid, got"),
         ("flowers102", "imagelabels.mat", None, "imagelabels.mat: a file of at most 65,536 bytes is needed, got none"),
         ("flowers102", "imagelabels.mat", b"x" * 65537, "imagelabels.mat: a file of at most 65,536 bytes is needed,"),
@@ -204,7 +204,7 @@ def matlab(**values: list[list[int]]) -> bytes:
             b"val_0.JPEG\tn01443537\n" * 2,
             "names val/images/val_0.JPEG twice",
         ),
-        ("caltech101", "101_ObjectCategories/tmp.jpg", picture(0), "must lie in the folder of its class, got 101_"),
+        ("caltech101", "101_ObjectCategories/tmp.jpg", picture(0), "must be in the folder of its class, got 101_"),
         ("flowers102", "imagelabels.mat", matlab(labels=[[1, 103]]), "labels must be from 1 to 102, got 103"),
         ("flowers102", "imagelabels.mat", matlab(labels=[[1, 2]]), "setid.mat: images must be from 1 to 2, got "),
         (

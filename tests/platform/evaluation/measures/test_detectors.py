@@ -173,7 +173,7 @@ def test_features_without_a_residual_leave_vim_out(turned: bool) -> None:
     fitted = fit_detectors(x, labels, fit_head(LBFGS, x, labels, CLASSES, 1e-2))
     assert "vim" not in [each.name for each in fitted.detectors]
     assert fitted.remarks == (
-        "ViM is left out: training features lie in half as many directions as they have, without any residual.",
+        "ViM is left out: training features span half as many directions as they have, without any residual.",
     )
 
 

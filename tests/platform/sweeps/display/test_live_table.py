@@ -217,7 +217,7 @@ def test_lines_tell_when_a_trial_starts_and_ends_once_each(wait: Callable[[float
     display.stop()
     assert stream.getvalue().splitlines() == [
         "sweep: 3 trials, objective holdout_knn",
-        "trial 3 goes on after epoch 4/10: learning_rate 0.0123",
+        "trial 3 resumes after epoch 4/10: learning_rate 0.0123",
         "trial 2 starts: learning_rate 0.0123",
         "trial 2 stopped after epoch 1/10, holdout_knn 0.1250: rung 1: [red]low[/red]\\x1b",
     ]

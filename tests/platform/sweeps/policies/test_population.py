@@ -1,4 +1,4 @@
-"""Who goes on from whom, and with which settings: against Ray Tune's quantiles, closed forms and limits."""
+"""Who resumes from whom, and with which settings: against Ray Tune's quantiles, closed forms and limits."""
 
 from __future__ import annotations
 

@@ -100,9 +100,7 @@ def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(pla
     save(tmp_path / "hunt" / "trials", plan, good, 2)
     _, settings = clone_run(SweepFolder(tmp_path / "hunt"), plan, bad, good)
     clone, plain = RunFolder(tmp_path / "hunt" / "trials" / "bad-g1"), RunFolder(tmp_path / "plain")
-    refused = (
-        "settings of a member of a population, which went on with the weights of hunt/good after epoch 2, so that "
-    )
+    refused = "settings of a population's member that continued with the weights of hunt/good after epoch 2, so that "
     with pytest.raises(RunError, match=f"^{plain.path}: {refused}"):
         find(plain, clone.read_config(), resume=False)
     assert not plain.path.exists()

@@ -214,7 +214,7 @@ def test_in_mid_run_only_smooth_numbers_of_optimizer_method_and_views_may_change
         ("method.num_steps", {"int": [1, 20]}, "only numbers with fractions move smoothly; others may change shapes"),
         ("optimizer.name", {"choice": ["sgd", "adam"]}, "only numbers with fractions move smoothly"),
         ("method.sigma_max", {"choice": [0.05, 0.1]}, "choice does not move smoothly: write uniform, loguniform or"),
-        ("method.sigma_max", {"uniform": [0.02, 0.1], "also": 0.2}, "it jumps to 0.2, which lies apart"),
+        ("method.sigma_max", {"uniform": [0.02, 0.1], "also": 0.2}, "it jumps to 0.2, outside the range"),
         ("views.crop_ratio_max", {"int": [1, 2]}, "int does not move smoothly: write uniform, loguniform or"),
     ],
 )

@@ -135,7 +135,7 @@ def test_a_range_in_words(given, words):
         ({"int": [1, 2.5]}, "int: needs whole numbers, got [1, 2.5]; write uniform or quantised for fractions"),
         ({"choice": [1]}, "choice: nothing to choose, got [1]; list two values or more"),
         ({"choice": 3}, "choice: not a list, got 3; write choice: [a, b, ...]"),
-        ({"choice": [1, 2, 1]}, "choice: a value stands twice, got 1; list it once"),
+        ({"choice": [1, 2, 1]}, "choice: a value appears twice, got 1; list it once"),
         ({"choice": [1, None]}, "choice: null cannot be searched; write a value"),
         (
             {"choice": ["a", "b"], "times": "a.c"},
@@ -147,7 +147,7 @@ def test_a_range_in_words(given, words):
             {"choice": [1, 2], "points": 2},
             "points: a grid takes every value of a choice and every step, got 2; leave points out",
         ),
-        ({"uniform": [0, 1], "also": 0}, "also: lies in the range, got 0; leave it out"),
+        ({"uniform": [0, 1], "also": 0}, "also: must be outside the range, got 0; leave it out"),
         ({"uniform": [0, 1], "also": "off"}, "also: must be a number, got 'off'"),
         ({"int": [1, 2], "also": 0}, "also: is for uniform and loguniform, got 0; list it as a choice"),
         ({"choice": [1, 2], "also": 0}, "also: is for uniform and loguniform, got 0; list it as a choice"),

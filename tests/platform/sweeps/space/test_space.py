@@ -157,8 +157,8 @@ def test_settings_that_are_multiples_of_each_other_are_refused_once():
     assert problems_of(
         c={**one, "times": "a"}, b={**one, "times": "a"}, a={**one, "times": "b"}, d={**one, "times": "d"}
     ) == [
-        "s.yaml, a: times: a circle, got a -> b -> a; let one of them stand alone",
-        "s.yaml, d: times: a circle, got d -> d; let one of them stand alone",
+        "s.yaml, a: times: a circle, got a -> b -> a; remove times from one of them",
+        "s.yaml, d: times: a circle, got d -> d; remove times from one of them",
     ]
 
 

@@ -177,7 +177,9 @@ def test_workers_share_the_cpus_of_machines_that_have_yet_to_come(tmp_path: Path
 
 def test_workers_that_no_node_holds_are_refused(tmp_path: Path, cluster: Callable[..., None]) -> None:
     cluster([{"CPU": 2.0}, {"CPU": 2.0}])
-    with pytest.raises(UserError, match=r"resources.workers: a worker lies on one node, got 1 worker with 3 CPUs each"):
+    with pytest.raises(
+        UserError, match=r"resources.workers: a worker must fit one node, got 1 worker with 3 CPUs each"
+    ):
         _placed(tmp_path, (1,), "resources.cpus_per_worker=3")
 
 

@@ -120,7 +120,7 @@ class StreamedData:
         if epochs != {"min": epoch, "max": epoch}:
             raise DataError(
                 f"epoch {epoch}: the stream delivered views of another epoch, got {epochs['min']} to {epochs['max']}; "
-                "each launch needs a dataset of its own"
+                "each launch needs its own dataset"
             )
         return table
 

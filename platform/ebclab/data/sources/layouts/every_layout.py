@@ -1,4 +1,4 @@
-"""Every published dataset that is read where it lies: what must be where, and how its images are listed.
+"""Every published dataset that is read in place: what must be where, and how its images are listed.
 
 **ImageNet-1k, ImageNet-100 and Tiny ImageNet** have a folder of images for each WordNet number (wnid), which is the
 class. ImageNet lies as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it:
@@ -127,7 +127,7 @@ class Layout:
             hint = f"; did you mean {self.name}:{near}?" if near else ""
             absent = " or ".join(self.needs["train"])
             raise DataError(
-                f"data.name: {self.name} does not lie in {place.path}, got no {absent}{hint}\n{self.instructions}"
+                f"data.name: {self.name} is not in {place.path}, got no {absent}{hint}\n{self.instructions}"
             )
         if not any(map(place.has, self.needs[split])):
             absent = " or ".join(self.needs[split])
@@ -252,7 +252,7 @@ def _read_solution(place: Location, folder: str) -> dict[str, str]:
     """Return the class of each validation image from Kaggle's table: "name,wnid x y x y wnid x y x y ..."."""
     if not place.has(_SOLUTION):
         raise DataError(
-            f"{place.path}/{folder}: the images lie in no class folders, and there is no {_SOLUTION} in {place.path}; "
+            f"{place.path}/{folder}: the images are not in class folders, and there is no {_SOLUTION} in {place.path}; "
             "put Kaggle's table there, or move each image into the folder of its class (the devkit's "
             "ILSVRC2012_validation_ground_truth.txt counts classes in the order of its meta.mat, and is not read)"
         )
@@ -301,7 +301,7 @@ def _list_caltech(place: Location, split: Split) -> Listing:
     everything = place.sizes((".jpg",), _CALTECH)
     names = {file: file.removeprefix(f"{_CALTECH}/") for file in everything}
     if stray := [file for file, name in names.items() if "/" not in name]:
-        raise DataError(f"{place.path}: an image must lie in the folder of its class, got {stray[0]}; move it away")
+        raise DataError(f"{place.path}: an image must be in the folder of its class, got {stray[0]}; move it away")
     of_class: dict[str, list[str]] = {name: [] for name in class_names}
     for file, name in names.items():
         of_class[name.partition("/")[0]].append(file)
