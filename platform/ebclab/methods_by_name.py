@@ -126,7 +126,7 @@ def _problem_with(found: type) -> str:
     from energy_contrast.method import Method
 
     if not issubclass(found, Method):
-        return "is no method; derive it from energy_contrast.method.Method, or from a method of the catalogue"
+        return "is not a method; derive it from energy_contrast.method.Method, or from a method of the catalogue"
     if isabstract(found):
         return f"is not complete, it lacks {', '.join(sorted(found.__abstractmethods__))}"
     config = getattr(found, "Config", None)

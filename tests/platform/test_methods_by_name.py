@@ -130,7 +130,10 @@ def test_a_class_given_in_python_needs_no_module_and_is_asked_for(folder: Path) 
         ("own_method.inner:Hardest", "the module own_method.inner cannot be imported|no module own_method.inner"),
         ("own_method:Hardets", r"no class Hardets in .*own_method.py; did you mean Hardest(Config)?\?$"),
         ("own_method:setting", "no class setting in .*own_method.py"),
-        ("own_method:HardestConfig", "HardestConfig in .* is no method; derive it from energy_contrast.method.Method"),
+        (
+            "own_method:HardestConfig",
+            "HardestConfig in .* is not a method; derive it from energy_contrast.method.Method",
+        ),
         ("wrong_method:NoConfig", "NoConfig in .*wrong_method.py has no Config; give it a frozen dataclass"),
         ("wrong_method:Abstract", "Abstract in .* is not complete, it lacks more$"),
         ("wrong_method:Taken", "Taken in .* has a setting called digest, which .* rename it$"),

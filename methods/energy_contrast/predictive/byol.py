@@ -67,7 +67,7 @@ class Byol(Method):
     projections at temperature 0.2; while ``diagnosing`` also what ``diagnose`` returns, of these.
 
     Raises:
-        ValueError: If ``target_start`` is own and the encoder is no ``ResNet``.
+        ValueError: If ``target_start`` is own and the encoder is not a ``ResNet``.
 
     Source: BYOL (arXiv:2006.07733), algorithm 1, eq. 2 and 3, section 3.2; ``directions`` mean, ``target_start`` own
     and ``momentum_schedule`` constant are the baseline in the code released with EBCLR.

@@ -138,7 +138,7 @@ def named_set(name: str | None, subject: Subject, data_root: str | None) -> Meas
     if subject.trained is not None:
         name, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
     elif name is None:
-        raise UserError(f"--dataset: must be given for {subject.address}, which is no run of ebclab; name a dataset")
+        raise UserError(f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset")
     else:
         preprocessing = subject.preprocessing
         side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)

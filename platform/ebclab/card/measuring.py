@@ -135,7 +135,7 @@ class Measuring:
         if len(held_out) == 0:
             raise DataError(
                 f"{self.measured.name}: a tenth of the training images is held out to choose a penalty and a "
-                f"temperature, which is none of {len(self.measured.train)}; measure on a larger set"
+                f"temperature, which is less than one image of {len(self.measured.train)}; measure on a larger set"
             )
         x, held_x = self.part_features
         y, classes = fitted.labels, self.measured.num_classes

@@ -188,7 +188,7 @@ def _require_text(arguments: Sequence[str]) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise UserError(f"a name is no text in UTF-8, got {os.fsencode(text)!r}; rename it") from None
+            raise UserError(f"a name is not UTF-8, got {os.fsencode(text)!r}; rename it") from None
 
 
 def _require_no_credentials(arguments: Sequence[str]) -> None:

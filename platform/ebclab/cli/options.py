@@ -170,7 +170,7 @@ def _parameter(entry: Field[Any], hint: Any, panel: str | None) -> inspect.Param
     elif get_origin(hint) is tuple:
         hint, default = list[get_args(hint)[0]], default or None  # type: ignore[misc]
     elif get_origin(hint) is Literal:
-        hint = str  # a word that is no choice is reported with all other mistakes
+        hint = str  # a word that is not a choice is reported with all other mistakes
     if facts["is_argument"]:
         asked: Any = typer.Argument(metavar=facts["metavar"], help=facts["doc"], show_default=False)
     else:

@@ -63,7 +63,7 @@ def _require_entry(address: str, source: TokenSource, token: str | None, is_sent
         if code == grpc.StatusCode.UNAUTHENTICATED:
             raise UserError(_refused(address, token, source, is_sent)) from None
         raise UserError(
-            f"resources.address: what answers is no Ray cluster, got {address} ({code.name.lower()}); "
+            f"resources.address: what answers is not a Ray cluster, got {address} ({code.name.lower()}); "
             "write the head's GCS port, usually 6379 (8265 is the dashboard's)"
         ) from None
 

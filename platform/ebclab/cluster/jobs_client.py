@@ -138,7 +138,7 @@ class Cluster:
             ) from error
         except (requests.RequestException, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise UserError(  # an answer of another form than Ray's, or none
-                f"{self.address}: what answers there is no job server of Ray; --address names another one"
+                f"{self.address}: what answers there is not a Ray job server; --address names another one"
             ) from error
         except RuntimeError as error:
             raise self._about_refusal(str(error), job_id) from error
@@ -157,7 +157,7 @@ class Cluster:
         if "WebSocket" in text:
             return UnreachableError(f"{self.address}: the connection broke")
         if "404" in text and "Version check" in text:
-            return UserError(f"{self.address}: what answers there is no job server of Ray; --address names another one")
+            return UserError(f"{self.address}: what answers there is not a Ray job server; --address names another one")
         if job_id and ("404" in text or "does not exist" in text):
             names = [job.id for job in self.all_jobs()]
             return UserError(f"no such job on {self.address}, got {job_id}; {did_you_mean(job_id, names)}")

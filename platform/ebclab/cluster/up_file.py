@@ -143,5 +143,5 @@ def _machines(config: dict[str, Any]) -> Iterator[str]:
         yield f"{name}: {kind}, {'one, as long as the cluster' if name == head else number}"
     if "max_workers" in config:
         minutes = config.get("idle_timeout_minutes", _RAYS_IDLE_MINUTES)
-        stay = f", but for {kept} that stay" if kept else ""
+        stay = f", except for {kept} that stay" if kept else ""
         yield f"together at most {most} workers, each gone after {minutes:g} idle minutes{stay}"

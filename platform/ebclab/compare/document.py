@@ -55,7 +55,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         if request.budget == "seconds"
         else ""
     )
-    but = f" but for {', '.join(request.may_differ)}" if request.may_differ else ""
+    but = f" except for {', '.join(request.may_differ)}" if request.may_differ else ""
     made = {
         "methods": ", ".join(request.methods),
         "images": ", ".join(dict.fromkeys(task.dataset for task in plan.tasks)),

@@ -27,7 +27,7 @@ Arm = Literal["draws", "practice"]
 FORMAT = 1
 RULES = (
     "Each draw is an independent random point of the method's search space, trained in full with one seed; the default "
-    "settings are trained beside them and are none of the draws.",
+    "settings are trained beside them and are not among the draws.",
     "The best draw, or the default settings where no draw is better, by the score on held-out training images is the "
     "tuned setting. It and the default settings are run again with the same new seeds for all methods.",
     "What is compared is the accuracy of these runs on the test images, read once for each of them.",

@@ -84,7 +84,7 @@ def values_of(request: Any, options: Any, *, only_given: bool = False) -> dict[s
 
 
 def option_problems(options: Any) -> list[str]:
-    """Return what is wrong with the options of a request one by one: words that are no choice, numbers out of range."""
+    """Return what is wrong with single options of a request: words that are not a choice, numbers out of range."""
     hints, lines = get_type_hints(type(options)), []
     for entry in (each for each in fields(options) if "doc" in each.metadata):
         given, word = getattr(options, entry.name), word_of(entry)

@@ -198,7 +198,7 @@ def _pixels(image: object, number: int) -> Tensor:
     if isinstance(image, Tensor | np.ndarray):
         return _tensor(image)
     raise DataError(
-        f"images: item {number} of the dataset is no image, got {type(image).__name__}; a tensor, an array or a PIL "
+        f"images: item {number} of the set is not an image, got {type(image).__name__}; a tensor, an array or a PIL "
         "image is, alone or as (image, label)"
     )
 

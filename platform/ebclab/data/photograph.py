@@ -87,7 +87,7 @@ def kind_of_damage(error: BaseException) -> str:
     """Return the category of an error of ``DAMAGE``, for counting images that were left out."""
     kinds = {
         TooManyPixelsError: "too many pixels",
-        NoBytesError: "pixels that are no bytes",
+        NoBytesError: "pixels that are not bytes",
         UnidentifiedImageError: "of no known format",
     }
     return next((kind for type_, kind in kinds.items() if isinstance(error, type_)), "damaged or cut off")

@@ -15,7 +15,7 @@ _FORMULA = re.compile(r"[\t\r]|[\s'\"]*[=+\-@\u2212\uFE62\uFE63\uFE66\uFE6B\uFF0
 
 
 def as_csv(table: Table) -> str:
-    """Return a table as CSV; text that a spreadsheet would compute, and that is no number, is after an apostrophe."""
+    """Return a table as CSV; text that a spreadsheet would compute, and that is not a number, follows an apostrophe."""
     heads = [f"{head.above}: {head.text}" if head.above else head.text for head in table.heads]
     file = io.StringIO()
     csv.writer(file, lineterminator="\n").writerows([_csv_cell(cell) for cell in row] for row in (heads, *table.rows))

@@ -219,7 +219,7 @@ class Document:
     title: str  # title of the window
     kind: str  # what it is of, such as "comparison"
     brand: str  # the line at the top of the page, after the name of the project
-    sections: tuple[Section, ...]  # the content; but for heads, sections without blocks are not shown
+    sections: tuple[Section, ...]  # the content; except for heads, sections without blocks are not shown
     files: str  # where all numbers are, as a sentence
 
     def blocks(self) -> Iterator[Block]:

@@ -30,7 +30,7 @@ class Answers:
             try:
                 num_bytes = len(base64.b64decode(text, validate=True))
             except binascii.Error as error:
-                raise ValueError(f"answers that are no base64, got {text!r:.40}") from error
+                raise ValueError(f"answers that are not base64, got {text!r:.40}") from error
             if num_bytes != (self.num_images + 7) // 8:
                 raise ValueError(f"answers about {self.num_images} images in {num_bytes} bytes")
 

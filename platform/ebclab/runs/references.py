@@ -46,7 +46,7 @@ class Protocol(NamedTuple):
     probe: str  # name of the probe
 
     def key(self, name: Name) -> str:
-        """Return a digest of all that decides what a reference scores, but for its seed."""
+        """Return a digest of all that decides what a reference scores, except for its seed."""
         config = self.config
         data, settings, views = asdict(config.data), asdict(config.evaluation), config.views
         of_probe = [each for each in settings if each.startswith("linear_")] if self.probe != "knn" else _OF_KNN

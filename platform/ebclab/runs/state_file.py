@@ -32,7 +32,7 @@ def read_state(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise _NotPlainError(f"{path.name} holds more than tensors and plain values") from error
     except Exception as error:  # torch and zipfile raise errors of all kinds for foreign bytes
-        raise ValueError(f"{path.name} is none that torch wrote ({type(error).__name__})") from error
+        raise ValueError(f"{path.name} was not written by torch ({type(error).__name__})") from error
     if not isinstance(state, dict):
         raise ValueError(f"{path.name} holds no state, got {type(state).__name__}")
     return state

@@ -115,7 +115,7 @@ class Location:
         except UnicodeDecodeError as error:
             name = error.object[len(self.inside.rstrip("/").encode()) + 1 :]
             raise DataError(
-                f"{self.path}: a file's name is no text in UTF-8, got {bytes(name)!r}; rename it, or its folder"
+                f"{self.path}: a file's name is not UTF-8, got {bytes(name)!r}; rename it, or its folder"
             ) from error
         wanted = sorted(name for name in found if name.lower().endswith(suffixes) and not _is_hidden(name))
         if self.is_local and (deep := next((name for name in wanted if self._is_deep_by_links(name)), None)):

@@ -22,7 +22,7 @@ def own_folder(around: Path, *names: str) -> Path:
         except OSError:  # missing, or not readable, which using it will report
             continue
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # a file is told where it is used as a folder
-            what = "a symbolic link" if stat.S_ISLNK(mode) else "something that is no folder"
+            what = "a symbolic link" if stat.S_ISLNK(mode) else "something that is not a folder"
             raise RunError(
                 f"{path}: a folder of ebclab belongs here, got {what}, which is not followed; "
                 "delete it, or put a folder in its place"

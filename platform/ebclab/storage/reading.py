@@ -142,7 +142,7 @@ def _require_shallow(value: Any) -> None:
 
 def _in_words(reason: OSError | ValueError) -> str:
     if isinstance(reason, UnicodeDecodeError):
-        return f"byte {reason.object[reason.start]:#04x}, which is no text in UTF-8"
+        return f"byte {reason.object[reason.start]:#04x}, which is not UTF-8"
     if isinstance(reason, UnicodeEncodeError):
         return "half a character"
     return (reason.strerror if isinstance(reason, OSError) else None) or str(reason)

@@ -60,7 +60,7 @@ def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
         return [], content
     listed = json_value(head)["parts"]
     if not isinstance(listed, list) or not all(_is_part(entry) for entry in listed):
-        raise ValueError(f"its first line lists what are no parts of a log, got {str(listed)[:80]}")
+        raise ValueError(f"its first line lists what are not parts of a log, got {str(listed)[:80]}")
     return [Part(name, num_bytes) for name, num_bytes in listed], rest
 
 

@@ -60,7 +60,7 @@ class Workspace:
         is_file = self.path.exists() and not self.path.is_dir()
         if is_file or any(not self._is_leftover(file) and not _is_hidden(file) for file in files):
             raise RunError(
-                f"{self.address}: the folder holds something that is no {self.kind.name}; "
+                f"{self.address}: the folder holds something that is not a {self.kind.name}; "
                 f"choose another {self.kind.chosen_by}"
             )
 

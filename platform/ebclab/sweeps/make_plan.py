@@ -94,7 +94,7 @@ def _fitting_space(
 
 
 def _fitting_part(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> Space:
-    """Return a shipped space without what the run's method refuses or cannot change in mid-run; its name says so."""
+    """Return a shipped space without what the run's method refuses or cannot change during a run; its name says so."""
     fixed = refused_by_method(space, config)
     if searched_live_only:
         fixed += [each.name for each in space.parameters if each.name not in fixed and why_not_live(each, config)]

@@ -77,7 +77,7 @@ class SweepPlan(SweepChoices):
         pbt = self.rules.scheduler == "pbt"
         if pbt and self.search != "random":
             lines.append(
-                f"--search: population based training changes settings in mid-run by itself, got {self.search}; "
+                f"--search: population based training itself changes settings during a run, got {self.search}; "
                 "use --search random with it, or --scheduler asha"
             )
         if pbt and self.trials < 4:

@@ -113,7 +113,7 @@ def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> Non
 @pytest.mark.parametrize(
     ("encoders", "asked", "error", "sentence"),
     [
-        (("encoder",), {}, UserError, "--dataset: must be given for .*encoder, which is no run of ebclab"),
+        (("encoder",), {}, UserError, "--dataset: must be given for .*encoder, which is not an ebclab run"),
         (("runs/s2",), {}, RunError, "no run here"),
         (("runs/s0",), {"datasets": ("digit",)}, DataError, "did you mean digits?"),
         (("runs/s0",), {"outside": ("middle=digits",)}, UserError, "must be NAME, near=NAME or far=NAME"),

@@ -101,7 +101,7 @@ def test_an_address_that_the_user_names_is_contacted(
     else:
         monkeypatch.setenv("RAY_ADDRESS", somebody.address)
     outcome = ebclab(*RESUMED, *named)
-    assert f"resources.address: what answers is no Ray cluster, got {somebody.address}" in outcome.err
+    assert f"resources.address: what answers is not a Ray cluster, got {somebody.address}" in outcome.err
     assert somebody.calls > 0
 
 

@@ -217,5 +217,5 @@ def test_a_cluster_that_only_a_comparison_names_is_not_contacted(ebclab: Ebclab,
     assert "resources.address: a file names a cluster" in outcome.err
     assert host.callers == 0
     named = ebclab("compare", "--name", "sent", "--set", address)
-    assert "resources.address: what answers is no Ray cluster" in named.err
+    assert "resources.address: what answers is not a Ray cluster" in named.err
     assert host.callers > 0

@@ -52,12 +52,12 @@ def test_an_image_whose_name_is_no_text_is_named(
     outcome = ebclab(*command)
     assert outcome.code == 2
     assert outcome.err == (
-        f"error: {images}: a file's name is no text in UTF-8, got b'dog/caf\\xe9.png'; rename it, or its folder\n"
+        f"error: {images}: a file's name is not UTF-8, got b'dog/caf\\xe9.png'; rename it, or its folder\n"
     )
 
 
 def test_the_same_from_python(images: Path) -> None:
-    with pytest.raises(DataError, match="no text in UTF-8, got b'dog/caf"):
+    with pytest.raises(DataError, match="name is not UTF-8, got b'dog/caf"):
         load_split(f"folder:{images}", None, "train")
     moved = images.rename(images.with_name(LATIN))
     with pytest.raises(DataError, match="not a place that can be opened"):
@@ -81,7 +81,7 @@ def test_a_name_on_the_command_line_that_is_no_text_is_refused(
 ) -> None:
     outcome = ebclab(*command)
     assert outcome.code == 2
-    assert outcome.err.startswith("error: a name is no text in UTF-8, got b'")
+    assert outcome.err.startswith("error: a name is not UTF-8, got b'")
     assert "caf\\xe9" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
@@ -91,7 +91,7 @@ def test_a_working_folder_that_is_no_text_or_gone_is_refused(
 ) -> None:
     (tmp_path / LATIN).mkdir()
     monkeypatch.chdir(tmp_path / LATIN)
-    assert ebclab("pretrain", "simclr").err.startswith("error: a name is no text in UTF-8, got b'/")
+    assert ebclab("pretrain", "simclr").err.startswith("error: a name is not UTF-8, got b'/")
     (tmp_path / LATIN).rmdir()
     outcome = ebclab("runs", "list")
     assert (outcome.code, outcome.err) == (

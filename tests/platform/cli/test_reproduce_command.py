@@ -91,7 +91,7 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
         (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
         (["ebclr/table1", "--to", "s3://"], "s3://: an address without a bucket"),
         (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),
-        (["ebclr/table1", "--to", "mine"], "mine: the folder holds something that is no reproduction"),
+        (["ebclr/table1", "--to", "mine"], "mine: the folder holds something that is not a reproduction"),
         (["ebclr/table1", "--scale", "small", "--data-root", "empty"], "ebclr/table1: mnist is needed at scale small"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_space_that_cannot_be_searched_is_refused_and_named(
         (["--objective", "test_accuracy"], "evaluation.objective: no such choice, got 'test_accuracy'"),
         (["--scheduler", "hyperband"], "--scheduler: no such choice, got 'hyperband'"),
         (["--search", "bohb"], "--search: no such choice, got 'bohb'"),
-        (["--scheduler", "pbt", "--search", "tpe"], "population based training changes settings in mid-run"),
+        (["--scheduler", "pbt", "--search", "tpe"], "training itself changes settings during a run"),
         (["--scheduler", "pbt", "--interval", "0"], "--interval: must be at least 1, got 0"),
         (["--trials", "4", "--top", "5"], "--top: more settings than trials, got 5 of 4; use at most 4"),
         (["--trials", "0", "--top", "0"], "--trials: must be at least 1, got 0"),
@@ -92,7 +92,7 @@ def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_o
     assert "without training.batch_size" in plan.space.where
     assert "method.ess_target" not in plan.space.by_name  # off or on changes what is stored
     own = _space(tmp_path, {"training.batch_size": {"choice": [128, 256]}, **RATE})
-    assert "training.batch_size: cannot change in mid-run" in _refused(
+    assert "training.batch_size: cannot change during a run" in _refused(
         capsys, tmp_path, "--scheduler", "pbt", "--space", own
     )
 
@@ -129,7 +129,7 @@ def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
 def test_a_folder_that_is_no_sweep_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "thesis.tex").touch()
-    assert "holds something that is no sweep" in _refused(capsys, tmp_path)
+    assert "holds something that is not a sweep" in _refused(capsys, tmp_path)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("8h", 28_800), ("1h30m", 5_400), ("90s", 90), ("1.5d", 129_600)])

@@ -171,7 +171,7 @@ def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
         finally:
             server.shutdown()
             thread.join()
-    assert f"what answers is no Ray cluster, got 127.0.0.1:{server.server_port}" in refusal
+    assert f"what answers is not a Ray cluster, got 127.0.0.1:{server.server_port}" in refusal
     assert refusal.endswith("write the head's GCS port, usually 6379 (8265 is the dashboard's)")
 
 

@@ -99,10 +99,10 @@ def test_where_nobody_listens_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        ((404, "nothing here"), "what answers there is no job server of Ray"),
-        ((200, "<html>"), "what answers there is no job server of Ray"),
-        ((200, {"else": 1}), "what answers there is no job server of Ray"),
-        ((502, "bad gateway"), "what answers there is no job server of Ray"),
+        ((404, "nothing here"), "what answers there is not a Ray job server"),
+        ((200, "<html>"), "what answers there is not a Ray job server"),
+        ((200, {"else": 1}), "what answers there is not a Ray job server"),
+        ((502, "bad gateway"), "what answers there is not a Ray job server"),
         (
             (200, {"ray_version": "2.9.1"}),
             f"the cluster runs Ray 2.9.1, got {ray.__version__} here; install ray==2.9.1",

@@ -64,7 +64,7 @@ def test_machines_that_are_always_there_are_told_since_they_are_paid_for(
     assert main(["cluster", "check", str(ready)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[1] == "gpu-spot: g6.xlarge, 2 to 4"
-    assert told[3] == "together at most 4 workers, each gone after 5 idle minutes, but for 2 that stay"
+    assert told[3] == "together at most 4 workers, each gone after 5 idle minutes, except for 2 that stay"
 
 
 def test_a_number_that_is_left_out_is_that_of_ray(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:

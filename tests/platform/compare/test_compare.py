@@ -65,7 +65,7 @@ def test_without_methods_and_without_a_comparison_of_this_name(
 def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:
     (here / "comparisons" / "mine").mkdir(parents=True)
     (here / "comparisons" / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UserError, match="the folder holds something that is no comparison; choose another --name"):
+    with pytest.raises(UserError, match="the folder holds something that is not a comparison; choose another --name"):
         plan_of_request(request_for("simclr", "dcl"), name="mine")
 
 

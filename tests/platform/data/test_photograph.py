@@ -152,7 +152,7 @@ def test_a_pgm_file_of_16_bits_is_read_like_others(content: bytes, levels: list[
 def test_wider_pixels_are_refused(mode: str) -> None:
     with pytest.raises(NoBytesError, match=f"pixels of mode {mode}, more than 16 bits") as caught:
         read(encoded(Image.new(mode, (3, 3)), "TIFF"))
-    assert kind_of_damage(caught.value) == "pixels that are no bytes"
+    assert kind_of_damage(caught.value) == "pixels that are not bytes"
 
 
 def test_what_is_transparent_shows_white() -> None:

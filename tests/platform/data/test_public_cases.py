@@ -187,7 +187,7 @@ TOLD = {
     # vision#2831: folders that storage systems put everywhere
     "thumbnails": "left out: 2 in folders of thumbnails or deleted files",
     "three": "files outside of train and test were left out, 2 of 4: extra/3.png, val/a/1.png",
-    "a class train": "train are read as classes, since the other folders are no splits",
+    "a class train": "train are read as classes, since the other folders are not splits",
     "classes valid and invalid": "valid are read as classes",
     "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
     "shards": "outside of train and val were left out, 1 of 3: x/more-000.tar",

@@ -226,7 +226,7 @@ def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused
     assert "cold-seed0, training.epochs: 1 in the folder, 2 now" in str(caught.value)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    with pytest.raises(RunError, match="holds something that is no reproduction"):
+    with pytest.raises(RunError, match="holds something that is not a reproduction"):
         _enter(ReproductionFolder(tmp_path / "full"), plan)
     (folder.path / "plan.json").write_text("[1")
     with pytest.raises(RunError, match="not the plan of a reproduction"):

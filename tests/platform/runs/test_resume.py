@@ -112,7 +112,7 @@ def test_a_folder_with_a_file_of_the_user_is_no_run(tmp_path: Path, own: str) ->
     run = RunFolder(tmp_path / "run")
     (run.path / own).parent.mkdir(parents=True)
     (run.path / own).write_text("own")
-    with pytest.raises(RunError, match="the folder holds something that is no run; choose another --name"):
+    with pytest.raises(RunError, match="the folder holds something that is not a run; choose another --name"):
         find(run, settings(2), resume=False)
 
 
@@ -120,10 +120,10 @@ def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
     (run.path / "link").symlink_to(tmp_path)
-    with pytest.raises(RunError, match="holds something that is no run"):
+    with pytest.raises(RunError, match="holds something that is not a run"):
         find(run, settings(2), resume=False)
     (tmp_path / "file").write_text("own")
-    with pytest.raises(RunError, match="holds something that is no run"):
+    with pytest.raises(RunError, match="holds something that is not a run"):
         find(RunFolder(tmp_path / "file"), settings(2), resume=False)
 
 

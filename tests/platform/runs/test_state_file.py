@@ -79,7 +79,7 @@ CRAFTED = {
         with_pickle(b"\x80\x04\x8c\x08builtins\x8c\x09bytearray\x93J" + BYTES.to_bytes(4, "little") + b"\x85R."),
         "more than tensors and plain values, got STACK_GLOBAL",
     ),
-    "no pickle": (with_pickle(b"\xff\xfe"), "none that torch wrote"),
+    "no pickle": (with_pickle(b"\xff\xfe"), "was not written by torch"),
     "no parts": (lambda parts: [], "or one twice"),
     "a part twice": (twice, "or one twice"),
 }
@@ -110,5 +110,5 @@ def test_compressed_parts_are_refused_before_they_grow(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"PK", b"text", io.BytesIO().getvalue(), b"\x80\x02}."])
 def test_what_is_no_archive_is_a_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(content)
-    with pytest.raises(ValueError, match=r"^state\.pt is none that torch wrote"):
+    with pytest.raises(ValueError, match=r"^state\.pt was not written by torch"):
         read_state(tmp_path / "state.pt")

@@ -252,7 +252,7 @@ def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "reason"), [("ignores", "a store that does not heed If-None-Match"), ("not implemented", ".*501.*")]
+    ("behaviour", "reason"), [("ignores", "a store that ignores If-None-Match"), ("not implemented", ".*501.*")]
 )
 def test_a_store_without_conditional_writes_is_one_line(
     behaviour: Behaviour,

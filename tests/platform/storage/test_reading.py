@@ -50,7 +50,7 @@ BAD = {
     "empty": (b"", "Expecting value"),
     "cut off": (b'{"a": 1', "Expecting"),
     "two values": (b"1 2", "Extra data"),
-    "not UTF-8": (b'"\xff"', "byte 0xff, which is no text in UTF-8"),
+    "not UTF-8": (b'"\xff"', "byte 0xff, which is not UTF-8"),
     "UTF-16": ("1".encode("utf-16"), "byte 0xff"),
     "deep": (b"[" * 60 + b"]" * 60, "lists within lists, deeper than 50"),
     "very deep": (b"[" * 100_000 + b"]" * 100_000, "lists within lists, deeper than 50"),

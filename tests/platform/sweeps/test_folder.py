@@ -128,7 +128,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, fol
     (folder.path / ".lock").touch()
     assert look(folder, sweep_plan()) is None
     (folder.path / "thesis.tex").touch()
-    with pytest.raises(RunError, match="holds something that is no sweep; choose another --name"):
+    with pytest.raises(RunError, match="holds something that is not a sweep; choose another --name"):
         look(folder, sweep_plan())
 
 

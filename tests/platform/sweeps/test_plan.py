@@ -61,7 +61,7 @@ def test_population_based_training_does_not_go_with_a_search_that_chooses_settin
     sweep_plan: Plans, search: Any
 ) -> None:
     (found,) = replace(sweep_plan(scheduler="pbt"), search=search).problems()
-    assert found.startswith("--search: population based training changes settings in mid-run by itself")
+    assert found.startswith("--search: population based training itself changes settings during a run")
     assert f"got {search}" in found
 
 

@@ -94,7 +94,7 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest)
 
 
 def _list() -> None:
-    """Print each study's title, the number of its claims, its cost and images at each scale; and what is no study."""
+    """Print each study's title, number of claims, cost and images at each scale, and what is not a study."""
     from ebclab.reproduce.catalog import list_studies, load_study, without_study
     from ebclab.reproduce.cost import estimate
     from ebclab.reproduce.plan import plan_study

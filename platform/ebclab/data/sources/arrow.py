@@ -150,7 +150,7 @@ def arrow_splits(path: str) -> tuple[Split, ...]:
 
 
 def _require_readable_names(schema: pa.Schema) -> None:
-    """Decode every name of a schema, which Arrow does at first use: a ``ValueError`` where one is no UTF-8."""
+    """Decode every name of a schema, which Arrow does at first use: a ``ValueError`` where one is not UTF-8."""
     names = list(schema.names)
     types = [schema.field(place).type for place in range(len(names))]
     while types:

@@ -121,4 +121,4 @@ def _example(name: str, image: Tensor) -> Example:
 
 def _damaged(name: str, error: BaseException) -> DataError:
     way_out = "make it smaller" if isinstance(error, TooManyPixelsError) else "replace it"
-    return DataError(f"{LeftOut.because(name, error)}; {way_out}, or leave such out with data.skip_corrupt=true")
+    return DataError(f"{LeftOut.because(name, error)}; {way_out}, or skip such images with data.skip_corrupt=true")

@@ -47,7 +47,7 @@ class FolderSource(ImageFiles):
             _require_no_parts_below(list(chosen), name)
             if doubtful := sorted({top for file in chosen if is_split(top := folder_word(file))}):
                 tell_once(
-                    f"{name}: {' and '.join(doubtful)} are read as classes, since the other folders are no splits"
+                    f"{name}: {' and '.join(doubtful)} are read as classes, since the other folders are not splits"
                 )
         labels = of_words(path.partition("/")[0] if "/" in path else "" for path in chosen.values())
         listing = Listing({file: sizes[file] for file in chosen}, [*chosen.values()], labels.numbers, labels.names)

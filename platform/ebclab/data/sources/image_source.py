@@ -128,7 +128,7 @@ class ImageSource:
 
     @contextmanager
     def _reading_of(self, file: str, form: str) -> Iterator[None]:
-        """Make errors of a file into a DataError: of its storage, or that it is no readable ``form``."""
+        """Make errors of a file into a DataError: of its storage, or that it is not a readable ``form``."""
         try:
             yield
         except (OSError, pa.ArrowException, ValueError) as error:

@@ -114,7 +114,7 @@ def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict
         if tests and present != set(tests[:1]) and (not is_tree or present <= set(tests)):
             beside = f"{len(files) - sum(map(words.count, tests)):,} without such a name"
             raise DataError(
-                f"data.name: test images are no training images, got files called {' and '.join(tests)}, {beside} and "
+                f"data.name: test images are not training images, got files called {' and '.join(tests)}, {beside} and "
                 "none called train; call the training part train, or give the path of one part"
             )
         return {}

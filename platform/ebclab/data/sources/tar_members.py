@@ -100,7 +100,7 @@ def _member(header: bytes, kind: bytes, records: dict[bytes, bytes], start: int,
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"a name that is no text in UTF-8, {raw[:100]!r}") from None
+        raise ValueError(f"a name that is not UTF-8, {raw[:100]!r}") from None
     if kind in _FOLDER or (kind == b"\0" and name.endswith("/")):
         return Member(name, "folder", start, size)
     is_sparse = any(key.startswith(b"GNU.sparse") for key in records)

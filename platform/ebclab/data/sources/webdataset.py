@@ -114,7 +114,7 @@ class WebdatasetSource(ImageSource):
         if left_out:
             shown = first_few(left_out, _NAMES_SHOWN)
             _log.warning(
-                "%s: %d members are no files of samples and were left out: %s", self._where(file), len(left_out), shown
+                "%s: %d members are not files of samples and were left out: %s", self._where(file), len(left_out), shown
             )
         return samples
 

@@ -107,7 +107,7 @@ def draw_parameters(
 
 
 def _with_plain_second_views(drawn: ViewParameters, views: range, height: int, width: int) -> ViewParameters:
-    """Return the parameters, of which those of every second view leave the image alone, but for its noise."""
+    """Return the parameters, of which those of every second view leave the image alone, except for its noise."""
     second = constant(tuple(view % 2 == 1 for view in views), torch.bool, drawn.top.device)[:, None]  # (V, 1)
     left_alone = {
         **{"top": 0, "left": 0, "height": height, "width": width, "flip": False, "hue": 0.0},

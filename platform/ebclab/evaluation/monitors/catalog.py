@@ -226,7 +226,7 @@ def _robustness(monitored: Monitored) -> dict[str, float]:
 
 def _module(monitored: Monitored) -> nn.Module:
     if not isinstance(monitored.encoder, nn.Module):
-        raise TypeError(f"an encoder that is no module has no views and no gradients, got {type(monitored.encoder)}")
+        raise TypeError(f"an encoder that is not a module has no views and no gradients, got {type(monitored.encoder)}")
     return monitored.encoder
 
 

@@ -111,7 +111,7 @@ def _differing(records: Sequence[RunRecord]) -> Block:
     if not told:
         return Remark("None but those above.")
     apart = num_apart(records)
-    but = f", but for {count(apart, 'setting')} that not all of these methods have" if apart else ""
+    but = f", except for {count(apart, 'setting')} that not all of these methods have" if apart else ""
     note = (
         f"All others are equal{but}; method, data, encoder, epochs and seed are elsewhere on this page. A dash: the "
         "run has no such setting."

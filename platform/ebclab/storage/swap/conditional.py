@@ -205,7 +205,7 @@ def _problem(file: ConditionalFile) -> str:
         _allowed(file, b"2", first)
         for header, over in (("If-None-Match", None), ("If-Match", first)):
             if not _refuses(file, over):
-                return f"a store that does not heed {header}"
+                return f"a store that ignores {header}"
         return ""
     except ReplacedError:
         return "a store that refuses a write whose condition holds"

@@ -133,7 +133,7 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
         reason = f"{parameter.kind} does not move smoothly: write uniform, loguniform or quantised"
     else:
         return None
-    return f"{name}: cannot change in mid-run, as population based training needs: {reason}"
+    return f"{name}: cannot change during a run, as population based training needs: {reason}"
 
 
 def refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:

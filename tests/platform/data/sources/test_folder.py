@@ -102,7 +102,7 @@ def test_a_bomb_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         load_split(f"folder:{tmp_path}", None, "train")
     assert str(caught.value) == (
         f"{tmp_path}/a.png: not a readable image, got 5 x 6 pixels, more than the 134,217,728 that are decoded; "
-        "make it smaller, or leave such out with data.skip_corrupt=true"
+        "make it smaller, or skip such images with data.skip_corrupt=true"
     )
 
 

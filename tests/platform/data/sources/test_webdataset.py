@@ -99,7 +99,7 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
     with caplog.at_level(logging.WARNING, "ebclab.data"):
         source = open_source(f"webdataset:{tmp_path}", "train", Reading())
     assert len(source.index) == 1
-    told = "7 members are no files of samples and were left out: x.png, y.png, z.png, ../../e.png, /f.png and 2 more"
+    told = "7 members are not files of samples and were left out: x.png, y.png, z.png, ../../e.png, /f.png and 2 more"
     assert told in caplog.text
 
 
@@ -130,7 +130,7 @@ def test_what_is_no_set_of_images_is_one_sentence(
 def test_a_name_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as tar:
         tar.addfile(tarfile.TarInfo("grün.png"))
-    with pytest.raises(DataError, match=r"a.tar: not a readable WebDataset, got a name that is no text in UTF-8, b'gr"):
+    with pytest.raises(DataError, match=r"a.tar: not a readable WebDataset, got a name that is not UTF-8, b'gr"):
         open_source(f"webdataset:{tmp_path}", "train", Reading())
 
 

@@ -222,7 +222,7 @@ def test_what_cannot_change_in_mid_run_is_refused_with_the_reason(noisy, name, g
     noisy = apply_settings(noisy, {"views.crop_ratio_max": 2.0})
     check_space(space(**{name: given}), noisy, searched_live_only=False)
     (line,) = problems_of(noisy, live=True, **{name: given})
-    assert line.startswith(f"s.yaml, {name}: cannot change in mid-run, as population based training needs: {reason}")
+    assert line.startswith(f"s.yaml, {name}: cannot change during a run, as population based training needs: {reason}")
 
 
 def test_applied_settings_are_those_of_the_config_but_for_the_ones_given(noisy):
