@@ -81,7 +81,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         (
             "training:\n  epochs: 1\n  epochs: 2\n",
-            "run.yaml, line 3, column 3: not valid YAML, the key epochs stands twice",
+            "run.yaml, line 3, column 3: not valid YAML, the key epochs appears twice",
         ),
         ("a: 1\n  b: 2", "run.yaml, line 2, column 4: not valid YAML, mapping values are not allowed"),
         ("a: \x00", "run.yaml: not valid YAML, unacceptable character"),
