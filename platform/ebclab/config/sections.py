@@ -216,6 +216,9 @@ class OptimizerConfig:
     beta1: float = setting(0.9, "First decay rate of adam and adamw.", minimum=0.0, below=1.0)
     beta2: float = setting(0.999, "Second decay rate of adam and adamw.", minimum=0.0, below=1.0)
     weight_decay: float = setting(5e-4, "Weight decay (decoupled in adamw).", minimum=0.0)
+    weight_decay_end: float | None = setting(
+        None, "Weight decay that a cosine over the run leads to; none: it stays.", minimum=0.0
+    )
     decay_norm_and_bias: bool = setting(False, "Apply weight decay (and lars adaptation) to norms and biases too.")
     clip_norm: float = setting(0.0, "Largest norm of a step's gradient over all weights; 0: any.", minimum=0.0)
     schedule: Literal["cosine", "linear", "step", "constant"] = setting("cosine", "Learning rate after the warm-up.")

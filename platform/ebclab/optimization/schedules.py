@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step, so that a resumed run needs no scheduler state."""
+"""Learning rate and weight decay as pure functions of the step, so that a resumed run needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -109,6 +109,24 @@ def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_bat
     return rate
 
 
+def weight_decays(
+    optimizer: OptimizerConfig, training: TrainingConfig, num_batches: int
+) -> Callable[[int], float] | None:
+    """Return the weight decay of a run as a function of the step; None if it is constant.
+
+    ``end + (start - end) * (1 + cos(pi * step / num_steps)) / 2``, as in DINO (arXiv:2104.14294).
+    """
+    start, end = optimizer.weight_decay, optimizer.weight_decay_end
+    if end is None:
+        return None
+
+    def decay(step: int) -> float:
+        progress = step / scheduled_steps(step, training, num_batches)
+        return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
+
+    return decay
+
+
 @dataclass(frozen=True)
 class Extension:
     """An extension of a run, and its effect on the learning rate."""
@@ -143,3 +161,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
             group["lr"] = value
         else:
             group["lr"].fill_(value)  # in place, since captured steps read this tensor
+
+
+def set_weight_decay(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Set the weight decay of the parameter groups of ``optimizer`` that have one."""
+    for group in optimizer.param_groups:
+        if not group.get("exempt", False):
+            group["weight_decay"] = value

@@ -32,17 +32,19 @@ def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ran
     Args:
         method: The method, on its device.
     """
-    if not hasattr(torch.get_device_module(device), "CUDAGraph"):
-        return f"torch has no graphs for {device.type}"
-    if not ranks.alone:
-        return f"{ranks.world_size} workers exchange gradients in every step"
-    if config.training.precision == "float16":
-        return "training.precision: float16 decides on the host whether to skip a step"
-    if config.optimizer.name == "lars":
-        return "optimizer.name: lars computes its rates on the host"
-    if reason := method.not_recorded():
-        return f"method.{reason}"
-    return ""
+    of_method = method.not_recorded()
+    reasons = {
+        f"torch has no graphs for {device.type}": not hasattr(torch.get_device_module(device), "CUDAGraph"),
+        f"{ranks.world_size} workers exchange gradients in every step": not ranks.alone,
+        "training.precision: float16 decides on the host whether to skip a step": config.training.precision
+        == "float16",
+        "optimizer.name: lars computes its rates on the host": config.optimizer.name == "lars",
+        "optimizer.weight_decay_end: gives each step a number of its own, which torch reads on the host": (
+            config.optimizer.weight_decay_end is not None
+        ),
+        f"method.{of_method}": bool(of_method),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError, UserError
-from ebclab.optimization.schedules import scheduled_steps, set_learning_rate
+from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, set_weight_decay
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.process_group import Ranks
@@ -26,7 +26,7 @@ from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 _OF_THE_LOG = (
     *("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second"),
-    *("loss_scale", "skipped_steps", "gradient_norm"),
+    *("weight_decay", "loss_scale", "skipped_steps", "gradient_norm"),
 )
 """Keys of a training record that the loop and the recorder write; a method's metrics may not have these names."""
 
@@ -106,6 +106,7 @@ class Training:
     captured: CapturedSteps | None = None  # replays recorded steps; None if steps run eagerly
     not_captured: str = ""  # why steps run eagerly although ``training.compile`` is graph; else empty
     clip_norm: float = 0.0  # ``optimizer.clip_norm``
+    weight_decay: Callable[[int], float] | None = None  # returns the weight decay of a step; None if it is constant
     # training images per second between log steps of this launch
     images_per_second: RateMeter = field(default_factory=RateMeter)
     # scales the loss and skips steps in float16; does nothing in other precisions
@@ -179,6 +180,8 @@ def train_step(training: Training) -> dict[str, Tensor]:
     method = training.method
     batch = training.data.batch(epoch, position)
     set_learning_rate(training.optimizer, training.learning_rate(training.step))
+    if training.weight_decay is not None:
+        set_weight_decay(training.optimizer, training.weight_decay(training.step))
     method.diagnosing = _is_log_step(training, training.step + 1)
     progress = Progress(training.step + 1, training.planned_steps(training.step), epoch)
     compute = partial(_compute, training, progress)
@@ -278,5 +281,7 @@ def _read(training: Training, metrics: dict[str, Tensor]) -> dict[str, float]:
     if wrong:
         raise DivergedError(f"step {training.step}: {', '.join(wrong)}")
     plain["learning_rate"] = training.learning_rate(training.step - 1)
+    if training.weight_decay is not None:
+        plain["weight_decay"] = training.weight_decay(training.step - 1)
     plain["images_per_second"] = training.images_per_second.lap()
     return plain | training.loss_scale.metrics()

@@ -26,7 +26,7 @@ from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
-from ebclab.optimization.schedules import learning_rates
+from ebclab.optimization.schedules import learning_rates, weight_decays
 from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.training.captured import CapturedSteps, obstacle
 from ebclab.training.loop import BatchSource, Training
@@ -317,6 +317,7 @@ def build_training(
         view_shape=view_shape,
         not_captured=reason,
         clip_norm=config.optimizer.clip_norm,
+        weight_decay=weight_decays(config.optimizer, config.training, data.num_batches),
     )
     if captured:
         training.captured = CapturedSteps(device, training.generator, training.tensors)

@@ -134,6 +134,7 @@ def test_a_generator_that_was_not_registered_is_refused(
         ("vem-svgd", ["method.bank_schedule=cosine"], "method.bank_schedule: cosine changes it every step"),
         ("ebclr", ["method.buffer_device=cpu"], "method.buffer_device: images go to the device and back"),
         ("flatclr", ["method.ess_target=0.4", "method.ess_target_end=0.2"], "method.ess_target_end: the target is"),
+        ("simclr", ["optimizer.weight_decay_end=0.1"], "optimizer.weight_decay_end: gives each step a number"),
         ("simclr", ["optimizer.name=lars"], "optimizer.name: lars computes its rates on the host"),
     ],
 )

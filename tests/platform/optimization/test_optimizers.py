@@ -9,6 +9,7 @@ from torch import nn
 
 from ebclab.config.sections import OptimizerConfig
 from ebclab.optimization.optimizers import build_optimizer
+from ebclab.optimization.schedules import set_weight_decay
 
 Gradient = Callable[[int, str, list[float]], list[float]]
 
@@ -28,9 +29,13 @@ def gradient_of(step: int, name: str, values: list[float]) -> list[float]:
     return [math.sin(1 + step + 3 * i) + 0.1 * value + (0.5 if name == "bias" else 0) for i, value in enumerate(values)]
 
 
-def train(config: OptimizerConfig, module: Small, num_steps: int = 4) -> dict[str, list[float]]:
+def train(
+    config: OptimizerConfig, module: Small, num_steps: int = 4, decay: float | None = None
+) -> dict[str, list[float]]:
     optimizer = build_optimizer(config, module)
     for step in range(num_steps):
+        if decay is not None:
+            set_weight_decay(optimizer, decay)
         for name, parameter in module.named_parameters():
             gradient = gradient_of(step, name, parameter.detach().flatten().tolist())
             parameter.grad = torch.tensor(gradient, dtype=torch.float64).view_as(parameter)
@@ -113,6 +118,16 @@ def test_adam_adds_decay_to_the_gradient_and_adamw_to_the_weight(decoupled: bool
         scale = [math.sqrt(v / (1 - beta2 ** (step + 1))) + 1e-8 for v in second]
         w = [wi - rate * m / (1 - beta1 ** (step + 1)) / s for wi, m, s in zip(shrunk, first, scale, strict=True)]
     assert train(config, Small())["weight"] == pytest.approx(w, rel=1e-12)
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
+def test_a_decay_that_is_set_is_one_that_was_built_in(name: str, everything: bool):
+    none, some = (OptimizerConfig(name=name, weight_decay=d, decay_norm_and_bias=everything) for d in (0.0, 0.3))
+    moved = train(none, Small(), decay=0.3)
+    assert moved == train(some, Small())
+    without = train(none, Small())
+    assert [moved[key] == without[key] for key in ("weight", "bias")] == [False, not everything]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])

@@ -1,12 +1,20 @@
 """Learning rates against closed forms and torch's own schedulers."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR
 
 from ebclab.config.sections import OptimizerConfig, TrainingConfig
-from ebclab.optimization.schedules import learning_rate_at, learning_rates, peak_learning_rate, set_learning_rate
+from ebclab.optimization.schedules import (
+    learning_rate_at,
+    learning_rates,
+    peak_learning_rate,
+    set_learning_rate,
+    weight_decays,
+)
 
 
 def ours(num_steps: int, **choices: object) -> list[float]:
@@ -116,3 +124,16 @@ def test_set_learning_rate_reaches_every_group():
     optimizer = torch.optim.SGD([{"params": [layer.weight]}, {"params": [layer.bias], "lr": 0.5}], lr=0.1)
     set_learning_rate(optimizer, 0.02)
     assert [group["lr"] for group in optimizer.param_groups] == [0.02, 0.02]
+
+
+def test_weight_decay_moves_by_a_half_cosine_over_each_total_of_steps():
+    root = 2**0.5  # (1 - cos(pi t)) / 2 at t = 0, 1/4, 1/2, 3/4
+    shares = [0, (2 - root) / 4, 1 / 2, (2 + root) / 4]
+    optimizer = OptimizerConfig(weight_decay=0.04, weight_decay_end=0.4)
+    decay = weight_decays(optimizer, TrainingConfig(epochs=2), 2)
+    assert [decay(step) for step in range(4)] == pytest.approx([0.04 + 0.36 * share for share in shares])
+    extended = weight_decays(optimizer, TrainingConfig(epochs=4, extended=(2,)), 2)
+    later = [0.22, *(0.04 + 0.36 * (1 - math.cos(math.pi * step / 8)) / 2 for step in (5, 6, 7))]
+    assert [extended(step) for step in range(8)] == pytest.approx([decay(step) for step in range(4)] + later)
+    assert weight_decays(OptimizerConfig(), TrainingConfig(), 2) is None
+    assert weight_decays(OptimizerConfig(weight_decay_end=0.0), TrainingConfig(epochs=1), 2)(1) == 5e-4 / 2

@@ -97,6 +97,20 @@ def test_the_weights_after_two_epochs_are_those_of_the_recursion_by_hand() -> No
     assert torch.allclose(training.method.encoder.weight.detach().double(), weight[None], atol=1e-6)
 
 
+def test_weight_decay_is_that_of_the_step_and_is_logged() -> None:
+    training, watcher = _training(), Watcher()
+    training.weight_decay = lambda step: 0.1 * step
+    nn.init.ones_(training.method.encoder.weight)
+    train(training, watcher)
+    weight = torch.ones(2, dtype=torch.float64)
+    for step in range(6):
+        weight = weight - 0.1 / (step + 1) * (2 * (weight.sum() - 3) + 0.1 * step * weight)
+    assert torch.allclose(training.method.encoder.weight.detach().double(), weight[None], atol=1e-6)
+    assert [log["weight_decay"] for log in watcher.logs] == pytest.approx(
+        [0.1 * (step - 1) for step in (1, 2, 3, 4, 6)]
+    )
+
+
 def test_gradients_are_clipped_over_all_weights_as_by_torchs_loop() -> None:
     training, watcher = _training(), Watcher()
     training.method.encoder, training.clip_norm = nn.Linear(2, 1), 0.5
