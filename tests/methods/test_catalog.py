@@ -7,18 +7,21 @@ import torch
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.classifier import Classifier
+from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch, Method, PixelRange, Progress
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
+from .conftest import DIAGNOSTICS, train_on_two_clusters
+
 NUM_CLASSES = 3
 
 
-def build(name: str) -> Method:
+def build(name: str, **settings: object) -> Method:
     torch.manual_seed(0)
     method_class = METHODS[name]
     classes = (NUM_CLASSES,) if method_class.needs_labels else ()
-    method = method_class(method_class.Config(), build_encoder("small", in_channels=1, width=4), *classes)
+    method = method_class(method_class.Config(**settings), build_encoder("small", in_channels=1, width=4), *classes)
     method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
     return method
@@ -117,3 +120,50 @@ def test_settings_are_frozen_and_documented(name: str) -> None:
 
 def test_keys_are_lower_case_class_names() -> None:
     assert all(key.replace("-", "") == cls.__name__.lower() for key, cls in METHODS.items())
+
+
+@pytest.mark.parametrize("name", ["simclr", "flatclr", "dcl", "dhel", "sogclr", "vicreg", "lejepa", "simsiam", "byol"])
+def test_what_is_read_is_simclrs_loss_of_the_first_two_views(name: str) -> None:
+    method = build(name)
+    batch, temperature = draw_batch(method), getattr(method.config, "temperature", 0.2)
+    with torch.no_grad():
+        if name in ("vicreg", "simsiam", "byol"):  # each view has a pass of its own
+            projections = [method.head(method.encoder(views)) for views in batch.views]
+        else:
+            projections = method.head(method.encoder(batch.views.flatten(0, 1))).split(8)
+    expected = nt_xent(*projections[:2], temperature=temperature)
+    torch.testing.assert_close(method(batch, torch.Generator()).metrics["info_nce"], expected)
+
+
+@pytest.mark.parametrize("name", ["simclr", "flatclr", "moco", "simsiam", "byol"])
+def test_costly_metrics_come_only_while_diagnosing_and_do_not_change_the_loss(name: str) -> None:
+    method = build(name, **({"symmetric": True} if name == "moco" else {}))
+    batch, generator = draw_batch(method), torch.Generator()
+    usual = {"info_nce"} | ({"prediction_similarity"} if name in ("simsiam", "byol") else set())
+    outputs = []
+    for diagnosing in (True, False):
+        method.diagnosing = diagnosing
+        outputs.append(method(batch, generator.manual_seed(3)))
+    costly = set(outputs[0].metrics) - usual
+    assert costly == DIAGNOSTICS if name in ("simclr", "flatclr", "moco") else "effective_rank" in costly
+    assert set(outputs[1].metrics) == usual
+    torch.testing.assert_close(outputs[0].loss, outputs[1].loss, rtol=0, atol=0)
+
+
+VEM = {"bank_size": 64, "num_steps": 3, "projection_size": 16, "key_momentum": 0.9}
+VEM |= {"temperature": 0.2, "bank_temperature": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "num_steps", "less"),
+    [
+        ("simclr", {}, 30, 0.5),
+        ("flatclr", {}, 30, 0.5),
+        ("moco", {"queue_size": 64, "momentum": 0.9, "batch_norm_groups": 2}, 60, 0.5),
+        *((name, VEM, 80, 0.3) for name in ("vem-langevin", "vem-svgd", "vem-image")),
+    ],
+)
+def test_steps_on_two_clusters_lower_info_nce(name, settings, num_steps, less):
+    values = [metrics["info_nce"] for metrics in train_on_two_clusters(build(name, **settings), num_steps)]
+    worst = values[0] if num_steps == 30 else max(values[:20])  # a queue or bank fills first
+    assert sum(values[-5:]) / 5 < worst - less

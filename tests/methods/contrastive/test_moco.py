@@ -17,7 +17,7 @@ from energy_contrast.method import Batch, Method, Progress, StepOutput
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
-from ..conftest import DIAGNOSTICS
+from ..conftest import random_batch
 
 SIZE = 8
 
@@ -29,9 +29,7 @@ def build(**settings: object) -> Moco:
 
 
 def make_batch(step: int, size: int = SIZE) -> Batch:
-    generator = torch.Generator().manual_seed(step)
-    views = torch.randn(2, size, 1, 8, 8, generator=generator, dtype=torch.float64)
-    return Batch(views, torch.full((size,), -1), torch.arange(size), views.new_empty(0, 1, 8, 8))
+    return random_batch(size, step)
 
 
 def take_step(method: Moco, batch: Batch, optimizer: torch.optim.Optimizer, seed: int = 0) -> StepOutput:
@@ -162,13 +160,6 @@ def test_keys_are_normalised_in_groups_of_a_shuffled_batch_and_queries_in_groups
     torch.testing.assert_close(method.queue[:16], key)
 
 
-def test_costly_metrics_come_only_while_diagnosing() -> None:
-    method = build(symmetric=True)
-    assert set(method(make_batch(0), torch.Generator()).metrics) == {"info_nce"} | DIAGNOSTICS
-    method.diagnosing = False
-    assert set(method(make_batch(0), torch.Generator()).metrics) == {"info_nce"}
-
-
 def test_bfloat16_autocast_scores_in_float32_and_stores_unit_keys() -> None:
     method = build(batch_norm_groups=2).float()
     batch = make_batch(0)
@@ -196,20 +187,6 @@ def test_the_head_has_as_many_layers_as_asked() -> None:
     ]
 
 
-def test_sixty_steps_on_two_clusters_lower_info_nce() -> None:
-    method = build(queue_size=64, momentum=0.9, batch_norm_groups=2)
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(2, 1, 8, 8, generator=generator, dtype=torch.float64)
-    optimizer = torch.optim.Adam([p for p in method.parameters() if p.requires_grad], lr=3e-3)
-    values = []
-    for _ in range(60):
-        noise = torch.randn(3, 16, 1, 8, 8, generator=generator, dtype=torch.float64)
-        views = centres[torch.arange(16) % 2] + noise[0] + 0.2 * noise[1:]
-        batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
-        values.append(take_step(method, batch, optimizer).metrics["info_nce"].item())
-    assert sum(values[-5:]) / 5 < max(values[:20]) - 0.5
-
-
 class DispatchCount(TorchDispatchMode):
     """Counts what torch dispatches within it."""
 
@@ -221,11 +198,9 @@ class DispatchCount(TorchDispatchMode):
 
 
 def operations_of_a_step(method: Method) -> int:
-    views = torch.randn(2, 16, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    batch = Batch(views, torch.full((16,), -1), torch.arange(16), views.new_empty(0, 1, 8, 8))
     method.diagnosing = False
     with DispatchCount() as count:
-        method(batch, torch.Generator()).loss.backward()
+        method(random_batch(16, dtype=torch.float32), torch.Generator()).loss.backward()
         method.after_step(Progress(1, 10, 0))
     return count.number
 

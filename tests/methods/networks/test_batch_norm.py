@@ -108,18 +108,9 @@ def together(ranks: list[dict[str, Run]], case: str) -> Run:
     return runs[0] | joined | {name: sum(run[name] for run in runs) for name in ("weight.grad", "bias.grad")}
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize(("kind", "layout"), CASES)
-def test_two_ranks_normalise_like_torch_on_the_whole_batch(ranks: list[dict[str, Run]], kind: str, layout: str) -> None:
-    _, torchs, shape = KINDS[kind]
-    expected = pass_through(prepare(torchs(5)), *inputs(shape, layout))
-    torch.testing.assert_close(together(ranks, f"{kind} {layout} 1"), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("groups", [2, 4])
-@pytest.mark.parametrize(("kind", "layout"), CASES)
-def test_groups_are_torchs_batch_norm_on_each_group(
-    ranks: list[dict[str, Run]], kind: str, layout: str, groups: int
-) -> None:
+def test_groups_alone_and_on_two_ranks_are_torchs_batch_norm_on_each_group(ranks, kind, layout, groups):
     ours, torchs, shape = KINDS[kind]
     expected = slow_groups(prepare(torchs(5)), *inputs(shape, layout), groups)
     alone = prepare(ours(5))
@@ -139,27 +130,19 @@ def test_alone_it_is_torchs_batch_norm_bit_for_bit(kind: str, training: bool) ->
     torch.testing.assert_close(*runs, rtol=0, atol=0)
 
 
-def test_bfloat16_keeps_float32_statistics_and_layout(ranks: list[dict[str, Run]]) -> None:
+@pytest.mark.parametrize("groups", [1, 2])
+def test_bfloat16_keeps_float32_statistics_and_layout_of_ranks_and_of_groups(ranks, groups):
     x, pull = (whole.bfloat16() for whole in inputs(MAPS, "channels_last"))
-    run = together(ranks, "bfloat16")
-    exact = pass_through(prepare(nn.BatchNorm2d(5)), x.double(), pull.double())
+    if groups == 1:
+        run = together(ranks, "bfloat16")
+    else:
+        norm = prepare(GlobalBatchNorm2d(5), torch.float32)
+        set_groups(norm, groups)
+        run = pass_through(norm, x, pull)
+        assert run["x.grad"].is_contiguous(memory_format=torch.channels_last)
+    exact = slow_groups(prepare(nn.BatchNorm2d(5)), x.double(), pull.double(), groups)
     assert run["y"].dtype == run["x.grad"].dtype == torch.bfloat16
     assert run["y"].is_contiguous(memory_format=torch.channels_last)
-    for name in ("running_mean", "running_var", "weight.grad", "bias.grad"):
-        torch.testing.assert_close(run[name], exact[name].float(), rtol=1e-5, atol=1e-5)
-    for name in ("y", "x.grad"):
-        torch.testing.assert_close(run[name].double(), exact[name], rtol=2**-7, atol=2**-7)
-
-
-def test_groups_in_bfloat16_keep_float32_statistics_and_layout() -> None:
-    x, pull = (whole.bfloat16() for whole in inputs(MAPS, "channels_last"))
-    norm = prepare(GlobalBatchNorm2d(5), torch.float32)
-    set_groups(norm, 2)
-    run = pass_through(norm, x, pull)
-    exact = slow_groups(prepare(nn.BatchNorm2d(5)), x.double(), pull.double(), 2)
-    assert run["y"].dtype == run["x.grad"].dtype == torch.bfloat16
-    assert run["y"].is_contiguous(memory_format=torch.channels_last)
-    assert run["x.grad"].is_contiguous(memory_format=torch.channels_last)
     for name in ("running_mean", "running_var", "weight.grad", "bias.grad"):
         torch.testing.assert_close(run[name], exact[name].float(), rtol=1e-5, atol=1e-5)
     for name in ("y", "x.grad"):
@@ -201,18 +184,16 @@ def test_groups_that_do_not_fit_are_refused(groups: int, batch_size: int, num_ra
         check_groups(groups, batch_size, num_ranks)
 
 
-def test_groups_of_one_value_have_no_spread() -> None:
+@pytest.mark.parametrize(
+    ("groups", "shape", "said"),
+    [
+        (4, (4, 3, 1, 1), "a group has one value of each channel, and no spread, got 4"),
+        (3, (8, 3, 1, 1), "must divide the global batch of 8 images, got 3; use 2"),
+    ],
+)
+def test_a_pass_checks_its_groups(groups, shape, said):
     norm = GlobalBatchNorm2d(3)
-    set_groups(norm, 4)
-    norm(torch.randn(4, 3, 1, 2))
-    with pytest.raises(
-        ValueError, match="batch_norm_groups: a group has one value of each channel, and no spread, got 4"
-    ):
-        norm(torch.randn(4, 3, 1, 1))
-
-
-def test_a_pass_checks_its_groups() -> None:
-    norm = GlobalBatchNorm1d(3)
-    set_groups(norm, 3)
-    with pytest.raises(ValueError, match="batch_norm_groups: must divide the global batch of 8 images, got 3; use 2"):
-        norm(torch.zeros(8, 3))
+    set_groups(norm, groups)
+    norm(torch.randn(groups, 3, 1, 2))
+    with pytest.raises(ValueError, match=f"batch_norm_groups: {said}"):
+        norm(torch.randn(shape))

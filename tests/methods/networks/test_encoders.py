@@ -43,6 +43,55 @@ def test_quarters_give_four_times_the_features_and_the_same_weights(name: str, s
     torch.testing.assert_close(parts.view(2, -1, 4).mean(dim=2), whole)
 
 
+@pytest.mark.parametrize(
+    ("name", "stem", "size", "last"),
+    [
+        ("resnet18", "cifar", 8, 1),
+        ("resnet18", "cifar", 28, 4),
+        ("resnet18", "cifar", 32, 4),
+        ("resnet18", "strided", 28, 2),
+        ("resnet18", "imagenet", 32, 1),
+        ("resnet18", "imagenet", 224, 7),
+        ("wrn28", "cifar", 32, 8),
+        ("wrn28", "cifar", 8, 2),
+        ("wrn28", "imagenet", 64, 4),
+        ("pyramidnet-14-7", "cifar", 32, 8),
+        ("pyramidnet-14-7", "cifar", 28, 7),
+        ("pyramidnet-14-7", "cifar", 9, 3),
+        ("pyramidnet-14-7", "imagenet", 64, 4),
+    ],
+)
+def test_stems_set_the_resolution_of_the_last_stage(name, stem, size, last):
+    network = build_encoder(name, in_channels=3, width=4, stem=stem).eval()
+    stage, shapes = "layer4" if name == "resnet18" else "layer3", []
+    network.get_submodule(stage).register_forward_hook(lambda m, i, output: shapes.append(output.shape))
+    with torch.no_grad():
+        embedding = network(torch.zeros(1, 3, size, size))
+    assert shapes == [(1, network.embedding_size, last, last)]
+    assert embedding.shape == (1, network.embedding_size)
+
+
+@pytest.mark.parametrize(
+    ("name", "convolutions", "initialisation"),
+    [
+        ("resnet18", 20, "kaiming"),
+        ("resnet50", 53, "kaiming"),
+        ("wrn28", 28, "torch"),
+        ("pyramidnet-14-7", 13, "torch"),
+    ],
+)
+def test_without_norm_no_image_sees_another_and_every_convolution_has_a_bias(name, convolutions, initialisation):
+    settings = {"batch_norm": "none", "activation": "leaky_relu", "initialisation": initialisation}
+    network = build_encoder(name, in_channels=3, width=4, **settings)
+    images = torch.randn(3, 3, 8, 8)
+    torch.testing.assert_close(network(images)[:1], network(images[:1]))
+    biases = [module.bias for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
+    assert len(biases) == convolutions
+    assert all(bias is not None and (initialisation == "torch" or not bias.any()) for bias in biases)
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in network.modules())
+    assert list(network.buffers()) == []
+
+
 @pytest.mark.parametrize("size", [(2, 2), (2, 3), (4, 4), (7, 5)])
 def test_quarters_are_the_cells_of_torchs_adaptive_average_over_two_by_two(size: tuple[int, int]) -> None:
     maps = torch.rand(3, 5, *size, dtype=torch.float64)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.pyramidnet import PyramidNet, pyramid_channels
@@ -93,23 +93,3 @@ def test_it_has_as_many_weights_as_its_layers_and_as_the_paper_says() -> None:
     assert weights_of(110, 84) == expected + 2 * 100 + 10 * 101
     in_millions = {widening: weights_of(110, widening) // 100_000 / 10 for widening in (48, 84)}
     assert in_millions == {48: 1.7, 84: 3.8}  # the paper's, which cuts further digits
-
-
-@pytest.mark.parametrize(
-    ("stem", "size", "last"), [("cifar", 32, 8), ("cifar", 28, 7), ("cifar", 9, 3), ("imagenet", 64, 4)]
-)
-def test_stems_set_the_resolution_of_the_last_stage(stem: str, size: int, last: int) -> None:
-    network = pyramid(stem=stem).eval()
-    shapes = []
-    network.layer3.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
-    with torch.no_grad():
-        assert network(torch.zeros(1, 3, size, size)).shape == (1, network.embedding_size) == (1, 11)
-    assert shapes == [(1, 11, last, last)]
-
-
-def test_without_norm_no_image_sees_another_and_every_convolution_has_a_bias() -> None:
-    network = pyramid(batch_norm="none", activation="leaky_relu", initialisation="torch")
-    images = torch.randn(3, 3, 8, 8)
-    torch.testing.assert_close(network(images)[:1], network(images[:1]))
-    assert all(module.bias is not None for module in network.modules() if isinstance(module, nn.Conv2d))
-    assert list(network.buffers()) == []

@@ -79,58 +79,11 @@ def test_resnet50_has_torchvisions_names_and_shapes() -> None:
     assert {name: value.shape for name, value in ours.state_dict().items()} == shapes
 
 
-def test_bottlenecks_without_norm_have_biases_and_see_images_alone() -> None:
-    torch.manual_seed(0)
-    network = build_encoder("resnet50", in_channels=1, width=2, batch_norm="none", activation="leaky_relu")
-    images = torch.randn(3, 1, 8, 8)
-    torch.testing.assert_close(network(images)[:1], network(images[:1]))
-    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-    assert len(convolutions) == 53
-    assert all(c.bias is not None and not c.bias.any() for c in convolutions)
-
-
 def test_parameters_number_as_torchvisions_without_the_classifier() -> None:
     theirs = sum(p.numel() for p in torchvision.models.resnet18().parameters()) - 512 * 1000 - 1000
     assert sum(p.numel() for p in resnet18().parameters()) == theirs
     # The CIFAR stem has 3x3 instead of 7x7 taps.
     assert sum(p.numel() for p in resnet18(stem="cifar").parameters()) == theirs - 64 * 3 * (49 - 9)
-
-
-@pytest.mark.parametrize(
-    ("stem", "size", "last"),
-    [
-        ("cifar", 8, 1),
-        ("cifar", 28, 4),
-        ("cifar", 32, 4),
-        ("strided", 28, 2),
-        ("imagenet", 32, 1),
-        ("imagenet", 224, 7),
-    ],
-)
-def test_stems_set_the_resolution_of_the_last_stage(stem: str, size: int, last: int) -> None:
-    network = resnet18(stem=stem, width=4).eval()
-    shapes = []
-    network.get_submodule("layer4").register_forward_hook(lambda m, i, output: shapes.append(output.shape))
-    with torch.no_grad():
-        embedding = network(torch.zeros(1, 3, size, size))
-    assert shapes == [(1, 32, last, last)]
-    assert embedding.shape == (1, 32)
-    assert network.embedding_size == 32
-
-
-def test_without_norm_every_convolution_has_a_zero_bias_and_no_norm_is_left() -> None:
-    network = resnet18(batch_norm="none", width=4)
-    convolutions = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-    assert len(convolutions) == 20
-    assert all(c.bias is not None and not c.bias.any() for c in convolutions)
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in network.modules())
-    assert list(network.buffers()) == []
-
-
-def test_without_norm_images_of_a_batch_do_not_influence_each_other() -> None:
-    network = resnet18(batch_norm="none", width=4, stem="cifar")
-    images = torch.randn(3, 3, 8, 8)
-    torch.testing.assert_close(network(images)[:1], network(images[:1]))
 
 
 def test_leaky_relu_has_slope_a_fifth_everywhere() -> None:

@@ -71,21 +71,3 @@ def test_at_its_own_width_it_has_the_weights_of_wrn_28_10() -> None:
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
     assert len(layers) == 25  # and the classifier, and two of the three shortcuts' places, make 28 in the paper's count
     assert network.embedding_size == 640
-
-
-@pytest.mark.parametrize(("stem", "size", "last"), [("cifar", 32, 8), ("cifar", 8, 2), ("imagenet", 64, 4)])
-def test_stems_set_the_resolution_of_the_last_stage(stem: str, size: int, last: int) -> None:
-    network = wrn(stem=stem).eval()
-    shapes = []
-    network.layer3.register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
-    with torch.no_grad():
-        assert network(torch.zeros(1, 3, size, size)).shape == (1, network.embedding_size) == (1, 16)
-    assert shapes == [(1, 16, last, last)]
-
-
-def test_without_norm_no_image_sees_another_and_every_convolution_has_a_bias() -> None:
-    network = wrn(batch_norm="none", activation="leaky_relu", initialisation="torch")
-    images = torch.randn(3, 3, 8, 8)
-    torch.testing.assert_close(network(images)[:1], network(images[:1]))
-    assert all(module.bias is not None for module in network.modules() if isinstance(module, nn.Conv2d))
-    assert list(network.buffers()) == []

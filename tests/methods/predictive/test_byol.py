@@ -14,6 +14,8 @@ from energy_contrast.method import Batch, Progress
 from energy_contrast.networks import build_encoder
 from energy_contrast.predictive.byol import Byol, ByolConfig, rising_momentum
 
+from ..conftest import random_batch
+
 SIZE = 8
 NUM_STEPS = 5
 
@@ -25,9 +27,7 @@ def build(**settings: object) -> Byol:
 
 
 def make_batch(step: int = 0) -> Batch:
-    generator = torch.Generator().manual_seed(step)
-    views = torch.randn(2, SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
-    return Batch(views, torch.full((SIZE,), -1), torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
+    return random_batch(SIZE, step)
 
 
 def mlp(in_size: int) -> nn.Module:

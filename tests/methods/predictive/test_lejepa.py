@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.losses import info_nce, pair_similarities
-from energy_contrast.method import Batch
 from energy_contrast.networks import build_encoder
 from energy_contrast.predictive.lejepa import (
     Lejepa,
@@ -23,6 +21,8 @@ from energy_contrast.predictive.lejepa import (
     off_shape,
 )
 
+from ..conftest import random_batch
+
 SIZE, SLICES, KNOTS = 5, 4, 6
 
 
@@ -31,12 +31,6 @@ def build(**settings: object) -> Lejepa:
     small = {"projection_size": 3, "num_slices": SLICES, "num_knots": KNOTS}
     config = LejepaConfig(**(small | settings))  # type: ignore[arg-type]
     return Lejepa(config, build_encoder("small", in_channels=1, width=4)).double()
-
-
-def make_batch(num_views: int = 2) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    views = torch.randn(num_views, SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
-    return Batch(views, torch.full((SIZE,), -1), torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
 
 
 def slow_statistic(values: list[Tensor], largest: float, knots: int) -> Tensor:
@@ -71,7 +65,7 @@ def slow_visreg(view: Tensor, slices: Tensor) -> Tensor:
 @pytest.mark.parametrize("num_views", [2, 3])
 def test_loss_and_gradients_are_the_papers(regularizer: str, num_views: int) -> None:
     method = build(regularizer=regularizer, regularizer_weight=0.3, num_views=num_views, largest_frequency=2.0)
-    batch = make_batch(num_views)
+    batch = random_batch(SIZE, num_views=num_views)
     output = method(batch, torch.Generator().manual_seed(2))
     views = list(method.head(method.encoder(batch.views.flatten(0, 1))).split(SIZE))
     slices = draw_directions(SLICES, views[0], torch.Generator().manual_seed(2))
@@ -89,14 +83,6 @@ def test_loss_and_gradients_are_the_papers(regularizer: str, num_views: int) -> 
     weights = list(method.parameters())
     got, wanted = (torch.autograd.grad(loss, weights, retain_graph=True) for loss in (output.loss, expected))
     torch.testing.assert_close(got, wanted, rtol=1e-7, atol=1e-9)
-
-
-def test_what_is_read_is_simclrs_loss_of_the_first_two_views() -> None:
-    method, batch = build(num_views=3), make_batch(3)
-    with torch.no_grad():
-        projection = method.head(method.encoder(batch.views.flatten(0, 1))).split(SIZE)
-    expected = info_nce(*pair_similarities(*projection[:2]), temperature=0.2)
-    torch.testing.assert_close(method(batch, torch.Generator()).metrics["info_nce"], expected)
 
 
 def test_the_characteristic_function_is_a_mean_of_turns() -> None:
@@ -151,7 +137,7 @@ def test_collapse_mutes_the_pull_of_sigreg_and_not_that_of_visreg() -> None:
 
 
 def test_slices_are_unit_directions_that_the_generator_alone_decides() -> None:
-    method, batch = build(), make_batch()
+    method, batch = build(), random_batch(SIZE)
     first, again, other = (method(batch, torch.Generator().manual_seed(seed)).loss for seed in (1, 1, 2))
     assert first.item() == again.item() != other.item()
     slices = draw_directions(4000, torch.zeros(1, 3), torch.Generator().manual_seed(0))
