@@ -8,24 +8,25 @@ from energy_contrast.networks.batch_norm import GlobalBatchNorm1d
 from energy_contrast.networks.heads import ProjectionHead
 
 
-def test_two_layers_are_w2_relu_w1_h() -> None:
-    head = ProjectionHead(5, 7, 3)
-    h = torch.randn(4, 5)
-    (w1, b1, w2, b2) = head.parameters()
-    torch.testing.assert_close(head(h), (h @ w1.T + b1).clamp_min(0) @ w2.T + b2)
-
-
-def test_a_leaky_head_keeps_a_fifth_of_what_is_negative() -> None:
-    head = ProjectionHead(5, 7, 3, activation="leaky_relu")
+@pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("leaky_relu", 0.2)])
+def test_two_layers_are_w2_activated_w1_h(activation: str, slope: float) -> None:
+    head = ProjectionHead(5, 7, 3, **({} if activation == "relu" else {"activation": activation}))  # relu by default
     h = torch.randn(4, 5)
     (w1, b1, w2, b2) = head.parameters()
     hidden = h @ w1.T + b1
-    torch.testing.assert_close(head(h), torch.where(hidden > 0, hidden, 0.2 * hidden) @ w2.T + b2)
+    torch.testing.assert_close(head(h), torch.where(hidden > 0, hidden, slope * hidden) @ w2.T + b2)
 
 
-def test_an_unknown_activation_is_refused() -> None:
-    with pytest.raises(ValueError, match="activation: no such value, got 'tanh'; use one of relu, leaky_relu"):
-        ProjectionHead(5, 7, 3, activation="tanh")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"activation": "tanh"}, "activation: no such value, got 'tanh'; use one of relu, leaky_relu"),
+        ({"num_layers": 0}, r"num_layers: .*, got 0; use 1 or more"),
+    ],
+)
+def test_what_is_no_head_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ProjectionHead(5, 7, 3, **settings)
 
 
 def test_one_layer_is_linear() -> None:
@@ -48,8 +49,3 @@ def test_a_normalised_output_has_mean_0_and_variance_1_and_learns_neither_scale_
     torch.testing.assert_close(output.var(dim=0, correction=0), torch.ones(3), atol=1e-3, rtol=0)
     assert [p.requires_grad for p in head[-1].parameters()] == [False, False]
     assert head[-2].bias is None
-
-
-def test_a_head_without_layers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"num_layers: .*, got 0; use 1 or more"):
-        ProjectionHead(5, 7, 3, num_layers=0)

@@ -22,6 +22,18 @@ SIZES = {"test_resnet": 8, "test_efficientnet": 8, "test_nfnet": 8, "test_vit": 
 NUM_RANKS = 2
 
 
+def built_with(change: Callable[[nn.Module], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every network that timm creates from here on be changed first."""
+    create = timm_encoder.create
+
+    def changed(*arguments: Any) -> nn.Module:
+        network = create(*arguments)
+        change(network)
+        return network
+
+    monkeypatch.setattr(timm_encoder, "create", changed)
+
+
 def own(name: str, network: nn.Module, channels: int, size: int) -> nn.Module:
     """timm's own network with the weights of ``network``."""
     theirs: nn.Module = timm.create_model(name, **arguments_for(name, channels, size))
@@ -65,16 +77,12 @@ def test_whether_a_network_has_batch_norm_is_known_and_draws_nothing(name: str, 
 
 
 def test_epsilon_and_momentum_are_timms(monkeypatch: pytest.MonkeyPatch) -> None:
-    create = timm_encoder.create
-
-    def with_other_norms(*arguments: Any) -> nn.Module:
-        network = create(*arguments)
+    def change(network: nn.Module) -> None:
         for module in network.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.eps, module.momentum = 0.5, 0.25
-        return network
 
-    monkeypatch.setattr(timm_encoder, "create", with_other_norms)
+    built_with(change, monkeypatch)
     norms = [m for m in build_timm("test_efficientnet", 1, 8).modules() if isinstance(m, GlobalBatchNorm)]
     assert {(norm.eps, norm.momentum) for norm in norms} == {(0.5, 0.25)}
     theirs = timm.create_model("test_efficientnet").modules()
@@ -108,14 +116,8 @@ def test_a_network_whose_draws_cannot_be_switched_off_is_refused(monkeypatch: py
 
 
 def test_weights_that_the_features_do_not_depend_on_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    create = timm_encoder.create
-
-    def with_a_spare_layer(*arguments: Any) -> nn.Module:
-        network = create(*arguments)
-        network.spare = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-        return network
-
-    monkeypatch.setattr(timm_encoder, "create", with_a_spare_layer)
+    spare = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    built_with(lambda network: network.add_module("spare", spare), monkeypatch)
     frozen = [key for key, value in build_timm("test_resnet", 1, 8).named_parameters() if not value.requires_grad]
     assert frozen == ["spare.0.weight", "spare.0.bias", "spare.1.weight", "spare.1.bias"]
 
@@ -142,14 +144,7 @@ def test_a_network_without_batch_norm_takes_batch_norm_none() -> None:
     "norm", [nn.SyncBatchNorm(16), nn.BatchNorm2d(16, affine=False), nn.BatchNorm2d(16, momentum=None)]
 )
 def test_a_norm_that_cannot_be_shared_by_ranks_is_refused(norm: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = timm_encoder.create
-
-    def with_another_norm(*arguments: Any) -> nn.Module:
-        network = create(*arguments)
-        network.other = norm
-        return network
-
-    monkeypatch.setattr(timm_encoder, "create", with_another_norm)
+    built_with(lambda network: network.add_module("other", norm), monkeypatch)
     with pytest.raises(ValueError, match="whose statistics cannot be taken over all ranks, got"):
         build_timm("test_resnet", 1, 8)
 

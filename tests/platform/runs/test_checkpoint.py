@@ -105,7 +105,12 @@ def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage_and_is_not_wai
         checkpoint.load(tmp_path)
 
 
-def test_one_flipped_bit_is_noticed(tmp_path: Path) -> None:
+def _rewrite_manifest(path: Path, **changes: Any) -> None:
+    manifest = path / "manifest.json"
+    manifest.write_text(json.dumps(with_checksum(json.loads(manifest.read_text()) | changes)))
+
+
+def test_one_flipped_bit_is_noticed(tmp_path):
     path = checkpoint.save(tmp_path, "last", _checkpoint(10)) / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -170,11 +175,9 @@ def test_a_checkpoint_of_an_older_version_has_no_checksum_of_its_manifest(tmp_pa
     assert checkpoint.newest_step(tmp_path) == 20
 
 
-def test_a_checkpoint_from_a_newer_version_is_refused_and_not_skipped(tmp_path: Path) -> None:
+def test_a_checkpoint_from_a_newer_version_is_refused_and_not_skipped(tmp_path):
     checkpoint.save(tmp_path, "last", _checkpoint(10))
-    manifest = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
-    content = json.loads(manifest.read_text()) | {"format": checkpoint.FORMAT + 1}
-    manifest.write_text(json.dumps(with_checksum(content)))
+    _rewrite_manifest(checkpoint.save(tmp_path, "last", _checkpoint(20)), format=checkpoint.FORMAT + 1)
     with pytest.raises(RunError, match=f"newer ebclab, got format {checkpoint.FORMAT + 1}; this version reads up to"):
         checkpoint.load(tmp_path)
 
@@ -202,40 +205,30 @@ def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert checkpoint.latest_path(tmp_path) is None
 
 
-def test_a_pickle_with_code_in_it_is_not_run(tmp_path: Path) -> None:
+def test_a_pickle_with_code_in_it_is_not_run(tmp_path):
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "touched",))
 
     path = checkpoint.save(tmp_path, "last", _checkpoint(10))
     torch.save({"optimizer": Evil()}, path / "state.pt")
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["state.pt"] = file_digest(path / "state.pt")
-    (path / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    _rewrite_manifest(path, files=files | {"state.pt": file_digest(path / "state.pt")})
     with pytest.raises(RunError, match="damaged"):
         checkpoint.load(tmp_path)
     assert not (tmp_path / "touched").exists()
 
 
-@pytest.mark.parametrize("name", ["/dev/zero", "../../other/model.safetensors"])
-def test_a_manifest_that_names_a_file_elsewhere_is_damaged_and_the_file_is_not_read(tmp_path: Path, name: str) -> None:
-    checkpoint.save(tmp_path, "last", _checkpoint(1))
-    manifest = tmp_path / "last-0000000001" / "manifest.json"
-    content = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(content | {"files": {name: "0" * 64}}))
-    with pytest.raises(RunError, match="every last checkpoint is damaged"):
-        checkpoint.load(tmp_path)
-
-
 @pytest.mark.parametrize(
     "change",
-    [{"step": "one"}, {"step": None}, {"facts": []}, {"files": ["a"]}, {"files": {"a": 1}}, {"format": "new"}],
+    [
+        *({"step": "one"}, {"step": None}, {"facts": []}, {"files": ["a"]}, {"files": {"a": 1}}, {"format": "new"}),
+        *({"files": {name: "0" * 64}} for name in ("/dev/zero", "../../other/model.safetensors")),  # files elsewhere
+    ],
     ids=str,
 )
-def test_a_manifest_with_a_field_of_another_type_is_damaged(tmp_path: Path, change: dict[str, Any]) -> None:
-    checkpoint.save(tmp_path, "last", _checkpoint(1))
-    manifest = tmp_path / "last-0000000001" / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+def test_a_manifest_with_a_field_of_another_type_or_a_file_elsewhere_is_damaged(tmp_path, change):
+    _rewrite_manifest(checkpoint.save(tmp_path, "last", _checkpoint(1)), **change)
     for read in (checkpoint.load, checkpoint.newest_step):
         with pytest.raises(RunError, match="every last checkpoint is damaged"):
             read(tmp_path)
