@@ -7,6 +7,7 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import TextIO
 from unicodedata import category
@@ -60,6 +61,7 @@ def bounded(text: str, longest: int, most_lines: int = 1) -> str:
     return "\n".join([*kept, *([f"... ({count(left, 'more line')})"] if left else [])])
 
 
+@lru_cache(maxsize=10_000)
 def in_cell(text: str) -> str:
     """Return ``text`` for a cell of a table in a terminal: on one line, and no longer than people read."""
     return bounded(on_one_line(text), _LONGEST_CELL)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
+_BLOCK = 1 << 16  # bytes read at once of what follows
+
 
 def read_regular(path: Path, limit: int) -> bytes:
     """Return the content of the file at ``path``; symbolic links are followed.
@@ -20,11 +22,13 @@ def read_regular(path: Path, limit: int) -> bytes:
     Args:
         limit: Maximum size of the file, bytes.
     """
-    with open_regular(path, limit) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = file.read(size + 1)  # not limit + 1, which asks for so much memory
-        if len(content) > size:  # the file has grown
-            content += file.read(limit + 1 - len(content))
+    descriptor, size = _opened(path, limit)
+    try:  # without a file object, which takes as long as reading a small file
+        content = os.read(descriptor, size + 1)  # not limit + 1, which asks for so much memory
+        while len(content) <= limit and (more := os.read(descriptor, _BLOCK)):  # the file has grown, or comes in parts
+            content += more
+    finally:
+        os.close(descriptor)
     _require_at_most(limit, len(content))
     return content
 
@@ -32,12 +36,22 @@ def read_regular(path: Path, limit: int) -> bytes:
 @contextmanager
 def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
     """Open the file at ``path`` for reading; arguments and errors as in ``read_regular``."""
-    _require_regular(path.stat())  # before opening it: opening a device may have side effects
-    with open(path, "rb", opener=_opener) as file:
-        info = os.fstat(file.fileno())
+    with open(_opened(path, limit)[0], "rb") as file:
+        yield file
+
+
+def _opened(path: Path, limit: int) -> tuple[int, int]:
+    """Return a descriptor to read from, and the size of the file in bytes."""
+    _require_regular(os.stat(path))  # before opening it: opening a device may have side effects
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        info = os.fstat(descriptor)
         _require_regular(info)
         _require_at_most(limit, info.st_size)
-        yield file
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, info.st_size
 
 
 def own_file(path: str | Path, flags: int) -> int:
@@ -66,10 +80,6 @@ def own_file(path: str | Path, flags: int) -> int:
 def _require_at_most(limit: int, num_bytes: int) -> None:
     if num_bytes > limit:
         raise OSError(errno.EFBIG, f"{num_bytes:,} bytes, more than the {limit:,} it may have")
-
-
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _require_regular(info: os.stat_result) -> None:

@@ -2,6 +2,8 @@
 
 pyarrow has no conditional writes, and a file that it deletes in S3 leaves an empty object for its folder. obstore is
 used for these two operations, with pyarrow's settings, after a test that both reach the same bucket.
+
+pyarrow is imported when a place is opened: most commands open none, and start in half the time without it.
 """
 
 from __future__ import annotations
@@ -21,9 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs
 
-import pyarrow as pa
-from pyarrow import fs
-
 from ebclab.config.addresses import as_uri, credentials_problem, expanded, form_problem, is_address, path_problem
 from ebclab.config.named_hosts import host_problem
 from ebclab.errors import DataError
@@ -31,7 +30,9 @@ from ebclab.storage import atomic
 from ebclab.storage.retry import is_refusal
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from obstore.store import ObjectStore
+    from pyarrow import fs
 
 COPIED_BYTES = 8 << 20  # buffer size of a copy
 _UNSENT_COPIES = 16  # that a stream may hold before it waits for the store
@@ -69,6 +70,9 @@ class Location:
     """
 
     def __init__(self, path: str, setting: str = "data.name") -> None:
+        import pyarrow as pa
+        from pyarrow import fs
+
         problem = form_problem(path) or credentials_problem(path) or path_problem(path) or host_problem(path)
         if problem:
             raise DataError(f"{setting}: {problem}")
@@ -99,6 +103,8 @@ class Location:
             suffixes: Endings of the files' names.
             below: A folder below this place to which the listing is restricted.
         """
+        from pyarrow import fs
+
         try:
             info = self.filesystem.get_file_info(self.inner_path(below))
             if info.type == fs.FileType.NotFound:
@@ -133,6 +139,8 @@ class Location:
 
     def folders(self, below: str = "") -> list[str]:
         """Return the names of the direct subfolders of this place, or of the folder ``below`` it; empty if missing."""
+        from pyarrow import fs
+
         try:
             inside = fs.FileSelector(self.inner_path(below), allow_not_found=True)
             return sorted(i.base_name for i in self.filesystem.get_file_info(inside) if i.type == fs.FileType.Directory)
@@ -141,6 +149,8 @@ class Location:
 
     def has(self, name: str) -> bool:
         """Return whether there is a file or folder ``name`` below this place."""
+        from pyarrow import fs
+
         try:
             return bool(self.filesystem.get_file_info(self.inner_path(name)).type != fs.FileType.NotFound)
         except OSError as error:
@@ -169,6 +179,8 @@ class Location:
 
     def require_empty(self) -> None:
         """Refuse a place in an object store that cannot be reached or is not empty."""
+        from pyarrow import fs
+
         try:
             bucket = self.filesystem.get_file_info(self.inside.partition("/")[0])
             content = self.filesystem.get_file_info(fs.FileSelector(self.inside, allow_not_found=True))
@@ -183,6 +195,8 @@ class Location:
 
     def upload(self, file: Path, name: str) -> None:
         """Copy a local file into the file ``name`` below this place."""
+        import pyarrow as pa
+
         try:
             with file.open("rb") as source, whole_or_not(self.filesystem, self.inner_path(name)) as target:
                 copied(source, target)
@@ -228,6 +242,9 @@ def whole_or_not(filesystem: fs.FileSystem, path: str) -> Iterator[BinaryIO | pa
     local files have, it is closed, or each retry would keep 10 MiB; that publishes a part only if the store answers
     again just then, before the retry. On a disk the folder is made first.
     """
+    import pyarrow as pa
+    from pyarrow import fs
+
     if isinstance(filesystem, fs.LocalFileSystem):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with atomic.written_aside(Path(path)) as file:
@@ -334,7 +351,7 @@ def _reached(bucket: Bucket, location: Location, folder: str) -> tuple[ObjectSto
         store = _open(bucket)
         in_our_errors(lambda: store.put(own, b""))
         try:
-            is_seen = location.filesystem.get_file_info(f"{bucket.name}/{own}").type == fs.FileType.File
+            is_seen = location.filesystem.get_file_info(f"{bucket.name}/{own}").is_file
         finally:
             with suppress(OSError):
                 in_our_errors(lambda: store.delete(own))

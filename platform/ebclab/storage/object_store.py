@@ -13,8 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pyarrow import NativeFile, fs
-
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.storage.filesystem import COPIED_BYTES, Location, copied, in_our_errors, through_obstore, whole_or_not
 from ebclab.storage.remote import RemoteFolder, remote_at
@@ -22,6 +20,7 @@ from ebclab.storage.retry import with_retries
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+    from pyarrow import NativeFile
 
 
 _log = logging.getLogger("ebclab.storage")
@@ -66,12 +65,14 @@ class Store:
 
         Names that are not valid paths on a disk, such as ``a/../b`` and ``a//b``, are skipped with a warning.
         """
+        from pyarrow import fs
+
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
         infos = with_retries(
             lambda: self._place.filesystem.get_file_info(selector), self._remote.address, seconds=self._seconds
         )
-        files = (info for info in infos if info.type == fs.FileType.File and not info.path.endswith("/"))
+        files = (info for info in infos if info.is_file and not info.path.endswith("/"))
         found = {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
         if unusable := sorted(name for name in found if not _is_path_below(name)):
             _log.warning(
@@ -87,7 +88,7 @@ class Store:
         info = with_retries(
             lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
         )
-        return Stored(info.size, info.mtime) if info.type == fs.FileType.File else None
+        return Stored(info.size, info.mtime) if info.is_file else None
 
     def read(self, name: str) -> bytes:
         """Return the content of the file ``name``.

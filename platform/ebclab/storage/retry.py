@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import pyarrow as pa
-
 from ebclab.errors import StoreError, UserError
 
 PATIENCE = "EBCLAB_STORAGE_PATIENCE"
@@ -65,6 +63,8 @@ def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = N
         FileNotFoundError: There is no such file.
         StoreError: The store refuses access or does not respond within that time, or a local disk cannot be written.
     """
+    import pyarrow as pa
+
     allowed = patience_seconds() if seconds is None else seconds
     started, pause = time.monotonic(), _FIRST_PAUSE
     while True:

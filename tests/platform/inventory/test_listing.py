@@ -183,7 +183,7 @@ def test_runs_are_listed_without_torch_and_without_yaml(tmp_path: Path) -> None:
     new_run(tmp_path / "runs" / "half", 3)
     code = (
         "import sys, yaml; from ebclab.cli import main; yaml.load = None; main(['runs', 'list']);"
-        "sys.exit(str({'torch', 'scipy', 'optuna', 'ray'} & sys.modules.keys() or ''))"
+        "sys.exit(str({'torch', 'numpy', 'pyarrow', 'scipy', 'optuna', 'ray'} & sys.modules.keys() or ''))"
     )
     ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.stderr.strip() == ""
