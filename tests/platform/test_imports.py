@@ -19,7 +19,8 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         after = {}
 
         def note(what: str) -> None:
-            large = {"torch", "pydantic", "ray", "timm", "sklearn", "scipy", "pandas"}
+            large = {"torch", "torch._dynamo", "ray", "timm", "sklearn", "scipy", "pandas"}
+            large |= {"numpy", "pyarrow", "pydantic"}
             after[what] = sorted(large & sys.modules.keys())
 
         import ebclab
@@ -40,7 +41,10 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         from ebclab.config.sections import OptimizerConfig
         from ebclab.optimization.optimizers import build_optimizer
 
-        build_optimizer(OptimizerConfig(name="adamw"), torch.nn.Linear(2, 2))
+        optimizer = build_optimizer(OptimizerConfig(name="adamw"), torch.nn.Linear(2, 2))
+        optimizer.zero_grad()
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
         note("an optimizer of torch")
         import ebclab.cli.submit_check
         import ebclab.sweeps.sweep
@@ -77,6 +81,10 @@ def test_training_imports_torch_and_nothing_for_scores_and_tables(loaded: LOADED
 def test_timm_is_imported_for_lars_only(loaded: LOADED) -> None:
     assert "timm" not in loaded["an optimizer of torch"]
     assert "timm" in loaded["LARS"]
+
+
+def test_an_optimizer_does_not_import_the_compiler_of_torch(loaded: LOADED) -> None:
+    assert "torch._dynamo" not in loaded["an optimizer of torch"]
 
 
 def test_checking_or_reading_a_sweep_imports_no_ray(loaded: LOADED) -> None:

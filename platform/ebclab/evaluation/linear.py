@@ -17,6 +17,7 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, STALLED, EpochProtocol, SolvedProtocol, look_up
+from ebclab.optimization.optimizers import eager
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -188,5 +189,5 @@ def _initial_layer(
 
 def _optimizer(protocol: EpochProtocol, layer: list[Tensor], learning_rate: float) -> torch.optim.Optimizer:
     if protocol.optimizer == "adam":
-        return torch.optim.Adam(layer, lr=learning_rate)
-    return torch.optim.SGD(layer, lr=learning_rate, momentum=0.9)
+        return eager(torch.optim.Adam)(layer, lr=learning_rate)
+    return eager(torch.optim.SGD)(layer, lr=learning_rate, momentum=0.9)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -34,13 +37,25 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
     betas, fused = (config.beta1, config.beta2), captured or None
     match config.name:
         case "sgd":
-            return torch.optim.SGD(groups, lr=rate, momentum=config.momentum, fused=fused)
+            return eager(torch.optim.SGD)(groups, lr=rate, momentum=config.momentum, fused=fused)
         case "adam":
-            return torch.optim.Adam(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
+            return eager(torch.optim.Adam)(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
+            return eager(torch.optim.AdamW)(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
         case "lars":
             return _lars(groups, config)
+
+
+@cache
+def eager(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
+    """Return an optimizer without its decorators for torch's compiler, which they import: that takes over a second.
+
+    Outside compiled functions, in which no optimizer of ours is called, they only turn gradients off during ``step``.
+    """
+    decorated = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in decorated}
+    step = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), {**plain, "step": step, "__module__": kind.__module__})
 
 
 def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
@@ -64,7 +79,7 @@ def _lars(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.
     from timm.optim.lars import Lars  # imported here: takes seconds
 
     marked = [{**group, "always_adapt": not group["exempt"]} for group in groups]
-    lars: torch.optim.Optimizer = Lars(
+    lars: torch.optim.Optimizer = eager(Lars)(
         marked, lr=config.learning_rate, momentum=config.momentum, trust_coeff=LARS_TRUST_COEFFICIENT
     )
     return lars

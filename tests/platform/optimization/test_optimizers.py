@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from timm.optim.lars import Lars
 from torch import nn
 
 from ebclab.config.sections import OptimizerConfig
-from ebclab.optimization.optimizers import build_optimizer
+from ebclab.optimization.optimizers import build_optimizer, eager
 from ebclab.optimization.schedules import set_weight_decay
 
 Gradient = Callable[[int, str, list[float]], list[float]]
@@ -146,3 +147,26 @@ def test_a_restored_optimizer_continues_with_the_same_bits(name: str):
             parameter.grad = torch.tensor(gradient, dtype=torch.float64).view_as(parameter)
         optimizer.step()
     assert {key: p.detach().flatten().tolist() for key, p in module.named_parameters()} == whole
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, Lars])
+def test_eager_optimizers_are_those_of_torch(kind: type[torch.optim.Optimizer]):
+    """In steps and states, bit for bit: the states of each are read by the other in the middle."""
+    options = {"momentum": 0.9} if kind in (torch.optim.SGD, Lars) else {}
+    modules = Small(), Small()
+    own, eager_one = (
+        each(module.parameters(), lr=0.1, **options) for each, module in zip((kind, eager(kind)), modules, strict=True)
+    )
+    assert isinstance(eager_one, kind)
+    for step in range(4):
+        for module, optimizer in zip(modules, (own, eager_one), strict=True):
+            optimizer.zero_grad()
+            sum(weight.sin().sum() * (step + 1) for weight in module.parameters()).backward()
+            optimizer.step()
+        states = own.state_dict(), eager_one.state_dict()
+        assert str(states[0]) == str(states[1])
+        own.load_state_dict(states[1])
+        eager_one.load_state_dict(states[0])
+    for ours, theirs in zip(*(module.parameters() for module in modules), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.grad_fn is theirs.grad_fn is None

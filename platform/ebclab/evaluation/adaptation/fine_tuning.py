@@ -29,6 +29,7 @@ from ebclab.evaluation.features import check_images, compute_features
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import FINE_TUNING, FineTuningProtocol
 from ebclab.hardware import draws_put_back
+from ebclab.optimization.optimizers import eager
 from ebclab.optimization.schedules import learning_rate_at
 
 LEAST_STEPS = 200
@@ -196,8 +197,8 @@ def _central(images: Tensor, share: float) -> Tensor:
 
 def _optimizer(model: nn.Module, protocol: FineTuningProtocol, rate: float) -> torch.optim.Optimizer:
     if protocol.optimizer == "nadam":
-        return torch.optim.NAdam(model.parameters(), lr=rate, betas=(0.9, 0.999))
-    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9, nesterov=True)
+        return eager(torch.optim.NAdam)(model.parameters(), lr=rate, betas=(0.9, 0.999))
+    return eager(torch.optim.SGD)(model.parameters(), lr=rate, momentum=0.9, nesterov=True)
 
 
 def _epoch(keys: Tensor, seed: int, epoch: int, batches: int) -> Iterator[Tensor]:
