@@ -14,6 +14,8 @@ LOADED = dict[str, list[str]]
 @pytest.fixture(scope="module")
 def loaded(in_new_process: Callable[..., Any]) -> LOADED:
     def do() -> dict[str, list[str]]:
+        import contextlib
+        import io
         import sys
 
         after = {}
@@ -29,6 +31,11 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         import ebclab.config
 
         note("settings")
+        from ebclab.cli import main
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["data", "list"])
+        note("the list of datasets")
         ebclab.config.compose("simclr")
         note("a recipe")
         import ebclab.training.pretrain
@@ -66,6 +73,10 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
 def test_importing_the_package_or_reading_settings_loads_neither_ray_nor_torch_nor_pydantic(loaded: LOADED) -> None:
     assert loaded["the package"] == []
     assert loaded["settings"] == []
+
+
+def test_datasets_are_listed_without_torch_and_pyarrow(loaded: LOADED) -> None:
+    assert {"torch", "numpy", "pyarrow"}.isdisjoint(loaded["the list of datasets"])
 
 
 def test_our_own_encoders_do_not_import_timm(loaded: LOADED) -> None:

@@ -22,9 +22,9 @@ app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True
 @app.command("list")
 def list_datasets(root: options.DataRoot = None) -> None:
     """List the datasets and whether their files are here."""
-    from ebclab.data.sources.layouts.every_layout import LAYOUTS
-    from ebclab.data.sources.load import DATASETS, missing_files
-    from ebclab.data.sources.load import data_root as resolve_root
+    from ebclab.data.sources.catalogue import DATASETS, missing_files
+    from ebclab.data.sources.catalogue import data_root as resolve_root
+    from ebclab.data.sources.layouts.published import PUBLISHED
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.terminal import print_blocks
 
@@ -35,14 +35,14 @@ def list_datasets(root: options.DataRoot = None) -> None:
         counts = [numeric(f"{entry.num_images[split]:,}") for split in ("train", "test")]
         here = not missing_files(entry, str(folder), "train") and not missing_files(entry, str(folder), "test")
         rows.append((name, *counts, f"{height}x{width}x{channels}", "here" if here else "fetch"))
-    for layout in LAYOUTS.values():
-        counts = [numeric(f"{layout.num_images[split]:,}") for split in ("train", "test")]
-        rows.append((f"{layout.name}:PATH", *counts, layout.image, "yours"))
+    for published in PUBLISHED.values():
+        counts = [numeric(f"{published.num_images[split]:,}") for split in ("train", "test")]
+        rows.append((f"{published.name}:PATH", *counts, published.image, "yours"))
     print_blocks([Table(f"datasets in {folder}", ("dataset", "train", "test", "image", "files"), tuple(rows))])
     words = [
         "here: ready to use. fetch: run `ebclab data fetch DATASET`. yours: unpack it yourself, as described below.",
         "Your own images (docs/data.md): folder:PATH, parquet:PATH, webdataset:PATH, arrow:PATH.",
-        *(f"\n{layout.name}:PATH\n{layout.instructions}" for layout in LAYOUTS.values()),
+        *(f"\n{published.name}:PATH\n{published.instructions}" for published in PUBLISHED.values()),
     ]
     say(fitted("\n".join(words), sys.stdout))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import Tensor
+from ebclab.config.addresses import expanded, folder_problem
+from ebclab.errors import DataError
 
-from ebclab.data.sources.cifar import read_cifar_split
-from ebclab.data.sources.stored_files import read_idx_split
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Split = Literal["train", "test"]
 
@@ -41,6 +43,18 @@ class Dataset:
     releases: tuple[Release, ...] = ()  # known copies of the files
 
 
+def _read_idx(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
+    from ebclab.data.sources.stored_files import read_idx_split  # imported here: takes seconds
+
+    return read_idx_split(paths)
+
+
+def _read_cifar(paths: Sequence[Path], labels_key: str = "labels") -> tuple[Tensor, Tensor]:
+    from ebclab.data.sources.cifar import read_cifar_split  # imported here: takes seconds
+
+    return read_cifar_split(paths, labels_key)
+
+
 _IDX_FILES: Mapping[Split, tuple[str, ...]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -63,7 +77,7 @@ _MNIST = Dataset(
     num_images={"train": 60_000, "test": 10_000},
     class_names=tuple("0123456789"),
     licence="usually given as CC BY-SA 3.0; LeCun, Cortes & Burges, The MNIST database of handwritten digits",
-    read=read_idx_split,
+    read=_read_idx,
     folder="MNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -87,7 +101,7 @@ _FASHION_MNIST = Dataset(
     num_images={"train": 60_000, "test": 10_000},
     class_names=_CLOTHES,
     licence="MIT (Zalando SE); Xiao, Rasul & Vollgraf, Fashion-MNIST, 2017",
-    read=read_idx_split,
+    read=_read_idx,
     folder="FashionMNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -111,7 +125,7 @@ _CIFAR10 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=read_cifar_split,
+    read=_read_cifar,
     folder="cifar-10-batches-py",
     files={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
     releases=(
@@ -159,7 +173,7 @@ _CIFAR100 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=tuple(_CIFAR100_CLASSES.split()),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=partial(read_cifar_split, labels_key="fine_labels"),
+    read=partial(_read_cifar, labels_key="fine_labels"),
     folder="cifar-100-python",
     files={"train": ("train",), "test": ("test",)},
     releases=(
@@ -172,3 +186,26 @@ _CIFAR100 = Dataset(
 
 DATASETS: dict[str, Dataset] = {entry.name: entry for entry in (_DIGITS, _MNIST, _FASHION_MNIST, _CIFAR10, _CIFAR100)}
 """Every dataset by name."""
+
+_SUFFIXES = ("", ".gz", ".xz")
+"""Suffixes that a stored file may have, preferred ones first."""
+
+
+def data_root(root: str | None) -> Path:
+    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab."""
+    folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
+    if problem := folder_problem(folder):
+        raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
+    return expanded(folder).absolute()
+
+
+def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
+    """Return the files of ``split`` that are missing below ``root``, plain and compressed; empty if it is complete."""
+    folder = data_root(root) / dataset.folder
+    return [name for name in dataset.files[split] if find_stored(folder, name) is None]
+
+
+def find_stored(folder: Path, name: str) -> Path | None:
+    """Return the file ``name`` in ``folder``, plain or with a compression suffix, or None when there is none."""
+    candidates = (folder / f"{name}{suffix}" for suffix in _SUFFIXES)
+    return next((path for path in candidates if path.is_file()), None)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ebclab.config.addresses import OWN, expanded, folder_problem
+from ebclab.config.addresses import OWN
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.arrow import ArrowSource, arrow_splits
-from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split
+from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split, data_root, find_stored, missing_files
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts.every_layout import LAYOUTS
 from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
-from ebclab.data.sources.stored_files import find_stored, md5_of, read_digits
+from ebclab.data.sources.stored_files import md5_of, read_digits
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -149,20 +148,6 @@ def dataset_named(name: str) -> Dataset:
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
     raise DataError(f"data.name: {no_such_dataset(name, DATASETS)}")
-
-
-def data_root(root: str | None) -> Path:
-    """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab."""
-    folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
-    if problem := folder_problem(folder):
-        raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
-    return expanded(folder).absolute()
-
-
-def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
-    """Return the files of ``split`` that are missing below ``root``, plain and compressed; empty if it is complete."""
-    folder = data_root(root) / dataset.folder
-    return [name for name in dataset.files[split] if find_stored(folder, name) is None]
 
 
 def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:

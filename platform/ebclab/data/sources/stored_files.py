@@ -30,21 +30,12 @@ HEADER_BYTES = 64
 LARGEST = 1 << 28
 """Largest decompressed size of a file of the catalogue's datasets, bytes; the largest of them has 181 million."""
 
-SUFFIXES = ("", ".gz", ".xz")
-"""Suffixes that a stored file may have, preferred ones first."""
-
 _UNSIGNED_BYTE = 0x08
 
 _SPLIT_SALT = 0x646967697473  # salt of the fixed split of digits; other uses of the keys have their own
 _TEST_RATE = 0.2
 _WHITE = 16  # scikit-learn stores counts 0..16
 _FILE = "datasets/data/digits.csv.gz"  # where the package keeps them
-
-
-def find_stored(folder: Path, name: str) -> Path | None:
-    """Return the file ``name`` in ``folder``, plain or with a compression suffix, or None when there is none."""
-    candidates = (folder / f"{name}{suffix}" for suffix in SUFFIXES)
-    return next((path for path in candidates if path.is_file()), None)
 
 
 def md5_of(path: Path) -> str:

@@ -23,9 +23,9 @@ from torchvision import datasets
 from torchvision.datasets.mnist import read_image_file, read_label_file
 
 from ebclab.data.sources import stored_files
-from ebclab.data.sources.catalogue import DATASETS
+from ebclab.data.sources.catalogue import DATASETS, find_stored
 from ebclab.data.sources.cifar import _ByteArray, _ByteType, read_cifar_batch, read_cifar_split
-from ebclab.data.sources.stored_files import find_stored, md5_of, read_digits, read_idx, read_idx_split, read_stored
+from ebclab.data.sources.stored_files import md5_of, read_digits, read_idx, read_idx_split, read_stored
 from ebclab.errors import DataError
 
 CONTENT = bytes(range(256)) * 40

@@ -61,6 +61,7 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading
 from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing, RowIndex
+from ebclab.data.sources.layouts.published import PUBLISHED, Published
 from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -78,19 +79,18 @@ _SOLUTION = "LOC_val_solution.csv"
 _WNID = re.compile(r"n\d{8}")
 _CLASSES = 1000
 _LISTING_THREADS = 8  # they wait for storage
-_OF_IMAGENET: dict[Split, tuple[str, ...]] = {"train": ("train", f"{_KAGGLE}train"), "test": ("val", f"{_KAGGLE}val")}
 
 TRAINING_IMAGES = 30
 """Images of each class of Caltech-101 that are trained on."""
 
-_CALTECH, _CALTECH_CLASSES = "101_ObjectCategories", 102
+(_CALTECH,), _CALTECH_CLASSES = PUBLISHED["caltech101"].needs["train"], 102
 _SPLIT_SALT = 0x63616C74656368  # names this use of the keys
 
 _FLOWERS = 102
 _LARGEST_MATLAB = 64 << 10  # bytes; the larger of the two has 15 thousand
 _FLOWER_PARTS: dict[Split, tuple[str, ...]] = {"train": ("trnid", "valid"), "test": ("tstid",)}
 
-_SUN_LISTS: dict[Split, str] = {"train": "Partitions/Training_01.txt", "test": "Partitions/Testing_01.txt"}
+_SUN_LISTS = {split: file for split, (file,) in PUBLISHED["sun397"].needs.items()}
 _SUN_CLASSES = "Partitions/ClassName.txt"
 
 _TRAIN, _TEST, _UNLABELLED = "train_X.bin", "test_X.bin", "unlabeled_X.bin"
@@ -98,7 +98,7 @@ _SHAPE = (3, 96, 96)
 _IMAGE_BYTES = 3 * 96 * 96
 
 _MAIN = "ImageSets/Main"
-_VOC_LISTS: dict[Split, str] = {"train": f"{_MAIN}/trainval", "test": f"{_MAIN}/test"}  # without their suffix
+_VOC_LISTS = {split: file.removesuffix(".txt") for split, (file,) in PUBLISHED["voc"].needs.items()}
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 _CLASS = re.compile(rf"{_MAIN}/([A-Za-z0-9_-]+)_trainval\.txt")
 _MARKS = {"1": 1, "-1": 0, "0": -1}
@@ -107,14 +107,9 @@ _DEEPEST = 16  # elements within elements
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Facts about a published dataset. Of its files or folders in ``needs``, one must exist for it to be recognised."""
+class Layout(Published):
+    """A published dataset that can be opened."""
 
-    name: str  # prefix of ``data.name``, without the colon
-    image: str  # size of its images in words
-    num_images: Mapping[Split, int]  # published number of images of each split
-    needs: Mapping[Split, tuple[str, ...]]
-    instructions: str  # which files to put where, for users
     source: Callable[[str, Location, Split, Reading], ImageSource]  # opens a split of the dataset called so
 
     def open(self, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
@@ -545,108 +540,17 @@ def read_annotation(content: bytes) -> dict[str, int]:
     return marks
 
 
-LAYOUTS: dict[str, Layout] = {
-    layout.name: layout
-    for layout in (
-        Layout(
-            "tiny-imagenet",
-            "64x64x3",
-            {"train": 100_000, "test": 10_000},
-            {"train": ("wnids.txt",), "test": ("val/val_annotations.txt",)},
-            """\
-Unpack http://cs231n.stanford.edu/tiny-imagenet-200.zip; PATH is tiny-imagenet-200 in it, with
-  wnids.txt
-  train/n02124075/images/n02124075_0.JPEG ...
-  val/images/val_0.JPEG ..., val/val_annotations.txt""",
-            listed_by(_list_tiny_imagenet),
-        ),
-        Layout(
-            "imagenet",
-            "photographs",
-            {"train": 1_281_167, "test": 50_000},
-            _OF_IMAGENET,
-            """\
-From image-net.org, after a registration: unpack ILSVRC2012_img_train.tar, and each of the 1,000 tars in it into a
-folder of its name; unpack ILSVRC2012_img_val.tar. Or unpack Kaggle's imagenet-object-localization-challenge. PATH holds
-  train/n01440764/n01440764_18.JPEG ...
-  val/n01440764/ILSVRC2012_val_00000293.JPEG ..., or
-  val/ILSVRC2012_val_00000293.JPEG ... and Kaggle's LOC_val_solution.csv
-or what Kaggle's archive holds: ILSVRC/ and LOC_val_solution.csv.""",
-            listed_by(_list_imagenet),
-        ),
-        Layout(
-            "imagenet100",
-            "photographs",
-            {"train": 126_689, "test": 5_000},
-            _OF_IMAGENET,
-            "The folder of imagenet; only the hundred classes of Tian, Krishnan and Isola (2019) need be there.",
-            listed_by(partial(_list_imagenet, hundred=True)),
-        ),
-        Layout(
-            "stl10",
-            "96x96x3",
-            {"train": 5_000, "test": 8_000},
-            {"train": (_TRAIN,), "test": (_TEST,)},
-            """\
-Unpack http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz; PATH is stl10_binary in it, with
-  train_X.bin, train_y.bin, test_X.bin, test_y.bin, unlabeled_X.bin""",
-            Stl10Source,
-        ),
-        Layout(
-            "stl10-unlabelled",
-            "96x96x3",
-            {"train": 105_000, "test": 8_000},
-            {"train": (_UNLABELLED,), "test": (_TEST,)},
-            f"The folder of stl10, trained on without labels, {_UNLABELLED} and then {_TRAIN}.",
-            partial(Stl10Source, unlabelled=True),
-        ),
-        Layout(
-            "flowers102",
-            "photographs",
-            {"train": 2_040, "test": 6_149},
-            {"train": ("setid.mat",), "test": ("setid.mat",)},
-            """\
-From https://www.robots.ox.ac.uk/~vgg/data/flowers/102/ fetch 102flowers.tgz, imagelabels.mat and setid.mat into PATH
-and unpack the first, so that it holds
-  jpg/image_00001.jpg ...
-  imagelabels.mat, setid.mat""",
-            listed_by(_list_flowers),
-        ),
-        Layout(
-            "caltech101",
-            "photographs",
-            {"train": 3_060, "test": 6_084},
-            {"train": (_CALTECH,), "test": (_CALTECH,)},
-            """\
-Unpack caltech-101.zip of https://data.caltech.edu/records/mzrjq-6wc02, and 101_ObjectCategories.tar.gz in it; PATH
-holds
-  101_ObjectCategories/accordion/image_0001.jpg ...""",
-            listed_by(_list_caltech),
-        ),
-        Layout(
-            "sun397",
-            "photographs",
-            {"train": 19_850, "test": 19_850},
-            {split: (file,) for split, file in _SUN_LISTS.items()},
-            """\
-From https://vision.princeton.edu/projects/2010/SUN/ unpack SUN397.tar.gz; PATH is SUN397 in it. Unpack Partitions.zip
-into a folder Partitions there, so that PATH holds
-  a/abbey/sun_aaalbzqrimafwbiv.jpg ...
-  Partitions/ClassName.txt, Training_01.txt, Testing_01.txt ...""",
-            listed_by(_list_sun),
-        ),
-        Layout(
-            "voc",
-            "photographs",
-            {"train": 5_011, "test": 4_952},
-            {split: (f"{file}.txt",) for split, file in _VOC_LISTS.items()},
-            """\
-Unpack VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar into one folder; PATH is VOCdevkit/VOC2007 in it, with
-  JPEGImages/000001.jpg ...
-  Annotations/000001.xml ...
-  ImageSets/Main/trainval.txt, test.txt, aeroplane_trainval.txt, aeroplane_test.txt ...""",
-            listed_by(_list_voc),
-        ),
-    )
+_SOURCES: Mapping[str, Callable[[str, Location, Split, Reading], ImageSource]] = {
+    "tiny-imagenet": listed_by(_list_tiny_imagenet),
+    "imagenet": listed_by(_list_imagenet),
+    "imagenet100": listed_by(partial(_list_imagenet, hundred=True)),
+    "stl10": Stl10Source,
+    "stl10-unlabelled": partial(Stl10Source, unlabelled=True),
+    "flowers102": listed_by(_list_flowers),
+    "caltech101": listed_by(_list_caltech),
+    "sun397": listed_by(_list_sun),
+    "voc": listed_by(_list_voc),
 }
+
+LAYOUTS = {name: Layout(**vars(published), source=_SOURCES[name]) for name, published in PUBLISHED.items()}
 """Every layout, by the word with which ``data.name`` begins."""
