@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from ebclab.config.addresses import LOCATIONS, shortened
+from ebclab.config.addresses import FOLDER, LOCATIONS, shortened
 from energy_contrast.settings import setting
 
 LARGEST_SIDE = 11_585
@@ -52,6 +52,11 @@ class DataConfig:
     skip_corrupt: bool = setting(False, "Leave out images that cannot be decoded; false stops at the first.")
     image_column: str = setting("image", "Column of a Parquet set that holds the images.")
     label_column: str = setting("label", "Column of a Parquet set that holds the labels, if there is one.")
+    labels: str = setting(
+        "",
+        "Table of labels in folder:PATH, such as labels.csv, with columns data.image_column (file_name if not set) and "
+        "data.label_column. metadata.csv and metadata.jsonl are read without it.",
+    )
     delivery: Literal["auto", "resident", "stream"] = setting(
         "auto",
         "resident: all images stay in the memory of the device; stream: Ray Data reads them again every epoch; "
@@ -75,6 +80,11 @@ class DataConfig:
             problems.append(
                 f"resize: {shortened(self.name)} is not resized on reading, got {self.resize}; leave it out, and set "
                 "views.image_size to train on another size"
+            )
+        if self.labels and not (self.name.startswith(FOLDER) and {"", ".", ".."}.isdisjoint(self.labels.split("/"))):
+            problems.append(
+                f"labels: must be the path of a file in folder:PATH, got {shortened(self.labels)} of "
+                f"{shortened(self.name)}; write it from there, or leave it out"
             )
         if self.decoding == "reduced" and not self.resize:
             problems.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +20,8 @@ LONGEST_WORD = 1000
 """Most characters of the name of a class."""
 
 _SHOWN = 10  # names in a message
+_LARGEST_INTEGER = 1 << 63
+_WHOLE = re.compile(r"(-?[0-9]{1,19})(\.0*)?")
 
 
 class Labels(NamedTuple):
@@ -25,6 +29,26 @@ class Labels(NamedTuple):
 
     numbers: Tensor  # (n,) int64; -1 where unknown
     names: tuple[str, ...] = ()  # names of the classes, by number; empty where the classes have numbers alone
+
+
+def label_of(value: object, what: str) -> int | str:
+    """Return a value of JSON or the text of a file as a label, a number or a word; -1 where it is empty.
+
+    Raises:
+        ValueError: It is neither; ``what`` names its image.
+    """
+    match value:
+        case None:
+            return -1
+        case str() if whole := _WHOLE.fullmatch(value):
+            return label_of(int(whole[1]), what)
+        case str() if len(value) <= LONGEST_WORD:
+            return sys.intern(value)  # the same for many images
+        case bool():
+            return str(value).lower()
+        case int() | float() if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER and value == int(value):
+            return int(value)
+    raise ValueError(f"{what} needs a whole number or a word for a label, not {value!r:.80}")
 
 
 def of_words(words: Iterable[str]) -> Labels:
@@ -35,15 +59,25 @@ def of_words(words: Iterable[str]) -> Labels:
     every = list(words)
     names: dict[str, str] = {}
     for word in sorted(set(every) - {""}):
-        names.setdefault(_form(word), word)
+        names.setdefault(comparable(word), word)
     if len(names) > _MOST_CLASSES or any(len(name) > LONGEST_WORD for name in names):
         raise DataError(
             f"data.label_column: at most {_MOST_CLASSES:,} words of {LONGEST_WORD:,} characters are names of classes, "
             f"got {len(names):,}, the longest of {max(map(len, names)):,}; name another column, or none"
         )
     numbers = {form: number for number, form in enumerate(names)}
-    of_word = {word: numbers.get(_form(word), -1) for word in set(every)}
+    of_word = {word: numbers.get(comparable(word), -1) for word in set(every)}
     return Labels(torch.tensor([of_word[word] for word in every], dtype=torch.int64), tuple(names.values()))
+
+
+def of_values(values: Sequence[int | str], where: str) -> Labels:
+    """Return labels that are all numbers or all words; -1 and the empty word are unknown."""
+    numbers = Labels(torch.tensor([-1 if isinstance(each, str) else each for each in values]))
+    words = of_words(each if isinstance(each, str) else "" for each in values)
+    if not words.names:
+        return numbers
+    joined([numbers, words], where)  # refuses a mixture
+    return words
 
 
 def joined(parts: Sequence[Labels], where: str) -> Labels:
@@ -117,11 +151,12 @@ def _replaced(numbers: Tensor, by: dict[int, int]) -> Tensor:
 def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[int]:
     """Return the place of each name in another list; -1 where that has none."""
     for each in (names, among):
-        if twice := [name for name, times in Counter(map(_form, each)).items() if times > 1]:
+        if twice := [name for name, times in Counter(map(comparable, each)).items() if times > 1]:
             raise DataError(f"data.name: names of classes must differ, got {twice[0]} twice in {where}; correct them")
-    at = {_form(name): place for place, name in enumerate(among)}
-    return [at.get(_form(name), -1) for name in names]
+    at = {comparable(name): place for place, name in enumerate(among)}
+    return [at.get(comparable(name), -1) for name in names]
 
 
-def _form(name: str) -> str:
+def comparable(name: str) -> str:
+    """Return a name in the form by which names are compared."""
     return unicodedata.normalize("NFC", name)

@@ -133,7 +133,7 @@ def _batch(count: int) -> dict[str, Any]:
 
 def _reading(settings: Mapping[str, Any]) -> Reading:
     """Return how images are read according to the user's choices; damaged ones are skipped, since this only looks."""
-    words = ("colour", "image_column", "label_column")
+    words = ("colour", "image_column", "label_column", "labels")
     known = {word: value for word in words if isinstance(value := settings.get(f"data.{word}"), str)}
     return Reading(skip_corrupt=True, **known)  # type: ignore[arg-type]
 

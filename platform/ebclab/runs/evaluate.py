@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ebclab.config import did_you_mean
-from ebclab.config.addresses import PHOTOGRAPHS
+from ebclab.config.addresses import FOLDER, PHOTOGRAPHS
 from ebclab.config.named_hosts import name_hosts
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.digests import STREAMED, index_digest, stream_digest
@@ -31,6 +31,7 @@ from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED, reference_encoder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage import atomic
+from ebclab.storage.filesystem import Location
 from energy_contrast.method import Method
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -174,6 +175,9 @@ def images_of_run(
     name, reading = dataset or data.name, Reading.of(data)
     if name.startswith(PHOTOGRAPHS) and not reading.resize:
         reading = replace(reading, resize=trained.preprocessing.image_size)
+    is_other = name != data.name and name.startswith(FOLDER)
+    if reading.labels and is_other and not Location(name.removeprefix(FOLDER)).has(reading.labels):
+        reading = replace(reading, labels="")
     if preprocessing is not None and preprocessing != trained.preprocessing and name != data.name and reading.resize:
         reading = replace(reading, resize=preprocessing.read_size, resampling=preprocessing.resampling)
     train, test = load_both(name, root or data.root, reading)

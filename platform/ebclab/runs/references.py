@@ -51,6 +51,7 @@ class Protocol(NamedTuple):
         data, settings, views = asdict(config.data), asdict(config.evaluation), config.views
         of_probe = [each for each in settings if each.startswith("linear_")] if self.probe != "knn" else _OF_KNN
         facts: list[Any] = [self.train_limit, self.probe, *(data[each] for each in _OF_DATA)]
+        facts += [data["labels"]] if data["labels"] else []
         facts += [settings[each] for each in of_probe]
         if name == UNTRAINED:
             facts += [asdict(config.encoder), views.image_size, views.normalisation]

@@ -7,6 +7,7 @@ import logging
 import math
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ import pytest
 from made_up_images import encoded, put, put_arrow, put_set, put_tar, table
 from PIL import Image
 
-from ebclab.config.sections import EvaluationConfig
+from ebclab.config.sections import DataConfig, EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError
 from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.runs.evaluate import images_of_run
 from ebclab.runs.references import pixels_of
 
 COLOURS = {"ant": (200, 20, 20), "bee": (20, 200, 20), "cat": (20, 20, 200), "yak": (200, 200, 200)}
@@ -234,6 +236,201 @@ def test_saved_splits_have_the_same_names_and_others_are_told(tmp_path: Path, ca
     assert (len(train), len(test)) == (1, 1)
     assert splits_of(f"arrow:{tmp_path}") == ("train", "test")
     assert "splits other than training and Testing were left out: unsupervised" in caplog.text
+
+
+def put_tars(folder: Path, tars: list[str]) -> str:
+    """Write tars, each a name, a colon and the names of its members, of which .cls holds cat; return their set."""
+    for tar in tars:
+        file, _, members = tar.partition(":")
+        put_tar(folder / file, [(m, b"cat" if m.endswith("cls") else picture("ant", 0)) for m in members.split()])
+    return f"webdataset:{folder}"
+
+
+FOLDERS_IN_TARS: dict[str, tuple[list[str], list[str], list[int]]] = {
+    # refiner#124, tars of torchvision's folders: class folders were not labels
+    "classes": (["a.tar:cat/1.png dog/2.png cat/3.png"], ["cat", "dog"], [0, 1, 0]),
+    "a tar a class": (["cat.tar:cat/1.png", "dog.tar:dog/2.png"], ["cat", "dog"], [0, 1]),
+    "below folders that all have": (
+        ["a.tar:./x/y/cat/1.png ./x/y/dog/b/2.png ./x/y/3.png"],
+        ["cat", "dog"],
+        [0, 1, -1],
+    ),
+    "train in train.tar": (["train.tar:train/cat/1.png train/dog/2.png"], ["cat", "dog"], [0, 1]),
+    "labels go first": (["a.tar:x/1.png x/1.cls y/2.png"], ["cat"], [0, -1]),
+    "one folder is none": (["a.tar:images/1.png images/2.png"], [], [-1, -1]),
+    # webdataset#407: the name of a sample ends at its first dot, as in the library
+    "dots in names": (["a.tar:img_22.05.png img_22.05.cls été.v1.png été.v1.cls"], ["cat"], [0, 0]),
+    "dots in folders": (["a.tar:v1.0/cat.d/1.png v1.0/dog.d/2.png"], ["cat.d", "dog.d"], [0, 1]),
+    "a usual ending": (["a.tar:1.png 1.mask.png 1.cls 1.mask.cls"], ["cat"], [0]),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS_IN_TARS.values(), ids=FOLDERS_IN_TARS)
+def test_folders_in_tars_are_classes_where_no_sample_has_a_label(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[list[str], list[str], list[int]]
+) -> None:
+    tars, names, labels = case
+    found = load_split(put_tars(tmp_path, tars), None, "train")
+    assert (found.class_names, found.labels.tolist()) == (tuple(names), labels)
+    assert ("so their folders are their classes" in caplog.text) == (len(names) == 2)
+
+
+@pytest.mark.parametrize(
+    ("tars", "sentence"),
+    [
+        (["a.tar:train/cat/1.png test/cat/2.png"], "got folders train and test in its tars; write tars of each part"),
+        (["a.tar:x/train/1.png", "b.tar:x/Testing/2.png"], "got folders train and test in its tars"),
+        (["a.tar:cat/train/1.png cat/val/1.png dog/3.png"], "got folders train and test in its tars"),
+        (["a.tar:1.05.png 1.06.png"], r"sample 1 has several images, .05.png, .06.png; its name ends at the first dot"),
+    ],
+)
+def test_tars_whose_folders_or_names_mislead_are_refused(tmp_path: Path, tars: list[str], sentence: str) -> None:
+    with pytest.raises(DataError, match=sentence):
+        load_split(put_tars(tmp_path, tars), None, "train")
+
+
+def test_classes_of_folders_in_tars_are_matched_by_name(tmp_path: Path) -> None:
+    name = put_tars(tmp_path, ["train.tar:train/cat/1.png train/dog/2.png", "test.tar:yak/dog/1.png yak/cat/2.png"])
+    assert [part.labels.tolist() for part in parts(name)] == [[0, 1], [1, 0]]
+
+
+TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
+    # datasets#4069, #4311, #5463: metadata.csv and metadata.jsonl beside the images; class folders do not count then
+    "CSV": ("1.png a/2.png", {"metadata.csv": "file_name,label\n1.png,dog\na/2.png,cat\n"}, ["cat", "dog"], [1, 0], ""),
+    "JSON lines": (
+        "1.png 2.png 3.png",
+        {"metadata.jsonl": '{"file_name": "1.png", "label": 3}\n\n{"file_name": "2.png", "label": 1, "x": []}\n'},
+        [],
+        [3, 1, -1],
+        "labels are those of metadata.jsonl; 1 of 3 images without a row, which have no label: 3.png",
+    ),
+    "from Excel": (
+        "ä.png 2.png",
+        {"metadata.csv": "\ufefflabel;file_name\r\ncat;ä.png\r\n;2.png"},
+        ["cat"],
+        [-1, 0],
+        "",
+    ),
+    "from Windows": ("a/1.png", {"metadata.csv": 'file_name\tlabel\n"a\\1.png"\t7.0\n'}, [], [7], ""),
+    "in each part": (
+        "train/1.png test/1.png",
+        {f"{part}/metadata.csv": f"file_name,label\n1.png,{part}" for part in ("train", "test")},
+        ["train"],
+        [0],
+        "labels are those of train/metadata.csv, classes in the order train",
+    ),
+    "no label in it": (
+        "a/1.png b/2.png",
+        {"metadata.csv": "file_name,text\na/1.png,x"},
+        ["a", "b"],
+        [0, 1],
+        "metadata.csv has no labels of images, got no column label among file_name, text; data.label_column names",
+    ),
+    "odd rows": (
+        "1.png 2.png 3.png",
+        {"metadata.csv": "file_name,label\n1.png,b\n1.png,b\n9.png,a\n2.png,c"},
+        ["b", "c"],
+        [0, 1, -1],
+        "classes in the order b, c; 1 row of metadata.csv repeated; 1 row of metadata.csv for no image: 9.png; "
+        "1 of 3 images without a row",
+    ),
+    # Kaggle's labels.csv and train.csv name images by ids, without their suffix and folder
+    "by setting": (
+        "train/1.png train/2.png test/3.png",
+        {"labels.csv": "id,breed\n2,pug\n1,fox"},
+        ["fox", "pug"],
+        [0, 1],
+        "",
+    ),
+    "not set": (
+        "1.png",
+        {"labels.csv": "id,breed\n1,pug"},
+        [],
+        [-1],
+        "1 .csv; data.labels=FILE reads labels from a table",
+    ),
+}
+"""Images, tables, and the classes, labels and warning that they give."""
+
+BY_ID = Reading(labels="labels.csv", image_column="id", label_column="breed")
+
+
+def put_tables(folder: Path, images: str, tables: dict[str, str]) -> str:
+    put_tree(folder, images.split())
+    for file, content in tables.items():
+        put(folder / file, content.encode(errors="surrogatepass"))
+    return f"folder:{folder}"
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_beside_images_hold_their_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str) -> None:
+    images, tables, names, labels, told = TABLES[case]
+    name = put_tables(tmp_path, images, tables)
+    found = load_split(name, None, "train", BY_ID if case == "by setting" else Reading())
+    assert (found.class_names, found.labels.tolist()) == (tuple(names), labels)
+    assert told in caplog.text
+    assert len(caplog.records) == 1
+
+
+TABLES_REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+    "two labels": (
+        "1.png",
+        {"metadata.csv": "file_name,label\n1.png,a\n1.png,b"},
+        "got 1 rows with another label: 1.png",
+    ),
+    "other names": ("1.png", {"metadata.csv": "file_name,label\n/x/1.png,a"}, "names none of the images, got /x/1.png"),
+    "of two parts": (
+        "train/1.png test/1.png",
+        {"labels.csv": "id,breed\n1,a"},
+        "labels.csv names none of the images, got 1; write their paths",
+    ),
+    "other columns": (
+        "1.png",
+        {"labels.csv": "image,breed\n1,a"},
+        "data.image_column: .* no column id, got image, breed",
+    ),
+    "no such file": ("1.png", {}, "labels.csv cannot be read, got no such file"),
+    "more values": (
+        "1.png",
+        {"metadata.csv": "file_name,label\n1.png,a,b\n2.png\n"},
+        "got 2 rows without 2 values, such",
+    ),
+    "no rows": ("1.png", {"metadata.csv": "file_name,label\n"}, "needs one label for an image, got no row"),
+    "a list": (
+        "1.png",
+        {"metadata.jsonl": '{"file_name": "1.png", "label": [1]}'},
+        "image 1.png needs a whole number or",
+    ),
+    "no JSON": ("1.png", {"metadata.jsonl": "[1]"}, r"metadata.jsonl cannot be read, got \[1\] in place of an object"),
+    "words and numbers": ("1.png 2.png", {"metadata.csv": "file_name,label\n1.png,a\n2.png,3"}, "both numbers and a"),
+    "another encoding": ("1.png", {"metadata.csv": "\ud800"}, "metadata.csv cannot be read, got 'utf-8' codec"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES_REFUSED.values(), ids=TABLES_REFUSED)
+def test_tables_that_cannot_be_read_are_one_sentence(tmp_path: Path, case: tuple[str, dict[str, str], str]) -> None:
+    images, tables, sentence = case
+    name = put_tables(tmp_path, images, tables)
+    with pytest.raises(DataError, match=sentence):
+        load_split(name, None, "train", Reading() if "metadata" in "".join(tables) else BY_ID)
+
+
+def test_test_images_have_the_classes_of_a_table_by_name(tmp_path: Path) -> None:
+    rows = "file_name,label\ntrain/1.png,cat\ntrain/2.png,ant\ntest/3.png,cat"
+    train, test = parts(put_tables(tmp_path, "train/1.png train/2.png test/3.png", {"metadata.csv": rows}))
+    assert (train.class_names, train.labels.tolist(), test.labels.tolist()) == (("ant", "cat"), [1, 0], [1])
+
+
+def test_another_folder_to_measure_on_needs_no_such_table(tmp_path: Path) -> None:
+    name = put_tables(tmp_path, "train/a/1.png test/a/2.png", {})
+    data = DataConfig(name="folder:x", labels="labels.csv")
+    trained: Any = SimpleNamespace(config=SimpleNamespace(data=data), preprocessing=Preprocessing(0, (0.5,), (0.5,)))
+    assert images_of_run(trained, name, None)[2].class_names == ("a",)
+
+
+@pytest.mark.parametrize(("name", "labels"), [("folder:x", "../a.csv"), ("folder:x", "/a.csv"), ("parquet:x", "a.csv")])
+def test_a_table_of_labels_is_in_the_folder_of_its_images(name: str, labels: str) -> None:
+    assert "labels: must be the path of a file in folder:PATH" in DataConfig(name=name, labels=labels).problems()[0]
 
 
 QUESTIONS = {

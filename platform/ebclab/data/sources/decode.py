@@ -24,6 +24,7 @@ class Reading:
     skip_corrupt: bool = False  # leave out images that cannot be decoded
     image_column: str = "image"
     label_column: str = "label"  # there need not be one
+    labels: str = ""  # file with the labels of a folder's images
     decoding: Decoding = "full"  # of JPEG files, if ``resize`` is set
     resampling: Resampling = "bilinear"
 
@@ -31,7 +32,7 @@ class Reading:
     def of(cls, data: DataConfig) -> Reading:
         """Return how images are read according to the ``data`` section."""
         columns = (data.image_column, data.label_column)
-        return cls(data.resize, data.colour, data.skip_corrupt, *columns, data.decoding)
+        return cls(data.resize, data.colour, data.skip_corrupt, *columns, data.labels, data.decoding)
 
 
 class Example(NamedTuple):

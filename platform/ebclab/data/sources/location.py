@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import NamedTuple, TypeVar
 
@@ -134,6 +134,15 @@ def _splits_called(files: list[str], words: list[str], *, is_tree: bool) -> dict
 def word_for(split: Split, words: Collection[str]) -> str:
     """Return the first of ``words`` that names a split; empty if none does."""
     return next((word for word in _WORDS[split] if word in words), "")
+
+
+def folders_with_parts(folders: Iterable[str]) -> list[str]:
+    """Return the first of each of these paths that has one folder for training and one for tests in it."""
+    words: dict[str, set[str]] = {}
+    for folder in folders:
+        top, _, rest = folder.partition("/")
+        words.setdefault(top, set()).add(folder_word(f"{rest}/"))
+    return [top for top, below in words.items() if top and word_for("train", below) and word_for("test", below)]
 
 
 def hash_of_path(path: str) -> int:

@@ -2,15 +2,15 @@
 
     000017.jpg  000017.cls  000018.jpg  000018.json ...
 
-The files of a sample follow each other and have one name; the ending of a file is everything after the first dot of its
-name. Nothing is unpacked: only the position of an image's bytes is kept.
+The files of a sample follow each other and have one name, which ends at its first dot; the ending of a file is all that
+follows. Nothing is unpacked: only the position of an image's bytes is kept.
 """
 
 from __future__ import annotations
 
 import logging
+import posixpath
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -20,13 +20,20 @@ from typing import IO, NamedTuple
 import torch
 
 from ebclab.config.addresses import is_address
-from ebclab.data.class_labels import LONGEST_WORD, Labels, joined, of_words
+from ebclab.data.class_labels import Labels, label_of, of_values, of_words
 from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import image_suffixes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import ImageSource, RowIndex
-from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, is_by_product
+from ebclab.data.sources.location import (
+    any_word,
+    files_of_split,
+    folders_with_parts,
+    hash_of_path,
+    is_by_product,
+    tell_once,
+)
 from ebclab.data.sources.tar_members import Tar
 from ebclab.errors import DataError
 from ebclab.formatting import first_few
@@ -49,10 +56,9 @@ _NAMES_SHOWN = 5
 _USUAL_COLUMN = Reading().image_column
 _USUAL_ENDINGS = ("jpg", "jpeg", "png", "webp")  # taken for the image of a sample before others that Pillow decodes
 
-_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]*)")
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)")
 _OF_THE_SET = re.compile(r"__[^/]*__(/|$)")  # such as __index__/..., which belong to no sample
 _LARGEST_LABEL = 1 << 20  # bytes of a file .cls or .json
-_LARGEST_INTEGER = 1 << 63
 
 _log = logging.getLogger("ebclab.data")
 
@@ -61,8 +67,8 @@ class WebdatasetSource(ImageSource):
     """One split of a tar, a folder of tars or a pattern such as /data/train-{000..099}.tar; each image is a group.
 
     The key of an image is the hash of its shard's path within the split and of its name in it. Its label is the number
-    or word in its .cls, else that in the field ``data.label_column`` of its .json, else -1. If samples have several
-    images, ``data.image_column`` chooses one by its ending.
+    or word in its .cls, else that in the field ``data.label_column`` of its .json, else -1; where no image has a label,
+    its folder in the tar is its class. If samples have several images, ``data.image_column`` chooses one by its ending.
     """
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
@@ -76,12 +82,12 @@ class WebdatasetSource(ImageSource):
         samples = list(chain.from_iterable(of_shards))
         if not samples:
             raise DataError(f"data.name: {name} holds no samples, got {len(shards)} empty tars in {self._place.path}")
-        labels = _labels([sample.label for sample in samples], self._place.path)
+        self._names = [sample.name for sample in samples]
+        labels = self._labels([sample.label for sample in samples])
         self.class_names = labels.names
         counts = torch.tensor([len(each) for each in of_shards])
         self._shard_of = torch.repeat_interleave(torch.arange(len(counts)), counts)
         self._bytes_of = torch.tensor([(sample.offset, sample.size) for sample in samples])
-        self._names = [sample.name for sample in samples]
         paths = [
             f"{inside}/{each.name}" for inside, part in zip(shards.values(), of_shards, strict=True) for each in part
         ]
@@ -117,6 +123,24 @@ class WebdatasetSource(ImageSource):
                 "%s: %d members are not files of samples and were left out: %s", self._where(file), len(left_out), shown
             )
         return samples
+
+    def _labels(self, given: list[int | str]) -> Labels:
+        """Return the labels that the samples have, or those of their folders, which may not be parts of the set."""
+        every = dict.fromkeys(name.rpartition("/")[0] for name in self._names)  # far fewer than names
+        folders = {each: posixpath.normpath(f"tar/{each}") for each in every}
+        below = [folder.partition("/")[2] for folder in folders.values()]
+        if folders_with_parts([*folders.values(), *below]):
+            raise DataError(
+                f"data.name: {self.name} has test images among those for training, got folders train and test in its "
+                "tars; write tars of each part, or unpack them and read them by folder:"
+            )
+        labels = of_values(given, self._place.path)
+        shared = len(posixpath.commonpath(folders.values())) + 1
+        classes = {each: folder[shared:].partition("/")[0] for each, folder in folders.items()}
+        if bool((labels.numbers >= 0).any()) or len({*classes.values()} - {""}) < 2:
+            return labels
+        tell_once(f"{self.name}: its samples have no .cls and no label in .json, so their folders are their classes")
+        return of_words(classes[name.rpartition("/")[0]] for name in self._names)
 
     def _require_names_once(self) -> None:
         """Refuse a sample whose files are not consecutive: it would be two images with one key."""
@@ -178,7 +202,7 @@ def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterato
                 left_out.append(member.name)
             continue
         ending, content = match[2].lower(), b""
-        if ending in ("cls", "json"):
+        if ending.rpartition(".")[2] in ("cls", "json"):
             if member.size > _LARGEST_LABEL:
                 raise ValueError(f"{member.name} holds {member.size:,} bytes, at most {_LARGEST_LABEL:,} are read")
             content = tar.read(member.offset, member.size)
@@ -192,36 +216,28 @@ def _sample(name: str, members: list[_Member], image_ending: str, label_field: s
     usual = (image_ending,) if image_ending else _USUAL_ENDINGS
     images = [ending for ending in files if ending in usual]
     if not images and not image_ending:
-        images = [ending for ending in files if f".{ending}" in image_suffixes()]
+        decoded = [ending for ending in files if f".{ending}".endswith(image_suffixes())]
+        images = [ending for ending in decoded if "." not in ending] or decoded
     if not images:
         wanted = ", ".join(f".{ending}" for ending in usual) + ("" if image_ending else " or other that Pillow decodes")
         raise ValueError(f"sample {name} has no image {wanted}, only .{', .'.join(files)}")
     if len(images) > 1:
-        raise ValueError(f"sample {name} has several images, .{', .'.join(images)}; name one by data.image_column")
+        dotted = "its name ends at the first dot; " if any("." in ending for ending in images) else ""
+        raise ValueError(
+            f"sample {name} has several images, .{', .'.join(images)}; {dotted}name one by data.image_column"
+        )
     image = files[images[0]]
-    return Sample(name, image.offset, image.size, _label(name, files, label_field))
+    return Sample(name, image.offset, image.size, _label(name, files, images[0], label_field))
 
 
-def _label(name: str, files: dict[str, _Member], label_field: str) -> int | str:
-    """Return the number or word in .cls, else in a field of .json, else -1."""
-    if "cls" in files:
-        text = files["cls"].content.decode().strip()
-        label: object = int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else text
-    elif "json" in files:
-        value = foreign_json_value(files["json"].content)
-        label = value.get(label_field, -1) if isinstance(value, dict) else -1
-    else:
-        label = -1
-    match label:
-        case None:
-            return -1
-        case str() if len(label) <= LONGEST_WORD:
-            return sys.intern(label)  # the same for many samples
-        case bool():
-            return str(label).lower()
-        case int() | float() if -_LARGEST_INTEGER <= label < _LARGEST_INTEGER and label == int(label):
-            return int(label)
-    raise ValueError(f"sample {name} needs a whole number or a word for a label, not {label!r:.80}")
+def _label(name: str, files: dict[str, _Member], image: str, label_field: str) -> int | str:
+    """Return the number or word in .cls, else in a field of .json, else -1; beside x.jpg also in x.cls and x.json."""
+    beside = image[: image.rfind(".") + 1]
+    cls, fields = (files.get(ending) or files.get(f"{beside}{ending}") for ending in ("cls", "json"))
+    if cls:
+        return label_of(cls.content.decode().strip(), f"sample {name}")
+    value = foreign_json_value(fields.content) if fields else None
+    return label_of(value.get(label_field) if isinstance(value, dict) else None, f"sample {name}")
 
 
 def shards_at(path: str) -> tuple[Location, dict[str, int]]:
@@ -290,13 +306,3 @@ def _words(braces: str) -> map[str] | list[str]:
         first, last = ends.groups()
         return map(f"{{:0{len(first)}d}}".format, range(int(first), int(last) + 1))
     return braces.split(",")
-
-
-def _labels(labels: list[int | str], where: str) -> Labels:
-    """Return labels that are all numbers or all words; -1 is unknown in both."""
-    numbers = Labels(torch.tensor([-1 if isinstance(each, str) else each for each in labels]))
-    words = of_words(each if isinstance(each, str) else "" for each in labels)
-    if not words.names:
-        return numbers
-    joined([numbers, words], where)  # refuses a mixture
-    return words

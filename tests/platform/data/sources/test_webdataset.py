@@ -22,7 +22,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.data.sources.location import hash_of_path
 from ebclab.data.sources.tar_members import Tar
-from ebclab.data.sources.webdataset import _without_braces, read_samples
+from ebclab.data.sources.webdataset import _NAME, _without_braces, read_samples
 from ebclab.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 5, 5, 3), dtype=np.uint8)
@@ -76,6 +76,29 @@ def test_patterns_name_tars(shards: Path, pattern: str, count: int) -> None:
 def test_one_tar_is_a_set(shards: Path) -> None:
     one = load_split(f"webdataset:{shards / 'my-val-000.tar'}", None, "train")
     assert one.labels.tolist() == [7]
+
+
+NAMES = {
+    "a.b.jpg": ("a", "b.jpg"),
+    "img_22.05.png": ("img_22", "05.png"),
+    "a/b.c/d.jpg": ("a/b.c/d", "jpg"),
+    "a/b.c/d.e.png": ("a/b.c/d", "e.png"),
+    "a.b/c.jpg": ("a.b/c", "jpg"),
+    "./a.jpg": ("./a", "jpg"),
+    "a..jpg": ("a", ".jpg"),
+    "x.JPG": ("x", "jpg"),
+    "été.v1.jpg": ("été", "v1.jpg"),
+    ".h.jpg": None,
+    "a/noext": None,
+    "a/b.c/.d": None,
+}
+"""Keys and endings by ``webdataset`` 1.0.2, which lowers endings when it groups the files of a sample."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_split_as_the_library_splits_them(name: str) -> None:
+    match = _NAME.fullmatch(name)
+    assert (match and (match[1], match[2].lower())) == NAMES[name]
 
 
 def _other(name: str, kind: bytes) -> tarfile.TarInfo:
