@@ -39,7 +39,7 @@ class ProbeRequest:
 
     encoders: tuple[str, ...] = option(
         MISSING,
-        "Runs (folder or s3://bucket/runs/name), exported folders, timm/NAME; the first is compared with all others.",
+        "Runs (name, folder or s3://bucket/runs/name), exports, timm/NAME; the first is compared with all others.",
         metavar="ENCODER...",
         is_argument=True,
         is_place_of_results=True,

@@ -18,7 +18,7 @@ class ExportOptions:
 
     source: str = option(
         MISSING,
-        "Folder or address of a run or sweep.",
+        "Name, folder or address of a run or sweep.",
         metavar="RUN|SWEEP",
         is_argument=True,
         is_place_of_results=True,

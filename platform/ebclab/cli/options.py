@@ -130,7 +130,12 @@ def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...
 
 
 def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
-    """Return the options with these values from a command line, which may hold others too."""
+    """Return the options with these values from a command line, which may hold others too.
+
+    Arguments that are runs or sweeps may be names of these in their usual folders.
+    """
+    from ebclab.inventory.naming import place_named
+
     own: Any = options
     own, values, asked, problems = fields(own), dict[str, Any](), dict[str, Any](), list[str]()
     for entry, hint in _on_command_line(options):
@@ -140,6 +145,8 @@ def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
         except UserError as error:
             problems.append(str(error))
         value = tuple(value or ()) if get_origin(hint) is tuple and not read else value
+        if entry.metadata["is_argument"] and entry.metadata["is_place_of_results"]:
+            value = tuple(map(place_named, value)) if isinstance(value, tuple) else place_named(value)
         (values if entry in own else asked)[entry.name] = value
     if problems:
         raise UserError("\n".join(problems))

@@ -17,7 +17,7 @@ def report(
         list[str],
         typer.Argument(
             metavar="DIR...",
-            help="Folders or addresses of runs or of sweeps, or of one comparison, finished or not.",
+            help="Names, folders or addresses of runs or of sweeps, or of one comparison, finished or not.",
             show_default=False,
         ),
         RESULTS,
@@ -39,10 +39,12 @@ def report(
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
+    from ebclab.inventory.naming import place_named
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON
     from ebclab.storage.object_store import holds
 
+    folders = [*map(place_named, folders)]
     if len(folders) == 1 and holds(folders[0], COMPARISON.settings):
         return _report_comparison(folders[0], to, price_per_gpu_hour)
     where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)

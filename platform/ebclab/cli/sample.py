@@ -27,7 +27,7 @@ class SampleOptions(SampleRequest):
 
     run: str = option(
         MISSING,
-        "Run of ebclr, jem or vem-image (folder or address).",
+        "Run of ebclr, jem or vem-image (name, folder or address).",
         metavar="RUN",
         is_argument=True,
         is_place_of_results=True,

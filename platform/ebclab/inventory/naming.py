@@ -1,4 +1,4 @@
-"""Resolve names, folders and addresses of runs."""
+"""Resolve names, folders and addresses of runs, sweeps and comparisons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ebclab.config.addresses import is_address
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError
 from ebclab.inventory.listing import run_paths
-from ebclab.storage.kinds import RUN
+from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
 from ebclab.storage.object_store import holds
 from ebclab.storage.remote import remote_at, remote_in
 
@@ -32,6 +32,18 @@ def places_of(names: list[str], runs: str) -> list[str | Path]:
     if problems:
         raise RunError("\n".join(problems))
     return list(dict.fromkeys(place for place in found.values() if place is not None))
+
+
+def place_named(name: str) -> str:
+    """Return where a run, sweep or comparison of this name is in ./runs, ./sweeps or ./comparisons, or else the name.
+
+    A file or folder of this name takes precedence.
+    """
+    if is_folder_name(name) and not Path(name).exists():
+        for kind in (RUN, SWEEP, COMPARISON):
+            if holds(place := f"{kind.name}s/{name}", kind.settings):
+                return place
+    return name
 
 
 def _place(name: str, runs: str) -> str | Path | None:
