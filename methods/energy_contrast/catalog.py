@@ -11,6 +11,7 @@ from energy_contrast.energy_based.jem import Jem
 from energy_contrast.energy_based.vem_bank import VemLangevin, VemSvgd
 from energy_contrast.energy_based.vem_image import VemImage
 from energy_contrast.method import Method
+from energy_contrast.predictive.barlow import Barlow
 from energy_contrast.predictive.byol import Byol
 from energy_contrast.predictive.lejepa import Lejepa
 from energy_contrast.predictive.simsiam import Simsiam
@@ -27,6 +28,7 @@ METHODS: dict[str, type[Method]] = {
     "dhel": Dhel,
     "sogclr": Sogclr,
     "vicreg": Vicreg,
+    "barlow": Barlow,
     "lejepa": Lejepa,
     "supervised": Supervised,
     "jem": Jem,

@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "moco": {"queue_size": 40},
     "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
     "vicreg": {"projection_size": 24},
+    "barlow": {"projection_size": 24},
     "lejepa": {"projection_size": 8, "num_slices": 16},
     "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
     "ebclr": {"buffer_size": 40, "num_steps": 3},

@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SMALL = {
     "vicreg": {"projection_size": 32},
+    "barlow": {"projection_size": 32},
     "jem": {"buffer_size": 64, "num_steps": 2},
     "lejepa": {"num_slices": 16},
     "ebclr": {"buffer_size": 64, "num_steps": 2, "sigma_max": 0.01},

@@ -16,6 +16,7 @@ from energy_contrast.networks import build_encoder
 SIZE = 12
 SETTINGS: dict[str, dict[str, Any]] = {
     "vicreg": {"projection_size": 32},
+    "barlow": {"projection_size": 32},
     "lejepa": {"num_slices": 2, "regularizer_weight": 1.0},  # over many slices, errors of rounding cancel out
     "supervised": {"objective": "supcon"},
     "ebclr": {"buffer_size": 20},

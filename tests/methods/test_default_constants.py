@@ -54,6 +54,13 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "projection_num_layers": 3,
         "projection_size": 2048,
     },
+    # the code released with arXiv:2103.03230, whose text has lambda = 0.005; projections have 8192 numbers there
+    "barlow": {
+        "redundancy_weight": 0.0051,
+        "projection_num_layers": 3,
+        "projection_hidden_size": 0,
+        "projection_size": 2048,
+    },
     # arXiv:2511.08544: slices, knots and the integral's end; weight and head are ours
     "lejepa": {
         "regularizer": "sigreg",

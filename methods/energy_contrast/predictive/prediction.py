@@ -1,4 +1,4 @@
-"""Shared by methods without negatives: the loss of predicting one view from the other, and their metrics.
+"""Shared by methods without negatives: the loss of predicting one view from the other, products of dimensions, metrics.
 
 Shapes: B images of the global batch, P projection size; the axis of size 2 holds the views.
 """
@@ -35,6 +35,33 @@ def predict_across(prediction: Tensor, target: Tensor) -> Tensor:
     """
     target = target.detach()
     return (negative_cosine(prediction[0], target[1]) + negative_cosine(prediction[1], target[0])) / 2
+
+
+def cross_products(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the diagonal of ``a^T b``, and the sum of the squares of its other elements.
+
+    With fewer images than dimensions, they are summed from (B, B) products of images: ``|a^T b|^2 = <a a^T, b b^T>``.
+
+    Args:
+        a: (B, P).
+        b: (B, P), which may be ``a``.
+
+    Returns:
+        (P,), and () at least 0, up to rounding.
+
+    >>> cross_products(torch.tensor([[1.0, 1.0]]), torch.tensor([[2.0, 3.0]]))
+    (tensor([2., 3.]), tensor(13.))
+
+    Source: VICReg (arXiv:2105.04906), eq. 3 and 4; Barlow Twins (arXiv:2103.03230), eq. 1 and 2. The products of images
+    are ours.
+    """
+    diagonal = (a * b).sum(dim=0)
+    if len(a) < a.shape[1]:
+        images = a @ a.T
+        squares = images * (images if a is b else b @ b.T)
+    else:
+        squares = (a.T @ b).square()
+    return diagonal, squares.sum() - diagonal.square().sum()
 
 
 @torch.no_grad()

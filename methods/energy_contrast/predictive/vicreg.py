@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.parallel import gather
-from energy_contrast.predictive.prediction import measure_pairs
+from energy_contrast.predictive.prediction import cross_products, measure_pairs
 from energy_contrast.settings import MOST_LAYERS, setting
 
 
@@ -120,8 +120,7 @@ def lack_of_spread(z: Tensor) -> Tensor:
 def shared_variation(z: Tensor) -> Tensor:
     """Return the sum of squared covariances over all pairs of dimensions, divided by the number of dimensions.
 
-    ``c(z) = 1/P sum_{j != k} C_jk^2``, ``C = 1/(B - 1) sum_i (z_i - mean)(z_i - mean)^T``. With fewer images than
-    dimensions it is computed from the (B, B) products of images, whose squares have the same sum as those of C.
+    ``c(z) = 1/P sum_{j != k} C_jk^2``, ``C = 1/(B - 1) sum_i (z_i - mean)(z_i - mean)^T``.
 
     Args:
         z: (B, P), of at least two images.
@@ -140,9 +139,8 @@ def shared_variation(z: Tensor) -> Tensor:
     _check_batch(z)
     images, dimensions = z.shape
     centred = z - z.mean(dim=0)
-    products = centred @ centred.T if images < dimensions else centred.T @ centred
-    own = centred.square().sum(dim=0).square().sum()
-    return (products.square().sum() - own) / ((images - 1) ** 2 * dimensions)
+    _, others = cross_products(centred, centred)
+    return others / ((images - 1) ** 2 * dimensions)
 
 
 def _check_batch(z: Tensor) -> None:

@@ -16,6 +16,7 @@ ARITHMETIC: Mapping[str, float] = {
     "simsiam": 1.02,
     "byol": 1.34,
     "vicreg": 1.02,
+    "barlow": 1.02,
     "supervised": 0.5,
     "jem": 7.67,
     "ebclr": 4.84,
@@ -23,7 +24,7 @@ ARITHMETIC: Mapping[str, float] = {
     "vem-svgd": 0.74,
     "vem-image": 4.17,
 }
-"""Arithmetic of a step relative to SimCLR, counted in benchmarks/results/steps.md; 1 for methods not listed."""
+"""Arithmetic of a step relative to SimCLR, counted by benchmarks/steps.py; 1 for methods not listed."""
 
 SHARED_KEYS = 1 / 0.67
 """Cost factor if the query network also encodes the keys: a second pass with a gradient."""

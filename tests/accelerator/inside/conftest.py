@@ -16,6 +16,7 @@ SMALL: dict[str, list[str]] = {
     "simsiam": ["projection_size=8", "prediction_hidden_size=4"],
     "byol": ["projection_size=8", "projection_hidden_size=8"],
     "vicreg": ["projection_size=8"],
+    "barlow": ["projection_size=8"],
     "lejepa": ["projection_size=8", "num_slices=4"],
     "ebclr": ["buffer_size=20", "num_steps=2"],
     "jem": ["buffer_size=20", "num_steps=2"],

@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "simsiam": {"projection_size": 32, "projection_hidden_size": 32},
     "byol": {"projection_size": 32, "projection_hidden_size": 32},
     "vicreg": {"projection_size": 32},
+    "barlow": {"projection_size": 32},
     "ebclr": {"buffer_size": 32},
     "jem": {"buffer_size": 32},
     "vem-langevin": {"bank_size": 64},
