@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.heads import ProjectionHead
 from energy_contrast.predictive.barlow import Barlow, BarlowConfig
 
 SIZE = 6
@@ -30,7 +33,8 @@ def make_batch() -> Batch:
 
 
 def before_the_norm(method: Barlow, view: Tensor) -> Tensor:
-    return nn.Sequential(*list(method.head)[:-1])(method.encoder(view))
+    projection: Tensor = nn.Sequential(*list(method.head)[:-1])(method.encoder(view))
+    return projection
 
 
 def slow_terms(views: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -106,7 +110,7 @@ LIMITS: dict[str, tuple[Tensor, Tensor, float, float]] = {
 def test_limits_have_the_terms_that_follow_from_c(case: str) -> None:
     first, second, invariance, redundancy = LIMITS[case]
     method = build(projection_size=3, projection_num_layers=1)
-    method.encoder, method.head = nn.Flatten(), method.head[-1]  # the norm alone
+    method.encoder, method.head = nn.Flatten(), cast(ProjectionHead, method.head[-1])  # the norm alone
     views = torch.stack([first, second]).view(2, 4, 1, 1, 3)
     output = method(batch_of(views), torch.Generator())
     assert output.metrics["invariance"].item() == pytest.approx(invariance, abs=1e-3)
