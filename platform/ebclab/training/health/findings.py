@@ -34,7 +34,7 @@ class FindingRules:
     # InfoNCE that is not this share of log K below log K has learnt nothing; minus infinity for methods without
     # negatives
     min_saturation: float = 0.01
-    min_left: float = 0.5  # smallest share of its best kNN accuracy above chance that a run may keep
+    min_left: float = 0.875  # smallest share of its best kNN accuracy above chance that a run may keep
     max_growth: float = 100.0  # largest norm of all weights, as a multiple of its start
     patience: int = COLLAPSE_EPOCHS  # epochs, for kNN measurements, that a sign must last
     warmup_epochs: int = 0  # epochs of the learning rate's warm-up, whose effective ranks and InfoNCE do not count
@@ -91,8 +91,8 @@ def _of_knn(values: list[float], rules: FindingRules) -> Iterator[Finding]:
         yield Finding("kNN at chance", text)
         return
     best = max(before, default=0.0)
-    is_noise = best - max(recent) <= 3 * math.sqrt(0.5 / rules.images)  # of a difference, at an accuracy of a half
-    if not is_noise and max(recent) < chance + rules.min_left * (best - chance):
+    error = math.sqrt(sum(share * (1 - share) for share in (best, max(recent))) / rules.images)  # of their difference
+    if best - max(recent) > 2.5 * error and max(recent) < chance + rules.min_left * (best - chance):
         yield Finding(
             "kNN fell", f"kNN fell: {recent[-1]:.1%} of held-out images right after {best:.1%}, {most_frequent}"
         )
