@@ -123,12 +123,6 @@ def test_a_method_may_override_what_a_built_one_is_asked() -> None:
     assert Eager.requirements(None, 2).num_views == 4
 
 
-def test_embed_returns_what_the_encoder_returns() -> None:
-    method = Minimal(None, build_encoder())
-    images = torch.rand(3, 1, 2, 2)
-    torch.testing.assert_close(method.embed(images), method.encoder(images), rtol=0, atol=0)
-
-
 def test_project_returns_what_the_head_makes_of_embeddings_if_there_is_one() -> None:
     method = Minimal(None, build_encoder())
     images = torch.rand(3, 1, 2, 2)

@@ -1,7 +1,6 @@
 """Each optimizer against a slow float64 loop of its equation."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ from torch import nn
 from ebclab.config.sections import OptimizerConfig
 from ebclab.optimization.optimizers import build_optimizer, eager
 from ebclab.optimization.schedules import set_weight_decay
-
-Gradient = Callable[[int, str, list[float]], list[float]]
 
 
 class Small(nn.Module):

@@ -84,35 +84,25 @@ def test_a_run_that_has_logged_nothing_has_empty_tables(tmp_path: Path) -> None:
     assert (record.step, record.epochs_done, record.seconds, record.images_per_second) == (0, 0, None, None)
 
 
-def test_a_half_written_line_and_lines_of_others_are_left_out(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "one")
-    log(run, *train(2, loss=3.0))
-    with run.metrics.path.open("a") as file:
-        file.write('{"kind": "own", "step": 3}\n{"kind": "train", "step": 4, "lo')
-    assert open_run(run.path).metrics["step"] == [2]
-
-
-def test_a_number_of_steps_that_is_none_is_left_out(tmp_path: Path) -> None:
+def test_half_lines_lines_of_others_and_numbers_of_steps_that_are_none_are_left_out(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     log(run, ("event", 0, {"event": "started", "num_steps": 8}), *train(2, loss=3.0))
     for steps in ("8", [8], None, True):
         log(run, ("event", 2, {"event": "resumed", "num_steps": steps}))
+    with run.metrics.path.open("a") as file:
+        file.write('{"kind": "own", "step": 3}\n{"kind": "train", "step": 4, "lo')
+    assert open_run(run.path).metrics["step"] == [2]
     assert open_run(run.path).steps_per_epoch == 4
 
 
-def test_settings_of_an_unknown_method_are_taken_as_they_are_written(tmp_path: Path) -> None:
+def test_settings_of_an_unknown_method_or_an_older_version_are_read(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
-    text = run.config_path.read_text().replace("name: simclr", "name: mine")
-    run.config_path.write_text(text)
+    text = run.config_path.read_text()
+    run.config_path.write_text("\n".join(line for line in text.splitlines() if "log_every" not in line))
+    assert open_run(run.path).settings["training.log_every"] == compose("simclr").training.log_every  # today's default
+    run.config_path.write_text(text.replace("name: simclr", "name: mine"))
     record = open_run(run.path)
     assert (record.settings["method.name"], record.settings["training.epochs"]) == ("mine", 2)
-
-
-def test_settings_of_an_older_version_have_todays_defaults(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "one")
-    lines = [line for line in run.config_path.read_text().splitlines() if "log_every" not in line]
-    run.config_path.write_text("\n".join(lines))
-    assert open_run(run.path).settings["training.log_every"] == compose("simclr").training.log_every
 
 
 @pytest.mark.parametrize("damage", ["config.yaml", "result.json"])
