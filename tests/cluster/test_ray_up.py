@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 from ray_starts import one_start_at_a_time
+from waiting import until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hush-this-is-nobodys-key"
@@ -123,13 +124,6 @@ def _run(
     return subprocess.run(command, capture_output=True, text=True, check=False, **given)
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.5)
-
-
 def _until_all_have_joined(network: Any, description: Path, laptop: dict[str, str], folder: Path) -> None:
     """Wait for a CPU of each of three machines; say what each knows when they do not come."""
     give_up, said = time.monotonic() + 600, ""
@@ -157,7 +151,7 @@ def _dashboard(description: Path, laptop: dict[str, str], folder: Path) -> Itera
         return False
 
     try:
-        _until(answers, 240)
+        until(answers, 240, pause=0.5)
         yield f"http://127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -244,12 +238,12 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
                 )
             said = folder / "submit.log"
             trains = dict[str, tuple[Any, int]]()
-            _until(lambda: job.poll() is not None or trains.update(_trained_on(network, store)) or trains, 600)
+            until(lambda: job.poll() is not None or trains.update(_trained_on(network, store)) or trains, pause=0.5)
             assert job.poll() is None, said.read_text()
             (trial, (host, reached)), *_ = trains.items()
             began = time.monotonic()
             host.kill()
-            _until(lambda: _epochs_since_restart(store, trial) or job.poll() is not None, 600)
+            until(lambda: _epochs_since_restart(store, trial) or job.poll() is not None, pause=0.5)
             seconds = time.monotonic() - began
             assert job.wait(timeout=900) == 0, said.read_text()
             page = ["ebclab", "submit", "--address", address, "--", "report", "s3://lab/sweeps/first"]
@@ -296,7 +290,7 @@ def _nothing_left(network: Any, laptop: dict[str, str], folder: Path) -> None:
     for host in network.hosts:
         if host.process.poll() is not None:
             continue
-        _until(lambda host=host: not _of_ray(network, host), 300)  # workers end when they miss their head
+        until(lambda host=host: not _of_ray(network, host), 300, pause=0.5)  # workers end when they miss their head
         network.run(host, clean)
         left = network.run(host, "ls -A ~").stdout.split()
         assert "ebclab" not in left

@@ -139,11 +139,6 @@ WRONG = {
     ),
     "wrong secret": ("s3://sets/digits", {"AWS_SECRET_ACCESS_KEY": "hush"}, "s3://sets/digits: cannot be read, got "),
     "wrong option": ("s3://sets/digits?colour=red", {}, "data.name: not a place that can be opened, got "),
-    "secret in the address": (
-        "s3://AKIAME:hush/hush@sets/digits",
-        {},
-        "--dataset: an address is written into run folders and must hold no credentials, got parquet:s3://***@sets/",
-    ),
 }
 
 
@@ -175,7 +170,6 @@ def test_what_cannot_be_read_is_one_sentence_without_keys(
     [
         ("s3://nothing/set", {}, "--to: no such bucket, got s3://nothing/set; make it first"),
         ("s3://sets/set", {"AWS_SECRET_ACCESS_KEY": "hush"}, "--to: cannot write s3://sets/set, got "),
-        ("s3://me:hush@sets/set", {}, "--to: an address is written into run folders and must hold no credentials"),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence_without_keys(

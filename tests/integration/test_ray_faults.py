@@ -22,6 +22,7 @@ import torch
 from made_once import made_once
 from ray_starts import one_start_at_a_time
 from safetensors.torch import load_file
+from waiting import until
 
 import ebclab
 from ebclab.errors import UserError
@@ -136,13 +137,6 @@ def _resumes(run: Path) -> list[int]:
     return [record["step"] for record in _events(run, "resumed")]
 
 
-def _until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 class Fault:
     """Something that happens to a run at a step, and how long the run needs to get beyond where it goes on.
 
@@ -164,7 +158,7 @@ class Fault:
         """Let it happen while ``train`` is at work in a thread, since machines can be added by the main thread only."""
         with ThreadPoolExecutor(1) as pool:
             training = pool.submit(train)
-            _until(lambda: _last_step(self._run) >= self._step or training.done())
+            until(lambda: _last_step(self._run) >= self._step or training.done())
             assert not training.done(), training.result()
             self.saved, before = newest_step(self._run / "checkpoints"), len(_resumes(self._run))
             self.begins()
@@ -174,10 +168,10 @@ class Fault:
 
     def wait(self, before: int, over: Callable[[], bool]) -> None:
         """Wait until the run has resumed more often than ``before`` and has trained on since."""
-        _until(lambda: len(_resumes(self._run)) > before or over())
+        until(lambda: len(_resumes(self._run)) > before or over())
         assert len(_resumes(self._run)) > before, "the run ended without having been disturbed"
         resumed = _events(self._run, "resumed")[-1]
-        _until(lambda: _last_step(self._run) > resumed["step"] or over())
+        until(lambda: _last_step(self._run) > resumed["step"] or over())
         self.seconds, self.lost = time.monotonic() - self._began, resumed["reached"] - resumed["step"]
 
 
@@ -342,7 +336,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
     try:
 
         def fill() -> None:
-            _until(lambda: _last_step(run) >= 20)
+            until(lambda: _last_step(run) >= 20)
             free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
             (small / "ballast").write_bytes(bytes(free - 200_000))
 

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import impatient
 import pytest
 from forked_workers import environment_without
+from waiting import until
 
 import ebclab
 from ebclab.cli import main
@@ -123,10 +123,7 @@ def test_a_sweep_whose_machine_died_goes_on_elsewhere_from_what_the_store_holds(
         return log.count('"event": "ended"')
 
     process = start("one")
-    give_up = time.monotonic() + 600
-    while finished() < 1 and process.poll() is None:
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
+    until(lambda: finished() >= 1 or process.poll() is not None, pause=0.1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGKILL)  # with every process of its Ray
     process.wait()

@@ -10,14 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from ray_starts import ray_folder
+from waiting import until
 
 import ebclab
 from ebclab.runs.environment import source_commit
@@ -65,13 +65,6 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _until(condition: Callable[[], bool], seconds: float = 400.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
-
-
 def _answers(port: int) -> bool:
     with socket.socket() as attempt:
         return attempt.connect_ex(("127.0.0.1", port)) == 0
@@ -108,7 +101,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
             stderr=subprocess.DEVNULL,
         )
         try:
-            _until(lambda: _answers(dashboard) and _answers_anywhere(agent))
+            until(lambda: _answers(dashboard) and _answers_anywhere(agent), pause=0.1)
             yield Head(f"http://127.0.0.1:{dashboard}", home, token)
         finally:
             ray.terminate()
@@ -148,7 +141,7 @@ def _tunnel(port: int, head: Head) -> Iterator[None]:
     """Carry connections from a port to the job server, like the SSH tunnel to a head node, until it is killed."""
     process = subprocess.Popen([sys.executable, "-c", TUNNEL, str(port), head.address.rpartition(":")[2]])
     try:
-        _until(lambda: _answers(port))
+        until(lambda: _answers(port), pause=0.1)
         yield
     finally:
         process.kill()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from waiting import until
 
 import ebclab
 from ebclab.cli import main
@@ -61,13 +61,6 @@ def _log(sweep: Path) -> list[dict[str, Any]]:
 
 def _trials(sweep: Path) -> dict[str, Trial]:
     return SweepLog(sweep / "trials.jsonl").trials
-
-
-def _until(condition: Callable[[], bool], seconds: float = 600.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
 
 
 def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_the_test_set_for_one(
@@ -296,7 +289,7 @@ def test_a_sweep_whose_driver_is_killed_ends_as_the_undisturbed_one_and_may_grow
     assert main(_words(whole, space_file, *trials)) == 0
     begun = [*PROGRAM, *_words(broken, space_file, "--trials", "5", *CONFIRM)]
     process = subprocess.Popen(begun, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    _until(partial(_has_lines_or_ended, broken / "s", 16, process))  # in the first trial, in a confirming one: compare
+    until(partial(_has_lines_or_ended, broken / "s", 16, process))  # in the first trial, in a confirming one: compare
     assert process.poll() is None
     process.kill()
     process.wait()
@@ -318,7 +311,7 @@ def test_ctrl_c_saves_running_trials_and_the_same_command_goes_on(
     process = subprocess.Popen(
         [*PROGRAM, *words], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    _until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
+    until(lambda: any(record["event"] == "epoch" for record in _log(tmp_path / "s")) or process.poll() is not None)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its own instance of Ray must not die of it
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from ray_starts import ray_folder
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -173,10 +174,7 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
     runs.mkdir()
     node = f"--block --num-cpus=1 --address={head.address}"
     with _started(node, head.environment(PYTHONPATH=str(other))):
-        give_up = time.monotonic() + 400
-        while _nodes(head) < 2:
-            assert time.monotonic() < give_up, "the node did not come up"
-            time.sleep(1)
+        until(lambda: _nodes(head) >= 2, 400, "the node did not come up", pause=1)
         refused = _ebclab(head, runs)
     assert refused.returncode == 2
     (sentence,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
@@ -225,10 +223,7 @@ def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_wait
     )
     with subprocess.Popen(start, env=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         log = tmp_path / "grown" / "trials.jsonl"
-        give_up = time.monotonic() + 400
-        while not log.exists():
-            assert time.monotonic() < give_up, "the sweep did not begin"
-            time.sleep(0.5)
+        until(log.exists, 400, "the sweep did not begin", pause=0.5)
         with _started(f"--block --num-cpus=2 --address={head.address}", head.environment()):
             assert running.wait(timeout=300) == 0
     assert (tmp_path / "grown" / "result.json").exists()

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import boto3
 import impatient
 import pytest
 from pyarrow import fs
+from waiting import until
 
 from ebclab.cli import main
 from ebclab.storage import lease
@@ -150,13 +150,6 @@ def _start(command: list[str], copies: Path, **variables: str) -> subprocess.Pop
     )
 
 
-def _until(condition: Any, seconds: float = 600.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["the first checkpoint", "the middle of an upload"])
 def test_a_run_whose_machine_dies_ends_elsewhere_in_the_bits_of_an_undisturbed_one(
@@ -178,7 +171,7 @@ def test_a_run_whose_machine_dies_ends_elsewhere_in_the_bits_of_an_undisturbed_o
         weights = {name.rpartition("/")[0] for name in names if name.endswith("model.safetensors")}
         return any(folder.endswith("18") for folder in weights)
 
-    _until(lambda: is_there() or process.poll() is not None)
+    until(lambda: is_there() or process.poll() is not None)
     assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -212,7 +205,7 @@ def test_a_run_waits_for_a_store_that_is_away_and_loses_nothing(
     away = 30 if full_waits else 8
     runs, copies = "s3://sets/away", tmp_path / "one"
     process = _start(_command(runs, 4), copies, AWS_ENDPOINT_URL=f"http://127.0.0.1:{door.port}")
-    _until(lambda: any("checkpoints" in name for name in _names(f"{runs}/run")) or process.poll() is not None)
+    until(lambda: any("checkpoints" in name for name in _names(f"{runs}/run")) or process.poll() is not None)
     door.shut()
     time.sleep(away)
     assert process.poll() is None
@@ -220,7 +213,7 @@ def test_a_run_waits_for_a_store_that_is_away_and_loses_nothing(
     assert "result.json" not in before
     standing, began = _steps(copies)[-1], time.monotonic()
     door.open()
-    _until(lambda: _steps(copies)[-1] > standing or process.poll() is not None)
+    until(lambda: _steps(copies)[-1] > standing or process.poll() is not None)
     seconds = time.monotonic() - began
     assert process.wait(timeout=600) == 0, process.stderr.read()  # type: ignore[union-attr]
     process.stderr.close()  # type: ignore[union-attr]
@@ -304,31 +297,6 @@ def test_a_store_that_refuses_is_one_sentence_at_once_without_keys(
     text = " ".join(capsys.readouterr().err.split())
     assert sentence in text
     assert "hush" not in text
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["runs", "list", "--runs", "{}"],
-        ["runs", "clean", "--runs", "{}"],
-        ["show", "simclr", "--config", "{}/mine.yaml"],
-        ["pretrain", "simclr", "--runs", "{}"],
-        ["sweep", "simclr", "--sweeps", "{}"],
-        ["report", "{}/sweep"],
-    ],
-    ids=lambda command: " ".join(command),
-)
-def test_keys_in_an_address_are_not_used_and_not_shown(
-    command: list[str], store: Any, machine: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = f"s3://{store.key}:{quote(store.secret, safe='')}@sets/hidden?{store.query()}"
-    assert main([word.format(place) for word in command]) == 2
-    text = "".join(capsys.readouterr())
-    assert "must hold no credentials, got s3://***@sets/hidden" in text
-    assert _names("s3://sets/hidden") == set()
-    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
-    for hidden in (store.key, store.secret, quote(store.secret, safe="")):
-        assert hidden not in text + written
 
 
 def test_two_machines_do_not_train_in_one_folder(store: Any, machine: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,10 @@ import atexit
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+from waiting import until
 
 
 def _look(variable: str, left: Path) -> tuple[bool, str | None, float, dict[str, Any]]:
@@ -47,7 +48,4 @@ def test_a_worker_is_forked_and_is_otherwise_as_it_was_asked_for(cluster: str, t
     assert variables == ("one", "two", "three")
     assert len(set(numbers)) == 3
     assert alike[0] == alike[1] == alike[2]
-    give_up = time.monotonic() + 120
-    while len(list(tmp_path.iterdir())) < 3:  # exit functions of each
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    until(lambda: len(list(tmp_path.iterdir())) >= 3, 120)  # exit functions of each

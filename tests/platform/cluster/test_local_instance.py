@@ -7,14 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import ray
 from ray._private import services
+from waiting import until
 
 from ebclab.cluster.local_instance import on_loopback, private_instance
 from ebclab.errors import UserError
@@ -133,13 +133,6 @@ def _processes(*commands: tuple[str, ...]) -> Iterator[list[subprocess.Popen[byt
             process.wait()
 
 
-def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-
-
 AGENT = f"{Path(ray.__file__).parent}/agent.py"
 
 
@@ -176,8 +169,8 @@ def test_after_its_driver_is_killed_an_instance_is_ended_and_removed(around: Pat
         number, folder = driver.stdout.readline().split()
         (os.killpg if grouped else os.kill)(driver.pid, signal.SIGKILL)
     try:
-        _until(lambda: not Path(folder).exists())
-        _until(lambda: _is_gone(int(number)))
+        until(lambda: not Path(folder).exists())
+        until(lambda: _is_gone(int(number)))
     finally:
         with suppress(ProcessLookupError):
             os.kill(int(number), signal.SIGKILL)
@@ -201,8 +194,8 @@ def test_a_watchdog_does_not_outlive_an_instance_that_ends_in_peace(around: Path
         return found
 
     with private_instance():
-        _until(lambda: len(watchdogs()) == 1)
-    _until(lambda: watchdogs() == [], seconds=10)  # its grace is for what is left, and nothing is
+        until(lambda: len(watchdogs()) == 1)
+    until(lambda: watchdogs() == [], seconds=10)  # its grace is for what is left, and nothing is
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Ray is on loopback by itself")

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
 from ray.autoscaler.v2.utils import ResourceRequestUtil
 from ray.core.generated.autoscaler_pb2 import ResourceRequestByCount
+from waiting import until
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = ROOT / "cluster"
@@ -154,16 +154,13 @@ def test_the_watcher_outlives_the_command_that_starts_it_which_returns_at_once(
     finally:
         shell.kill()
         os.close(terminal)
-    log, give_up = tmp_path / "ebclab" / "watch.log", time.monotonic() + 120
-    while not (log.exists() and log.read_text().endswith("oh\n")):
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    log = tmp_path / "ebclab" / "watch.log"
+    until(lambda: log.exists() and log.read_text().endswith("oh\n"), 120)
     watcher, *arguments = log.read_text().splitlines()[0].split()
     assert arguments == ["cluster", "watch"]
     try:
-        while Path(f"/proc/{watcher}/cmdline").read_bytes() != b"sleep\x00600\x00":  # empty when it has ended
-            assert time.monotonic() < give_up
-            time.sleep(0.05)
+        program = Path(f"/proc/{watcher}/cmdline")  # empty when it has ended
+        until(lambda: program.read_bytes() == b"sleep\x00600\x00", 120)
     finally:
         os.kill(int(watcher), signal.SIGKILL)
 
