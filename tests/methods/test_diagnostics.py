@@ -81,31 +81,26 @@ def test_alignment_runs_from_equal_to_opposite_views() -> None:
     assert alignment(z, -z).item() == pytest.approx(4.0)
 
 
-def test_uniformity_is_zero_when_collapsed_and_minus_eight_for_two_opposite_points() -> None:
-    assert uniformity(torch.ones(5, 3)).item() == pytest.approx(0.0, abs=1e-6)
-    assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8.0, rel=1e-6)
+@pytest.mark.parametrize(
+    ("z", "expected"),
+    [
+        (torch.ones(5, 3), 0.0),
+        (torch.zeros(5, 3), 0.0),  # a dead encoder has collapsed: it must not look evenly spread
+        (torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), -8.0),
+        # squared distances 0, 1, 1
+        (torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]]), math.log((1 + 2 * math.exp(-2)) / 3)),
+    ],
+)
+def test_uniformity_runs_from_collapsed_to_opposite_points_and_can_be_trained(z: Tensor, expected: float) -> None:
+    assert uniformity(z).item() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert torch.autograd.gradcheck(uniformity, random_vectors(6, 3).requires_grad_())
 
 
-def test_vectors_of_zeros_agree_with_each_other() -> None:
-    """A dead encoder has collapsed: it must not look evenly spread."""
-    assert uniformity(torch.zeros(5, 3)).item() == pytest.approx(0.0, abs=1e-6)
-    z = torch.tensor([[0.0, 0.0], [0.0, 0.0], [3.0, 0.0]])  # squared distances 0, 1, 1
-    assert uniformity(z).item() == pytest.approx(math.log((1 + 2 * math.exp(-2)) / 3), rel=1e-6)
-
-
-def test_uniformity_can_be_trained() -> None:
-    z = random_vectors(6, 3).requires_grad_()
-    assert torch.autograd.gradcheck(uniformity, z)
-
-
-def test_effective_rank_of_orthonormal_columns_is_their_number() -> None:
+def test_effective_rank_is_the_number_of_orthonormal_columns_and_at_least_one() -> None:
     q = torch.linalg.qr(random_vectors(20, 6)).Q
     assert effective_rank(q).item() == pytest.approx(6.0, rel=1e-9)
     assert effective_rank(q.T).item() == pytest.approx(6.0, rel=1e-9)
     assert effective_rank(q.float()).item() == pytest.approx(6.0, rel=1e-5)
-
-
-def test_effective_rank_of_equal_or_zero_vectors_is_one() -> None:
     # Roots of rounding errors of eigenvalues add about sqrt(1e-16) each.
     assert effective_rank(torch.ones(20, 8)).item() == pytest.approx(1.0, abs=1e-5)
     assert effective_rank(torch.zeros(20, 8)).item() == 1.0

@@ -16,17 +16,12 @@ def test_a_file_comes_back_also_through_a_link_and_also_of_just_the_limit(tmp_pa
     assert read_regular(tmp_path / "file", 5) == read_regular(tmp_path / "link", 5) == b"12345"
 
 
-def test_one_byte_more_than_the_limit_is_too_large(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"12345")
-    with pytest.raises(OSError, match="5 bytes, more than the 4 it may have"):
-        read_regular(tmp_path / "file", 4)
-
-
-def test_a_sparse_file_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "limit"), [(5, 4), (10**12, 1000)])  # a byte too many, and a sparse terabyte
+def test_what_is_larger_than_the_limit_is_refused_by_its_size(tmp_path, size, limit):
     with (tmp_path / "file").open("wb") as file:
-        file.truncate(10**12)
-    with pytest.raises(OSError, match="1,000,000,000,000 bytes, more than the 1,000 it may have"):
-        read_regular(tmp_path / "file", 1000)
+        file.truncate(size)
+    with pytest.raises(OSError, match=f"{size:,} bytes, more than the {limit:,} it may have"):
+        read_regular(tmp_path / "file", limit)
 
 
 def test_a_file_that_says_it_is_empty_and_is_not_is_read_to_the_limit() -> None:

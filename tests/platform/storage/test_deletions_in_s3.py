@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from s3_server import OneByOne, s3_server
+from s3_server import OneByOne
 
 from ebclab.export.place import landed
 from ebclab.inventory.deletion import delete, find_named
@@ -20,17 +20,6 @@ from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.retry import PATIENCE
 from ebclab.storage.swap import conditional
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[str, OneByOne]]:
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", "o")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "o")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        yield server
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from pyarrow import fs
-from s3_server import Behaviour, OneByOne, s3_server
+from s3_server import Behaviour, OneByOne
 
 from ebclab.errors import LostLeaseError, RunError, StoreError
 from ebclab.storage import filesystem, lease, retry
@@ -27,6 +27,8 @@ from ebclab.storage.retry import PATIENCE
 from ebclab.storage.swap import conditional
 from ebclab.storage.workspace import Workspace
 
+Folders = Callable[[str], RemoteFolder]
+"""Makes folders in the store, none of which another test has."""
 WITHOUT: list[Behaviour] = ["ignores", "not implemented"]
 CLOCKS = (timedelta(hours=2), timedelta(hours=-2))
 
@@ -35,17 +37,6 @@ class Training(Workspace):
     """A workspace."""
 
     kind = Kind("run", "config.yaml", "result.json", "is training", "--runs")
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[str, OneByOne]]:
-    with s3_server() as server, pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", "o")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "o")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        yield server
 
 
 @pytest.fixture
@@ -62,10 +53,7 @@ def server(running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch) -> On
 
 
 @pytest.fixture
-def folder(
-    running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], RemoteFolder]:
-    """Makes folders in the store, none of which another test has."""
+def folder(running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setenv(PATIENCE, "5")
     root = f"s3://sets/{uuid.uuid4().hex}?{running[0]}"
@@ -111,7 +99,7 @@ def both(work: Callable[[int], None]) -> None:
 
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
 def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
-    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote = folder("run")
@@ -141,7 +129,7 @@ def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
 
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
 def test_who_lost_its_lease_neither_renews_nor_gives_back_that_of_another(
-    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote = folder("run")
@@ -164,9 +152,7 @@ def test_who_lost_its_lease_neither_renews_nor_gives_back_that_of_another(
 
 
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
-def test_a_lease_that_is_missing_is_lost(
-    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder]
-) -> None:
+def test_a_lease_that_is_missing_is_lost(behaviour: Behaviour, server: OneByOne, folder: Folders) -> None:
     server.behaviour = behaviour
     remote = folder("run")
     for use in (Lease.renew, lambda mine: mine.fence.check()):
@@ -179,9 +165,7 @@ def test_a_lease_that_is_missing_is_lost(
         assert Store(remote).stored(NAME) is None
 
 
-def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(
-    server: OneByOne, folder: Callable[[str], RemoteFolder]
-) -> None:
+def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(server: OneByOne, folder: Folders) -> None:
     for number in range(50):
         remote = folder(f"run-{number % 2}")  # a first lease twice, and then one that was given back
         leases, got, refused = [Lease(remote, "is training") for _ in range(2)], list[int](), list[int]()
@@ -204,7 +188,7 @@ def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(
 
 @pytest.mark.parametrize("behaviour", ["heeds", "ignores"])
 def test_no_clock_of_an_asker_makes_a_living_holder_dead(
-    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote, told = folder("run"), list[str]()
@@ -236,7 +220,7 @@ def test_no_clock_of_an_asker_makes_a_living_holder_dead(
 
 @pytest.mark.parametrize("behaviour", ["heeds", "ignores"])
 def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
-    behaviour: Behaviour, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote = folder("run")
@@ -255,11 +239,7 @@ def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
     ("behaviour", "reason"), [("ignores", "a store that ignores If-None-Match"), ("not implemented", ".*501.*")]
 )
 def test_a_store_without_conditional_writes_is_one_line(
-    behaviour: Behaviour,
-    reason: str,
-    server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
-    caplog: pytest.LogCaptureFixture,
+    behaviour: Behaviour, reason: str, server: OneByOne, folder: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.behaviour = behaviour
     for name in ("one", "two"):
@@ -276,10 +256,7 @@ def test_a_store_without_conditional_writes_is_one_line(
 
 @pytest.mark.parametrize("behaviour", WITHOUT)
 def test_a_store_without_conditional_writes_is_refused_until_permitted(
-    behaviour: Behaviour,
-    server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
-    monkeypatch: pytest.MonkeyPatch,
+    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote = folder("run")
@@ -298,11 +275,7 @@ def test_a_store_without_conditional_writes_is_refused_until_permitted(
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
 @pytest.mark.parametrize("work", ["take", "renew", "give back"])
 def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(
-    work: str,
-    behaviour: Behaviour,
-    server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
-    monkeypatch: pytest.MonkeyPatch,
+    work: str, behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.behaviour = behaviour
     remote, failed = folder("run"), list[str]()
@@ -351,7 +324,7 @@ def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
     number: int,
     is_done: bool,
     server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
+    folder: Folders,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -365,7 +338,7 @@ def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
-    number: int, server: OneByOne, folder: Callable[[str], RemoteFolder], monkeypatch: pytest.MonkeyPatch
+    number: int, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PATIENCE, "0")
     server.busy = {number}
@@ -376,7 +349,7 @@ def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
 
 
 def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
-    server: OneByOne, folder: Callable[[str], RemoteFolder], caplog: pytest.LogCaptureFixture
+    server: OneByOne, folder: Folders, caplog: pytest.LogCaptureFixture
 ) -> None:
     with leased(folder("one"), "is training"):
         pass
@@ -389,9 +362,7 @@ def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
     assert list(Store(folder("one")).names()) == [NAME]
 
 
-def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(
-    server: OneByOne, folder: Callable[[str], RemoteFolder]
-) -> None:
+def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(server: OneByOne, folder: Folders) -> None:
     remote = folder("run")
     mine = Lease(remote, "is training")
     for work, expected in (
@@ -426,11 +397,7 @@ def test_the_settings_of_pyarrow_are_those_of_obstore(
 
 
 def test_keys_of_a_profile_are_found(
-    server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    server: OneByOne, folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = of-the-lab\naws_secret_access_key = s\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -450,10 +417,7 @@ def test_keys_of_a_profile_are_found(
 
 
 def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(
-    server: OneByOne,
-    folder: Callable[[str], RemoteFolder],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

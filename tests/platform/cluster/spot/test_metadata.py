@@ -40,19 +40,14 @@ def test_amazons_notice_says_what_will_happen_and_when(action: str, metadata: An
 
 
 @pytest.mark.parametrize("told", [{}, {"time": "soon"}, {"time": None}, {"time": 7}])
-def test_amazons_notice_without_a_time_means_two_minutes(told: dict[str, Any], metadata: Any) -> None:
-    metadata.facts["spot/instance-action"] = json.dumps({"action": "terminate", **told})
-    notice = asked_of(metadata, "amazon").notice()
-    assert notice is not None
-    assert notice.deadline == pytest.approx(time.time() + 120, abs=5)
-
-
-def test_googles_notice_means_thirty_seconds(metadata: Any) -> None:
+def test_a_notice_without_a_time_means_two_minutes_or_googles_thirty_seconds(told, metadata):
     metadata.announce(0)
-    notice = asked_of(metadata, "google").notice()
-    assert notice is not None
-    assert notice.what == "Google will end this machine"
-    assert notice.deadline == pytest.approx(time.time() + 30, abs=5)
+    metadata.facts["spot/instance-action"] = json.dumps({"action": "terminate", **told})
+    for name, seconds in (("amazon", 120), ("google", 30)):
+        notice = asked_of(metadata, name).notice()
+        assert notice is not None
+        assert notice.deadline == pytest.approx(time.time() + seconds, abs=5)
+        assert name == "amazon" or notice.what == "Google will end this machine"
 
 
 def test_amazon_is_asked_with_one_token_until_that_has_expired(metadata: Any) -> None:
@@ -78,19 +73,20 @@ def test_an_address_of_amazons_that_is_none_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "[1]", '"terminate"', '{"action": "paint"}', '{"action": []}', "{}", "\0"]
+    ("name", "text"),
+    [
+        *(("amazon", text) for text in ("", "soon", "[1]", '"terminate"', '{"action": "paint"}', '{"action": []}')),
+        *(("amazon", "{}"), ("amazon", "\0"), ("google", ""), ("google", "true"), ("google", "<html>")),
+    ],
 )
-def test_what_is_no_notice_of_amazons_is_none(text: str, metadata: Any) -> None:
-    metadata.facts["spot/instance-action"] = text
-    with pytest.raises(MetadataError, match="no notice that Amazon's documentation knows, got"):
-        asked_of(metadata, "amazon").notice()
-
-
-@pytest.mark.parametrize("text", ["", "true", "<html>"])
-def test_what_is_no_answer_of_googles_is_none(text: str, metadata: Any) -> None:
-    metadata.facts["preempted"] = text
-    with pytest.raises(MetadataError, match="neither TRUE nor FALSE, as Google's documentation says, got"):
-        asked_of(metadata, "google").notice()
+def test_what_is_no_notice_is_none(name, text, metadata):
+    metadata.facts[{"amazon": "spot/instance-action", "google": "preempted"}[name]] = text
+    said = {
+        "amazon": "no notice that Amazon's documentation knows, got",
+        "google": "neither TRUE nor FALSE, as Google's documentation says, got",
+    }
+    with pytest.raises(MetadataError, match=said[name]):
+        asked_of(metadata, name).notice()
 
 
 def test_a_page_that_does_not_call_itself_googles_is_not(metadata: Any) -> None:
