@@ -99,8 +99,6 @@ def test_a_value_of_the_wrong_kind_is_named(ready, capsys):
     assert _refusal(ready, capsys) == [f"{ready}: file_mounts: ['a'] is not of type 'object'"]
 
 
-
-
 def test_what_is_not_chosen_or_not_there_is_named_with_the_way_out(
     ready: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,8 +132,6 @@ def test_doors_that_ray_would_leave_open_are_refused(ready, capsys):
         f"{ready}: available_node_types.ray.head.default: {ssh}",
         f"{ready}: available_node_types.ray.worker.default: {ssh}",
     ]
-
-
 
 
 @pytest.mark.parametrize("written", ["--dashboard-host 127.0.0.1", "--dashboard-host=localhost", ""])
@@ -195,8 +191,6 @@ def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) ->
 def test_a_head_is_told_either_a_file_that_is_there_or_numbers(words, said, ready, capsys):
     assert main(["cluster", "announce", *words]) == 2
     assert said in capsys.readouterr().err
-
-
 
 
 def test_the_richest_machines_come_first_in_what_a_cluster_may_grow_to() -> None:
