@@ -198,7 +198,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
         for row in chosen.values()
         if row.cells[0] is not None
     ]
-    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {', '.join(parts) or 'nothing'}."
+    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {'; '.join(parts) or 'nothing'}."
 
 
 def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
@@ -209,8 +209,7 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
     if single:
         names = ", ".join(column.label for column in single)
         parts.append(
-            f"Of {names} there is one encoder: an interval says how far the number would move with other test images, "
-            "and nothing about training again."
+            f"{names}: one encoder each, so that intervals are over other test images, not over other training runs."
         )
     if several:
         counts = ", ".join(f"{column.label} {len(column.cards)}" for column in several)
@@ -221,8 +220,8 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
     if len(columns) > 1:
         parts.append(
             f"Differences are to {columns[0].label}, image by image on the same test images, with intervals that hold "
-            f"together for the {len(columns) - 1} compared with it in one number (Bonferroni). Numbers are many: "
-            "one in twenty is beyond noise by chance."
+            f"together for the {len(columns) - 1} compared with it in one number (Bonferroni). Of so many "
+            "numbers, one in twenty is beyond noise by chance."
         )
     return " ".join(parts)
 

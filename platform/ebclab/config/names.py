@@ -38,7 +38,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     known = list(names)
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
-    return f"{question}Known: {', '.join(known) or 'none'}"
+    return f"{question}{'Known' if close else 'known'}: {', '.join(known) or 'none'}"
 
 
 def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:

@@ -83,11 +83,11 @@ def test_tables_show_how_many_images_each_bin_holds(findings: Findings) -> None:
 
 def test_an_error_that_chance_alone_makes_is_said_to_be_one(measuring: Measuring, findings: Findings) -> None:
     error, _, most = findings.tables[2].rows[0][1:]
-    assert any("as it comes" in remark for remark in findings.remarks) == (error <= most)
+    assert any("unscaled" in remark for remark in findings.remarks) == (error <= most)
     data = measuring.measured
     wrong = MeasuredSet("made-up", data.train, replace(data.test, labels=data.test.labels.roll(1)))
     other = calibration.measure(made_up_measuring(measuring.subject.encoder, wrong))
-    assert not any("as it comes" in remark for remark in other.remarks)
+    assert not any("unscaled" in remark for remark in other.remarks)
 
 
 def test_a_temperature_at_the_end_of_its_range_is_remarked() -> None:

@@ -206,7 +206,7 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     )
     columns = columns_of([replace(_card("a", accurate), results=results)])
     share = 100 * accurate.value
-    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f}%, ECE, 15 bins 1.2%."
+    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
 
 
 def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:

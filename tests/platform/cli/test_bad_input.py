@@ -58,7 +58,7 @@ ERROR_PATHS = [
     (["pretrain", "simclr", "--recipes", "a"], "(Possible options: --recipe); see `ebclab pretrain --help`"),
     (["pretran", "simclr"], "error: No such command 'pretran'. Did you mean 'pretrain'?"),
     # an empty text is a wrong value, not an option that was left out
-    (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; Known: cifar10-resnet18"),
+    (["pretrain", "simclr", "--recipe", ""], "--recipe: no such recipe, got ''; known: cifar10-resnet18"),
     (["pretrain", "simclr", "--config", ""], ": cannot be read, got Is a directory"),
     (["pretrain", "simclr", "--dataset", ""], "data.name: no such dataset, got ''; known are digits, mnist"),
     (["pretrain", "simclr", "--name", ""], "--name: not the name of a folder, got ''; leave out"),

@@ -123,7 +123,7 @@ def test_epochs_must_be_the_same_unless_said() -> None:
             "--dataset: folder:/a/birds and folder:/b/birds have one name for results, folder-birds",
         ),
         ({"metric": "linaer"}, "--metric: no such choice, got 'linaer'; did you mean linear?"),
-        ({"budget": "hours"}, "--budget: no such choice, got 'hours'; Known: epochs, seconds"),
+        ({"budget": "hours"}, "--budget: no such choice, got 'hours'; known: epochs, seconds"),
         ({"assignments": ("moco:method.temperature=0.2",)}, "not among the methods compared, got moco"),
         ({"assignments": ("training.batch_size=32",)}, "write --batch-size"),
         ({"assignments": ("data.name=mnist",)}, "write --dataset"),

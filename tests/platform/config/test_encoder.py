@@ -44,7 +44,7 @@ def test_settings_without_an_initialisation_have_the_old_one() -> None:
         ("smal", "did you mean small? Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
         ("Resnet18", "did you mean resnet18? Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
         ("resnet34", "did you mean timm/resnet34?"),
-        ("vit", "Known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
+        ("vit", "known: small, resnet18, resnet50, wrn28, pyramidnet-110-84, timm/NAME"),
     ],
 )
 def test_a_name_without_the_prefix_is_one_of_ours(name: str, hint: str) -> None:

@@ -24,8 +24,8 @@ def test_a_misspelt_name_finds_the_right_one_as_it_is_spelt(written, known, foun
 
 def test_the_sentence_asks_and_lists_or_only_lists_when_nothing_is_close():
     assert did_you_mean("minst", ["digits", "mnist"]) == "did you mean mnist? Known: digits, mnist"
-    assert did_you_mean("xyz", ["digits", "mnist"]) == "Known: digits, mnist"
-    assert did_you_mean("xyz", []) == "Known: none"
+    assert did_you_mean("xyz", ["digits", "mnist"]) == "known: digits, mnist"
+    assert did_you_mean("xyz", []) == "known: none"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "../out", "a/b", "a\\b", "a?b", "a\nb", "a\ud800"])

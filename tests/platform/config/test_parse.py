@@ -34,7 +34,7 @@ def test_a_section_with_nothing_in_it_has_its_defaults(methods):
             {"method": {"name": "plane"}},
             "method.name: no such method, got 'plane'; did you mean plain? Known: plain, sampled",
         ),
-        ({"method": {"name": 3}}, "method.name: no such method, got 3; Known: plain, sampled"),
+        ({"method": {"name": 3}}, "method.name: no such method, got 3; known: plain, sampled"),
         ({"method": "plain"}, "method: not a section, got 'plain'; write method: {name: ...}"),
     ],
 )
@@ -110,7 +110,7 @@ def test_all_mistakes_are_reported_at_once(problems_of):
         "moco-imagenet",
         "lr: no such setting; did you mean optimizer.learning_rate?",
         "method.tau: no such setting; did you mean method.temperature (tau in the paper)?",
-        "method.head: no such choice, got 'cnn'; Known: linear, mlp",
+        "method.head: no such choice, got 'cnn'; known: linear, mlp",
         "method.end: needs target, got 1.0; set both",
         "data.name: wrong type, got 3; must be text",
         "views.hue: out of range, got 0.7; must be a number, at least 0, at most 0.5 (unit: turns)",

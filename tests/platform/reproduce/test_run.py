@@ -276,7 +276,7 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
     card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
     asked: list[CardRequest] = []
     monkeypatch.setattr(measure_module, "measure_cards", lambda request: asked.append(request) or Cards((card,), ""))
-    with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; Known: none"):
+    with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; known: none"):
         measure_run(run, [Wanted("card/calibration/mce-21", "")])
     for measure in ("calibration/ece-20-own", "calibration/nll", "robustness/fgsm-4"):
         with pytest.raises(UnmeasuredError):

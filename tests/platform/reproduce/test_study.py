@@ -66,7 +66,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
     [
         ("lineer", "no such measure, got 'lineer'; did you mean linear?"),
         ("card/calibratoin/ece-15", "no such group of the card, got 'calibratoin'; did you mean calibration?"),
-        ("card/calibration", "no such measure, got 'card/calibration'; Known: knn"),
+        ("card/calibration", "no such measure, got 'card/calibration'; known: knn"),
         ("log/", "no such measure, got 'log/'"),
     ],
 )

@@ -66,7 +66,7 @@ class _Probabilities(NamedTuple):
     @property
     def label(self) -> str:
         """Name in tables and plots."""
-        return self.words.removeprefix(", ") or "as it comes"
+        return self.words.removeprefix(", ") or "unscaled"
 
     @property
     def confidences(self) -> Tensor:
@@ -92,7 +92,7 @@ def measure(measuring: Measuring) -> Findings:
     test, logits = data.test, measuring.test_logits
     rest = (test.labels, test.keys, measuring.options.bins)
     states = [
-        _Probabilities("", "", f"{classifier}; as it comes", logits, *rest),
+        _Probabilities("", "", f"{classifier}; unscaled", logits, *rest),
         _Probabilities("-scaled", ", scaled", f"{classifier}; {fitted}", logits / temperature, *rest),
     ]
     if measuring.has_own_classifier:

@@ -142,7 +142,7 @@ def test_every_mistake_of_a_space_is_reported_at_once():
     assert caught.value.problems == [
         "s.yaml: no such entry, got parameter; write parameters: and the settings indented below it",
         "s.yaml, a: empty range, got [1, 0]; write the smaller number first, and another one after it",
-        "s.yaml, b: times: no such parameter, got c; Known: a, b, d",
+        "s.yaml, b: times: no such parameter, got c; known: a, b, d",
     ]
 
 
