@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from energy_contrast.diagnostics import diagnose
+from energy_contrast.networks.chunks import pass_in_chunks
 
 
 @dataclass(frozen=True)
@@ -114,8 +115,10 @@ class Method(nn.Module, ABC):
         num_views: How many views of each image ``forward`` expects.
         needs_labels: Whether ``forward`` reads labels.
         paper: Authors, title, year and address of the paper that proposed the method; empty if there is none.
+        not_in_chunks: Why a batch cannot pass in chunks; empty where ``forward`` calls encoders by ``encode`` alone.
         diagnosing: Set by the caller before ``forward``, like ``training``: when False, ``forward``
             skips the diagnostics that cost time and returns the cheap metrics only.
+        num_chunks: Chunks in which ``encode`` passes this rank's images; set by the caller before training.
         memories: State outside the module's buffers by name; saved beside the model under these names.
         pixel_range: Black and white in views; set by the caller before ``start`` if known, else None.
         num_images: Size of the training set, which every ``Batch.index`` is below; set by the caller before ``start``
@@ -127,12 +130,14 @@ class Method(nn.Module, ABC):
     needs_labels: ClassVar[bool] = False
     has_negatives: ClassVar[bool] = True  # without, InfoNCE is only measured, and may lie at chance while a run learns
     paper: ClassVar[str] = ""
+    not_in_chunks: ClassVar[str] = "its forward is not known to call its encoders by encode alone"
 
     def __init__(self, config: Any, encoder: nn.Module, num_classes: int = 0) -> None:
         super().__init__()
         self.config = config
         self.encoder = encoder
         self.diagnosing = True
+        self.num_chunks = 1
         self.memories: dict[str, Memory] = {}
         self.pixel_range: PixelRange | None = None
         self.num_images: int | None = None
@@ -264,6 +269,15 @@ class Method(nn.Module, ABC):
             options: Arguments of ``torch.compile``.
         """
         self.encoder.compile(**options)
+
+    def encode(self, images: Tensor, encoder: nn.Module | None = None) -> Tensor:
+        """Return the embeddings (N, D) of a step's images (N, C, H, W), in ``num_chunks`` chunks.
+
+        Args:
+            images: Of this rank, whose loss compares embeddings and never pixels.
+            encoder: A copy of ``encoder`` in its place.
+        """
+        return pass_in_chunks(self.encoder if encoder is None else encoder, images, self.num_chunks)
 
     def embed(self, images: Tensor) -> Tensor:
         """Return the embeddings (B, D) that downstream tasks use, of images (B, C, H, W)."""

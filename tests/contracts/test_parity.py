@@ -119,19 +119,23 @@ KEEP_MORE = (
     "vem-svgd, linear kernel, shared keys, momentum",
 )
 """Cases that keep something between steps that their methods' own cases do not keep, or keep it in another way."""
+IN_CHUNKS = " (in chunks)"
+CHUNKED = ("simclr", "moco, symmetric, small queue, controlled", "byol", "supervised, supcon, controlled")
+"""Cases of one pass of both views, of groups with shuffled keys, of a pass for each view, and of labels."""
 RUNS = dict.fromkeys(CASES, 0) | {case + RESUMED: 1 for case in (*METHODS, *KEEP_MORE)}
+RUNS |= {case + IN_CHUNKS: 0 for case in CHUNKED}
 """Runs of two ranks, and the step after which they are resumed; 0 where they are not."""
 
 Run = dict[str, dict[str, Tensor]]
 """What every step computed: losses, metrics, gradients, state and memories; by name, a row for each step."""
 
 
-def build(case: str, seed: int = 0) -> Method:
+def build(case: str, seed: int = 0, batch_norm: str = "global") -> Method:
     name, settings = CASES[case]
     torch.manual_seed(seed)
     method = METHODS[name]
     stages = STAGES.get(case, (1, 1))
-    encoder = ResNet(stages, in_channels=1, stem="cifar", width=4, batch_norm="global", activation="relu")
+    encoder = ResNet(stages, in_channels=1, stem="cifar", width=4, batch_norm=batch_norm, activation="relu")
     classes = (NUM_CLASSES,) if method.needs_labels else ()
     built = method(method.Config(**settings), encoder, *classes).double()
     built.pixel_range = PixelRange((-2.0,), (2.0,))
@@ -151,9 +155,12 @@ def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batc
     )
 
 
-def train(case: str, rank: int = 0, num_ranks: int = 1, resume_after: int = 0) -> Run:
+def train(
+    case: str, rank: int = 0, num_ranks: int = 1, resume_after: int = 0, chunks: int = 1, batch_norm: str = "global"
+) -> Run:
     """Train and return what every step computed."""
-    method = build(case)
+    method = build(case, batch_norm=batch_norm)
+    method.num_chunks = chunks
     method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64))
     optimizer, generator = new_optimizer(method), torch.Generator().manual_seed(7)
     run: dict[str, list[dict[str, Tensor]]] = {"loss": [], "metrics": [], "gradients": [], "state": [], "memories": []}
@@ -210,15 +217,21 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Run]:
     results: dict[str, Run] = {}
     try:
         for name, step in RUNS.items():
-            results[name] = train(name.removesuffix(RESUMED), rank, num_ranks, resume_after=step)
+            case, chunks = case_of(name)
+            results[name] = train(case, rank, num_ranks, step, chunks)
     except Exception:
         results["failure"] = {"case": name, "traceback": traceback.format_exc()}
     return results
 
 
+def case_of(name: str) -> tuple[str, int]:
+    """Return the case of a run, and its chunks."""
+    return name.removesuffix(RESUMED).removesuffix(IN_CHUNKS), 2 if name.endswith(IN_CHUNKS) else 1
+
+
 @functools.cache
-def alone(case: str) -> Run:
-    return train(case)
+def alone(case: str, chunks: int = 1) -> Run:
+    return train(case, chunks=chunks)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +269,7 @@ def mean_over_ranks(ranks: list[Run], what: str) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_two_ranks_on_half_batches_are_one_rank_on_the_whole_batch(ranks: list[dict[str, Run]], name: str) -> None:
-    one, runs = alone(name.removesuffix(RESUMED)), [result_of(results, name) for results in ranks]
+    one, runs = alone(*case_of(name)), [result_of(results, name) for results in ranks]
     for what, tolerance in (("loss", TOLERANCE), ("metrics", METRIC_TOLERANCE)):
         assert_close(one[what], mean_over_ranks(runs, what), what, tolerance)
     for what in ("gradients", "state", "memories"):

@@ -70,6 +70,8 @@ class TracedMethod(SamplingMethod):
     Source: ours.
     """
 
+    not_in_chunks = "its chains move through the network within a step, all of a batch at once"
+
     @abstractmethod
     def chain_energy(self, batch: Batch) -> tuple[ChainEnergy, Any]:
         """Return the energy whose gradient moves chains, and its references (M, P) from ``batch`` or None."""

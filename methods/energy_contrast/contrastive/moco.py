@@ -80,6 +80,7 @@ class Moco(ControlledMethod):
     """
 
     Config = MocoConfig
+    not_in_chunks = ""
     config: MocoConfig
     paper = "Chen, Fan, Girshick & He, Improved Baselines with Momentum Contrastive Learning, 2020, arXiv:2003.04297"
     queue: Tensor
@@ -141,7 +142,7 @@ class Moco(ControlledMethod):
         Returns loss and metrics, and the similarities (B, K) with the queue.
         """
         # 1. q = g(f(x)), k = g'(f'(x')), unit vectors of the global batch
-        query = gather(unit(self.head(self.encoder(query_images))))  # (B, P)
+        query = gather(unit(self.head(self.encode(query_images))))  # (B, P)
         key = self._keys(key_images, generator)  # (B, P)
         self._new_keys.append(key)
         with torch.autocast(query.device.type, enabled=False):
@@ -161,10 +162,10 @@ class Moco(ControlledMethod):
         neighbours, and thus batch norm statistics that give the key away.
         """
         if self.config.batch_norm_groups == 1:
-            return gather(unit(self.key_head(self.key_encoder(images))))
+            return gather(unit(self.key_head(self.encode(images, self.key_encoder))))
         order = torch.randperm(world_size() * len(images), generator=generator, device=generator.device)
         shuffled = own_share(gather(images)[order.to(images.device)])
-        key = gather(unit(self.key_head(self.key_encoder(shuffled))))
+        key = gather(unit(self.key_head(self.encode(shuffled, self.key_encoder))))
         return key[order.argsort().to(images.device)]
 
     @torch.no_grad()

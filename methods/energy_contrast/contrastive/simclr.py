@@ -48,6 +48,7 @@ class PairMethod(Method):
     """
 
     Config = PairConfig
+    not_in_chunks = ""
     config: PairConfig
 
     def __init__(self, config: PairConfig, encoder: nn.Module) -> None:
@@ -69,7 +70,7 @@ class PairMethod(Method):
         """Compute the loss of one step; draws nothing from ``generator``."""
         images = batch.views.flatten(0, 1)  # (2B, C, H, W), in the memory format of the views
         # 1. h = f(x), p = g(h): both views in one pass, so that batch norm sees them together
-        projection = at_least_float32(self.head(self.encoder(images)))  # (2B, P)
+        projection = at_least_float32(self.head(self.encode(images)))  # (2B, P)
         # 2. the projections of all ranks: from here on, B counts the images of the global batch
         projection = gather(projection.view(*batch.views.shape[:2], -1), dim=1).flatten(0, 1)
         with torch.autocast(images.device.type, enabled=False):

@@ -177,10 +177,10 @@ class Vem(SamplingMethod, PairEnergy):
     def _project(self, views: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys (B, P) of all ranks' images."""
         if self.config.key_encoder == "momentum":
-            query = gather(unit(self.head(self.encoder(views[0]))))
+            query = gather(unit(self.head(self.encode(views[0]))))
             with torch.no_grad():
-                return query, gather(unit(self.key_head(self.key_encoder(views[1]))))
+                return query, gather(unit(self.key_head(self.encode(views[1], self.key_encoder))))
         # both views in one pass, so that batch norm sees them together
-        projection = unit(self.head(self.encoder(views.flatten(0, 1))))  # (2B, P)
+        projection = unit(self.head(self.encode(views.flatten(0, 1))))  # (2B, P)
         query, key = gather(projection.view(*views.shape[:2], -1), dim=1)
         return query, key

@@ -76,6 +76,7 @@ class VemBank(Vem):
     """
 
     Config = VemBankConfig
+    not_in_chunks = ""
     config: VemBankConfig
     bank_rate: Tensor | None
 

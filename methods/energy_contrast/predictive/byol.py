@@ -76,6 +76,7 @@ class Byol(Method):
 
     Config = ByolConfig
     has_negatives = False
+    not_in_chunks = ""
     config: ByolConfig
     paper = (
         "Grill, Strub, Altché, Tallec, Richemond et al., Bootstrap Your Own Latent: A New Approach to Self-Supervised "
@@ -138,10 +139,10 @@ class Byol(Method):
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return projections, predictions and targets (b, P) of a view of this rank's images."""
-        projection = at_least_float32(self.head(self.encoder(images)))
+        projection = at_least_float32(self.head(self.encode(images)))
         prediction = at_least_float32(self.predictor(projection))
         with torch.no_grad():
-            return projection, prediction, at_least_float32(self.target_head(self.target_encoder(images)))
+            return projection, prediction, at_least_float32(self.target_head(self.encode(images, self.target_encoder)))
 
 
 def rising_momentum(base: float, *, step: int, num_steps: int) -> float:

@@ -74,6 +74,7 @@ class Lejepa(Method):
 
     Config = LejepaConfig
     has_negatives = False
+    not_in_chunks = ""
     config: LejepaConfig
     paper = (
         "Balestriero & LeCun, LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics, 2025, "
@@ -100,7 +101,7 @@ class Lejepa(Method):
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws the slices."""
         # 1. z = g(f(x)): all views in one pass, so that batch norm sees them together
-        projection = at_least_float32(self.head(self.encoder(batch.views.flatten(0, 1))))
+        projection = at_least_float32(self.head(self.encode(batch.views.flatten(0, 1))))
         own = projection.view(*batch.views.shape[:2], -1)  # (V, B, P) of this rank
         with torch.autocast(own.device.type, enabled=False):
             whole = gather(own, dim=1)  # of all ranks: from here on, B counts the images of the global batch

@@ -65,6 +65,7 @@ class Simsiam(Method):
 
     Config = SimsiamConfig
     has_negatives = False
+    not_in_chunks = ""
     config: SimsiamConfig
     paper = "Chen & He, Exploring Simple Siamese Representation Learning, CVPR 2021, arXiv:2011.10566"
 
@@ -96,5 +97,5 @@ class Simsiam(Method):
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return projections and predictions (b, P) of a view of this rank's images."""
-        projection = at_least_float32(self.head(self.encoder(images)))
+        projection = at_least_float32(self.head(self.encode(images)))
         return projection, at_least_float32(self.predictor(projection))

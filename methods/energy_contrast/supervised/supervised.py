@@ -76,6 +76,7 @@ class Supervised(ControlledMethod, Classifier):
     """
 
     Config = SupervisedConfig
+    not_in_chunks = ""
     config: SupervisedConfig
     paper = (
         "Khosla, Teterwak, Wang, Sarna, Tian et al., Supervised Contrastive Learning, NeurIPS 2020, arXiv:2004.11362"
@@ -104,7 +105,7 @@ class Supervised(ControlledMethod, Classifier):
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
-        embedding = self.encoder(batch.views.flatten(0, 1))  # (V b, D)
+        embedding = self.encode(batch.views.flatten(0, 1))  # (V b, D)
         supcon = self.config.objective == "supcon"
         logits = at_least_float32(self.classifier(embedding.detach() if supcon else embedding))  # (V b, K)
         labels = batch.labels.repeat(len(batch.views))  # (V b,)

@@ -69,7 +69,9 @@ class Placement:
             )
 
 
-def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[int]) -> tuple[int, ...]:
+def allowed_sizes(
+    fewest: int, most: int, *, batch_size: int, groups: Iterable[int], chunks: int = 1
+) -> tuple[int, ...]:
     """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
 
     Args:
@@ -77,14 +79,15 @@ def allowed_sizes(fewest: int, most: int, *, batch_size: int, groups: Iterable[i
         most: Maximum number of workers.
         batch_size: Global batch size.
         groups: For each batch norm, the number of groups into which it cuts a global batch; 1 means none.
+        chunks: The chunks in which a global batch passes, each of which is split evenly too.
     """
-    to_split = {batch_size, *groups} - {1}
+    to_split = {batch_size // chunks, *(count for count in groups if count > 1)}
     splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
     sizes = tuple(size for size in splits if fewest <= size <= most)
     if not sizes:
         asked = str(fewest) if fewest == most else f"{fewest}:{most}"
         parts = "".join(f" and of {count} batch norm groups" for count in sorted(set(groups) - {1}))
-        what = f"a batch of {batch_size}{parts}"
+        what = f"a batch of {batch_size}{f' in {chunks} chunks' if chunks > 1 else ''}{parts}"
         near = sorted(sorted(splits, key=lambda size: abs(size - fewest))[:4])
         raise UserError(
             f"resources.workers: every worker gets an equal share of {what}, got {asked} workers; "

@@ -254,6 +254,13 @@ class TrainingConfig:
 
     epochs: int = setting(10, "Passes over the training images.", unit="epochs", minimum=1)
     batch_size: int = setting(256, "Global batch size; an incomplete last batch is dropped.", unit="images", minimum=2)
+    accumulate: int = setting(
+        1,
+        "Chunks in which the encoder passes a batch, twice, to keep the activations of one chunk: the gradient is that "
+        "of the whole batch, except that batch norm in the encoder sees one chunk at a time. Not for chains of images.",
+        unit="chunks",
+        minimum=1,
+    )
     precision: Literal["float32", "bfloat16", "float16"] = setting(
         "float32",
         "bfloat16 and float16 run the forward pass under autocast; float16 also scales the loss, and skips steps whose "

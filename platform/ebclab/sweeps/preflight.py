@@ -16,9 +16,8 @@ from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
 from ebclab.training.loggers.loggers import require_installed
-from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views
+from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views, require_parts
 from energy_contrast.method import Method
-from energy_contrast.networks.batch_norm import require_groups
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
@@ -100,6 +99,5 @@ def _require_batches(
     method = build_method(config, method_class, channels, torch.device("cpu"), size, weights, num_classes)
     if batch_size + method.num_proposals(batch_size) > images:
         raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
-    workers = max(1, config.resources.workers)
-    require_groups(method, batch_size, workers)
+    require_parts(config, method, max(1, config.resources.workers))
     return neighbours_problem(config, method)

@@ -43,6 +43,9 @@ def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ran
             config.optimizer.weight_decay_end is not None
         ),
         f"method.{of_method}": bool(of_method),
+        "training.accumulate: a pass that is repeated for its gradient was not tried in a graph": (
+            config.training.accumulate > 1
+        ),
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 

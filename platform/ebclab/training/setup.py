@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from ebclab.training.captured import CapturedSteps, obstacle
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
 from energy_contrast.method import Draw, Method, Requirements
-from energy_contrast.networks.batch_norm import has_batch_norm, require_groups
+from energy_contrast.networks.batch_norm import groups_in, has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
 
@@ -280,6 +281,35 @@ def require_room_for_views(
         )
 
 
+def require_parts(config: ExperimentConfig, method: Method, num_ranks: int) -> None:
+    """Check that ranks, batch norm groups and chunks can split a global batch evenly.
+
+    Args:
+        num_ranks: The ranks that share a batch.
+    """
+    batch_size, chunks = config.training.batch_size, config.training.accumulate
+    with method_problems():
+        require_groups(method, batch_size, num_ranks)
+    if chunks == 1:
+        return
+    if method.not_in_chunks:
+        raise ConfigError(
+            [
+                f"training.accumulate: {config.method_name} cannot pass a batch in chunks: {method.not_in_chunks}, "
+                f"got {chunks}; use 1, and a smaller training.batch_size"
+            ]
+        )
+    share = batch_size // math.lcm(num_ranks, *groups_in(method))
+    if share % chunks:
+        fitting = [count for count in range(1, share + 1) if share % count == 0]
+        raise ConfigError(
+            [
+                f"training.accumulate: must divide the {share} images of a batch of {batch_size} that each worker and "
+                f"batch norm group has, got {chunks}; use {min(fitting, key=lambda count: abs(count - chunks))}"
+            ]
+        )
+
+
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:
     """Return how many bytes the method's memories take on each rank.
 
@@ -301,8 +331,8 @@ def build_training(
 ) -> Training:
     """Return the loop's state at step 0: method, optimizer, learning rate, batches of views (C, H, W)."""
     require_precision(config.training.precision, device)
-    with method_problems():
-        require_groups(method, config.training.batch_size, ranks.world_size)
+    require_parts(config, method, ranks.world_size)
+    method.num_chunks = config.training.accumulate
     wants_graph = config.training.compile == "graph"
     reason = obstacle(config, method, device, ranks) if wants_graph else ""
     captured = wants_graph and not reason

@@ -136,6 +136,7 @@ def test_a_generator_that_was_not_registered_is_refused(
         ("flatclr", ["method.ess_target=0.4", "method.ess_target_end=0.2"], "method.ess_target_end: the target is"),
         ("simclr", ["optimizer.weight_decay_end=0.1"], "optimizer.weight_decay_end: gives each step a number"),
         ("simclr", ["optimizer.name=lars"], "optimizer.name: lars computes its rates on the host"),
+        ("simclr", ["training.accumulate=2"], "training.accumulate: a pass that is repeated for its gradient was not"),
     ],
 )
 def test_what_cannot_be_recorded_is_made_as_it_is(

@@ -15,6 +15,7 @@ def test_sizes_split_batch_and_groups_evenly() -> None:
     assert sizes(1, 8) == (1, 2, 3, 4, 6, 8)
     assert sizes(4, 4) == (4,)
     assert sizes(1, 8, groups=(1, 4)) == (1, 2, 4)
+    assert allowed_sizes(1, 8, batch_size=96, groups=(1,), chunks=16) == (1, 2, 3, 6)
 
 
 def test_a_number_that_splits_nothing_evenly_is_refused_with_numbers_that_do() -> None:
@@ -23,6 +24,8 @@ def test_a_number_that_splits_nothing_evenly_is_refused_with_numbers_that_do() -
     assert raised.value.exit_code == 2
     with pytest.raises(UserError, match=r"a batch of 64 and of 4 batch norm groups, got 5:7 workers"):
         allowed_sizes(5, 7, batch_size=64, groups=(1, 4))
+    with pytest.raises(UserError, match=r"a batch of 64 in 32 chunks, got 4 workers; use 1, 2 or change"):
+        allowed_sizes(4, 4, batch_size=64, groups=(1,), chunks=32)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_groups_of_batch_norm_must_divide_every_batch_and_be_shared_out_to_the_w
     plan = make_plan(compose("moco", overrides=small), SweepRequest(space=space))
     (found,) = problems(plan, split())
     assert found.startswith(
-        "test, training.batch_size=20: batch_norm_groups: must divide the global batch of 20 images"
+        "test, training.batch_size=20: method.batch_norm_groups: must divide the global batch of 20 images"
     )
     workers = replace(plan.config, resources=replace(plan.config.resources, workers=3))
     assert (

@@ -138,6 +138,7 @@ def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
         config.resources.max_workers or config.resources.workers,
         batch_size=config.training.batch_size,
         groups=(groups,),
+        chunks=config.training.accumulate,
     )
 
 
