@@ -42,7 +42,7 @@ from ebclab.compare.measured import Draw, Measured, MeasuredSweep, SettingsRuns
 from ebclab.compare.plan import ComparisonPlan
 from ebclab.compare.power import Design, noise_of_pairs, share_of, smallest_difference
 from ebclab.compare.request import ComparisonRequest
-from ebclab.compare.tuning_curve import tuning_curve
+from ebclab.compare.statistics import tuning_curve
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import CHANCE, Measurements
 

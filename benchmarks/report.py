@@ -19,8 +19,7 @@ from page import write_page
 
 from ebclab.config import compose
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.plan import make_plan, write_plan
 from ebclab.sweeps.request import SweepRequest
 
 RUNGS = (20, 60)

@@ -94,11 +94,11 @@ def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int
     """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
     import ebclab
     from ebclab.sweeps.display.live_table import SweepDisplay
-    from ebclab.sweeps.ray_tune import tuner
+    from ebclab.sweeps.ray_tune import phase
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
 
-    tuner.run_turn = turn
+    phase.run_turn = turn
     config = ebclab.compose("simclr", overrides=[*TINY, f"training.epochs={epochs}"])
     space = parse_space(SPACE, "benchmark")
     plan = ebclab.make_plan(

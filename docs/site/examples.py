@@ -12,11 +12,10 @@ from ebclab.card.card import Card, CardFolder, GroupResult
 from ebclab.card.document import card_document
 from ebclab.card.results import Findings
 from ebclab.card.side_by_side import SideBySide
+from ebclab.compare.document import write_findings
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.folder import ComparisonFolder
 from ebclab.compare.measured import read_measured
-from ebclab.compare.output import write_findings
-from ebclab.compare.plan import read_comparison
+from ebclab.compare.plan import ComparisonFolder, read_comparison
 from ebclab.document.html import as_page
 from ebclab.storage.reading import read_json
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
     from ebclab.reports.report import report as report
     from ebclab.runs.evaluate import evaluate_run
     from ebclab.runs.record import open_run as open_run
-    from ebclab.sweeps.make_plan import make_plan as make_plan
+    from ebclab.sweeps.plan import make_plan as make_plan
     from ebclab.sweeps.request import SweepRequest as SweepRequest
     from ebclab.sweeps.sweep import sweep as sweep
     from ebclab.training.callbacks import Callback as Callback
@@ -46,7 +46,7 @@ _HOMES = {
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",
     "load_energies": "ebclab.export.load_energies:load_energies",
-    "make_plan": "ebclab.sweeps.make_plan:make_plan",
+    "make_plan": "ebclab.sweeps.plan:make_plan",
     "open_run": "ebclab.runs.record:open_run",
     "pretrain": "ebclab.training.pretrain:pretrain",
     "report": "ebclab.reports.report:report",

@@ -222,7 +222,7 @@ def test_a_short_trials_process_takes_the_next_trial_and_not_one_that_waits_for_
             if sum(trial.is_over for trial in trials) >= 6:
                 ray.util.remove_placement_group(taken)
 
-    monkeypatch.setattr("ebclab.sweeps.ray_tune.tuner.run_turn", empty_turn)
+    monkeypatch.setattr("ebclab.sweeps.ray_tune.phase.run_turn", empty_turn)
     plan = _plan("training.epochs=1", trials=12, top=0, scheduler="none", search="random")
     try:
         result = ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(concurrent=2), display=Releasing())

@@ -9,13 +9,12 @@ import pytest
 from browsing import CHROMIUM, Visit
 
 from ebclab.config import compose, to_yaml
-from ebclab.reports.output import write_report
+from ebclab.reports.document import write_report
 from ebclab.reports.report import report
 from ebclab.runs.folder import RunFolder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.plan import make_plan, write_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from ebclab.config import compose
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.plan import SweepPlan, make_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 

@@ -59,7 +59,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
 
         SweepOptions(method="simclr", time=3600.0).limits()
         note("checking a sweep")
-        import ebclab.reports.output
+        import ebclab.reports.document
 
         note("reading a sweep")
         build_optimizer(OptimizerConfig(name="lars"), torch.nn.Linear(2, 2))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebclab.card.card import CardFolder
-from ebclab.compare.folder import ComparisonFolder
+from ebclab.compare.plan import ComparisonFolder
 from ebclab.errors import RunError
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.runs.folder import RunFolder

@@ -111,7 +111,6 @@ class OutsideSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content of both sets."""
         return content_digest(self.inside, self.outside)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import NamedTuple
 
 import numpy as np
 
@@ -132,23 +131,17 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[EncoderCell | None, ...]:
     """Return a metric of all columns; differences are to the first of them."""
-    measured = [_NumberOfRuns(column.numbers(group, name), column.seeds, column.dataset) for column in columns]
+    measured = [(column, column.numbers(group, name)) for column in columns]
     first = measured[0]
-    compared = max(1, sum(bool(each.numbers) for each in measured) - 1)
+    compared = max(1, sum(bool(numbers) for _, numbers in measured) - 1)
     return tuple(
-        _cell(each.numbers, _difference(each, first, compared) if place and first.numbers else None)
-        if each.numbers
-        else None
+        _cell(each[1], _difference(each, first, compared) if place and first[1] else None) if each[1] else None
         for place, each in enumerate(measured)
     )
 
 
-class _NumberOfRuns(NamedTuple):
-    """One metric of one column: a value for each run, and the seeds of the runs, if they are runs."""
-
-    numbers: list[Number]
-    seeds: tuple[int, ...]
-    dataset: str
+_Measured = tuple[EncoderColumn, list[Number]]
+"""A column with its values of one metric, one for each run."""
 
 
 def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
@@ -165,25 +158,26 @@ def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
     return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), len(values), against)
 
 
-def _difference(column: _NumberOfRuns, first: _NumberOfRuns, compared: int) -> Interval:
+def _difference(this: _Measured, other: _Measured, compared: int) -> Interval:
     """Return the difference of a metric to the first column, paired by seed and image; Bonferroni for all compared."""
-    mean = fmean(number.value for number in column.numbers) - fmean(number.value for number in first.numbers)
-    one, other = _table(column.numbers), _table(first.numbers)
+    (column, numbers), (first, compared_with) = this, other
+    mean = fmean(number.value for number in numbers) - fmean(number.value for number in compared_with)
+    one, two = _table(numbers), _table(compared_with)
     if column.dataset != first.dataset:
         return Interval(mean, open="measured on other images")
-    if one is None or other is None:
+    if one is None or two is None:
         return Interval(mean, open="no interval")
-    if column.numbers[0].images != first.numbers[0].images:
+    if numbers[0].images != compared_with[0].images:
         return Interval(mean, open="measured on other images")
     if column.seeds and first.seeds and column.seeds != first.seeds:
         return Interval(mean, open="other seeds")
-    chance, runs = CHANCE / compared, max(len(one), len(other))  # one that is no run is paired with every run
-    one, other = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, other))
-    table = one - other
-    if not column.numbers[0].is_rate:
+    chance, runs = CHANCE / compared, max(len(one), len(two))  # one that is no run is paired with every run
+    one, two = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, two))
+    table = one - two
+    if not numbers[0].is_rate:
         low, high = _around(table, chance)
     elif runs > 1:
-        low, high = difference_interval(one, other, chance)
+        low, high = difference_interval(one, two, chance)
     else:
         low, high = difference_over_images(table[0], chance)
     return Interval(mean, low, high, table.shape[1])

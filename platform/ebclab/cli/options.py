@@ -134,7 +134,7 @@ def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
 
     Arguments that are runs or sweeps may be names of these in their usual folders.
     """
-    from ebclab.inventory.naming import place_named
+    from ebclab.inventory.choosing import place_named
 
     own: Any = options
     own, values, asked, problems = fields(own), dict[str, Any](), dict[str, Any](), list[str]()

@@ -39,7 +39,7 @@ def report(
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
-    from ebclab.inventory.naming import place_named
+    from ebclab.inventory.choosing import place_named
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON
     from ebclab.storage.object_store import holds
@@ -56,7 +56,7 @@ def report(
 def _report_comparison(place: str, to: str | None, price_per_gpu_hour: float | None) -> None:
     """Write the page of a comparison, which is always in its folder."""
     from ebclab.compare.compare import page_of
-    from ebclab.compare.folder import ComparisonFolder
+    from ebclab.compare.plan import ComparisonFolder
 
     for option, given in (("--to", to), ("--price-per-gpu-hour", price_per_gpu_hour)):
         if given is not None:

@@ -106,9 +106,8 @@ def show(
     """
 
     from ebclab.document.terminal import print_blocks
-    from ebclab.inventory.naming import places_of
-    from ebclab.reports.runs.facts import open_runs
-    from ebclab.reports.runs.terminal import side_by_side
+    from ebclab.inventory.choosing import places_of
+    from ebclab.reports.runs.facts import open_runs, side_by_side
 
     records = open_runs(places_of(names, runs or "runs"))
     print_blocks(side_by_side(records, console().width))
@@ -126,8 +125,7 @@ def clean(
     confirmed winners and folders in use are kept.
     """
     from ebclab.inventory.cleanup import find_waste, remove
-    from ebclab.inventory.files import room_freed
-    from ebclab.inventory.folders import collection_given
+    from ebclab.inventory.folders import collection_given, room_freed
 
     wastes = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
     if not wastes:

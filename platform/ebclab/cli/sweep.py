@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebclab.cli.options import SettingsOptions, TrialOptions, as_assignments, composed, takes, with_named_cluster
@@ -44,7 +43,7 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
         """
         from ebclab.config import compose, to_mapping
         from ebclab.config.names import require_folder_name
-        from ebclab.sweeps.make_plan import make_plan
+        from ebclab.sweeps.plan import make_plan
 
         if self.name is not None:
             require_folder_name(self.name)
@@ -71,12 +70,11 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
 
     def _saved(self) -> SweepPlan | None:
         """Return the plan of the sweep to resume; None if there is none, or if this command specifies it completely."""
-        from ebclab.storage.remote import remote_in
         from ebclab.sweeps.folder import SweepFolder
 
         if not (self.resume and self.name) or self.recipe is not None or self.config is not None:
             return None
-        folder = SweepFolder.at(remote_in(self.sweeps, self.name) or Path(self.sweeps) / self.name)
+        folder = SweepFolder.named(self.sweeps, self.name)
         folder = folder.of("reader").pull()
         return folder.read_plan() if folder.plan.is_file() else None
 
@@ -98,7 +96,7 @@ def sweep(given: SweepOptions) -> None:
     plan, limits = given.plan(), given.limits(given.time)
     if given.show:
         if given.warm_start:
-            from ebclab.sweeps.warm_start import earlier_results
+            from ebclab.sweeps.sweep import earlier_results
 
             earlier_results(given.warm_start, plan)  # raises the same errors as the sweep itself
         return print_forecast(plan, limits, given.price_per_hour)

@@ -25,7 +25,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
     from ebclab.formatting import clock
-    from ebclab.sweeps.forecast import forecast
+    from ebclab.sweeps.forecast import epoch_seconds
     from ebclab.sweeps.preflight import require_judgeable, require_trainable
     from ebclab.sweeps.space.check import describe_space
     from ebclab.training.listener import Listener
@@ -46,16 +46,18 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         resources = resources_of(plan, limits)
     space = tuple(describe_space(plan.space, plan.config))
     print_blocks([Table(f"searched ({plan.space.where})", ("setting", "range", "now"), space)])
-    bound = forecast(plan, resources, split, methods)
-    cost = f", {price_per_hour * bound.trial_hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
+    epoch = epoch_seconds(plan.config, split, methods, threads=resources.threads)
+    hours = epoch * plan.most_epochs / 3600
+    cost = f", {price_per_hour * hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
         "search": f"{count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
         f"{plan.rules.scheduler}",
         "confirm": _confirm(plan),
         "objective": plan.config.evaluation.objective,
         "resources": resources.in_words(),
-        "one epoch": f"about {bound.epoch_seconds:,.1f} s with the present settings, from a few steps measured here",
-        "longest time": f"{clock(bound.seconds)}, {bound.trial_hours:,.2f} trial-hours{cost}; less with early stopping",
+        "one epoch": f"about {epoch:,.1f} s with the present settings, from a few steps measured here",
+        "longest time": f"{clock(epoch * plan.most_epochs / resources.concurrent)}, {hours:,.2f} trial-hours{cost}; "
+        "less with early stopping",
     }
     print_facts(facts)
     for warning in warnings:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.compare.cost import equal_seconds, require_runnable
+from ebclab.compare.document import write_findings
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.folder import PILOT, ComparisonFolder, PlanVersion
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
-from ebclab.compare.output import write_findings
-from ebclab.compare.plan import ComparisonPlan, PlannedSweep, growth, read_comparison, write_comparison
+from ebclab.compare.plan import (
+    PILOT,
+    ComparisonFolder,
+    ComparisonPlan,
+    PlannedSweep,
+    PlanVersion,
+    growth,
+    read_comparison,
+    write_comparison,
+)
 from ebclab.compare.power import pilot_plan, planned_power, power_warnings
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
-from ebclab.errors import TrainingError, UserError
-from ebclab.evaluation.progress import in_lines
+from ebclab.errors import TrainingError
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.references import measure_references
-from ebclab.storage.remote import remote_in
+from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
@@ -76,7 +82,7 @@ def compare(
         write_comparison(folder.plan, plan)
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
-        _measure_references(folder, plan, shown, [not_begun(planned) for planned in left])
+        try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note)
         syncer.push()
         with _one_ray(plan, shown) if left else nullcontext():
             for number, planned in enumerate(left, start=1):
@@ -96,41 +102,28 @@ def compare(
                     shown.note(failed[-1])
         measured = read_measured(folder, plan)
         require_measured(measured, folder.address)
-        _measure_references(folder, plan, shown, measured.sweeps)
+        try_references(folder.references, _protocols(plan, measured.sweeps), shown.note)
         found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
         write_findings(folder, found, versions)
         syncer.push()
     return ComparisonRun(folder, found, versions, tuple(failed))
 
 
-def run_pilot(
-    plan: ComparisonPlan,
-    folder: ComparisonFolder,
-    num_seeds: int,
-    limits: Limits | None = None,
-    display: SweepDisplay | None = None,
-) -> None:
+def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, limits: Limits | None = None) -> None:
     """Run the first method's default settings with other seeds than the comparison's, or resume that.
 
     The runs say how far seeds scatter, on held-out images; test images are not read.
     """
-    shown, pilot = display or choose_sweep_display(), pilot_plan(plan, num_seeds)
+    shown, pilot = choose_sweep_display(), pilot_plan(plan, num_seeds)
     require_runnable(plan)
     with folder.claim(), _one_ray(plan, shown):
         shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
         sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
 
 
-def _measure_references(
-    folder: ComparisonFolder, plan: ComparisonPlan, display: SweepDisplay, sweeps: Iterable[MeasuredSweep]
-) -> None:
-    """Measure raw pixels and untrained encoders by the protocols of these sweeps, once each; a failure is only said."""
-    try:
-        for each in sweeps:
-            seeds = each.planned.plan.confirming_seeds
-            measure_references(folder.references, protocol_of(plan, each), seeds, in_lines(display.note))
-    except UserError as error:
-        display.note(f"raw pixels and the untrained encoder were not measured: {error}")
+def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
+    """Yield the protocol by which the runs of each sweep are measured, and their seeds."""
+    return ((protocol_of(plan, each), each.planned.plan.confirming_seeds) for each in sweeps)
 
 
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
@@ -142,12 +135,8 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
 
 
 def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
-    """Write the page of the results of a comparison so far, without training.
-
-    Args:
-        comparisons: Folder that contains it, or its address in an object store.
-    """
-    return page_of(ComparisonFolder.at(remote_in(comparisons, require_folder_name(name)) or Path(comparisons) / name))
+    """Write the page of the results of a comparison so far, without training."""
+    return page_of(ComparisonFolder.named(comparisons, require_folder_name(name)))
 
 
 def page_of(folder: ComparisonFolder) -> ComparisonRun:
@@ -169,7 +158,7 @@ def plan_of_request(
         require_folder_name(name)
     plan = make_comparison(request)
     chosen = name or default_name(plan)
-    folder = ComparisonFolder.at(remote_in(comparisons, chosen) or Path(comparisons) / chosen)
+    folder = ComparisonFolder.named(comparisons, chosen)
     folder.require_free()
     folder.pull()
     before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None

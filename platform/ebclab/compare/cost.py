@@ -59,7 +59,8 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
         try:
             split = images(planned)
             require_judgeable(planned.plan, split)
-            warnings |= dict.fromkeys(f"{where}: {line}" for line in _warnings(planned, split))
+            lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
+            warnings |= dict.fromkeys(f"{where}: {line}" for line in lines)
         except DataError:
             raise
         except ConfigError as error:
@@ -71,10 +72,6 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
     if plan.request.practice_seconds:
         _require_time_for_one_trial(costs(plan))
     return list(warnings)
-
-
-def _warnings(planned: PlannedSweep, split: Split) -> list[str]:
-    return require_trainable(planned.plan, split, methods_of(planned.plan.config))
 
 
 def _require_time_for_one_trial(found: list[SweepCost]) -> None:
@@ -132,9 +129,7 @@ def num_test_images(config: ExperimentConfig) -> int:
 def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:
     """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
 
-    Args:
-        plan: A plan in which all methods train for the same number of epochs.
-        before: The plan to continue, whose epochs are kept; None for a new comparison.
+    In ``plan`` all methods train for the same number of epochs. The epochs of a plan to continue, ``before``, are kept.
     """
     epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(_key(planned) in epochs for planned in plan.sweeps):

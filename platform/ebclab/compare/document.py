@@ -1,19 +1,27 @@
-"""The document of a comparison: conclusions, the plan, tables, plots and limitations."""
+"""The document of a comparison: conclusions, the plan, tables, plots and limitations; and the files that hold it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
-from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.folder import PlanVersion
-from ebclab.compare.plan import RULES
+from ebclab.compare.findings import ComparisonFindings, Gap, MethodAt, Overall, Side
+from ebclab.compare.measured import SettingsRuns
+from ebclab.compare.plan import RULES, ComparisonFolder, PlanVersion
 from ebclab.compare.plots import plots
 from ebclab.compare.power import measured_power, power_facts, power_warnings
 from ebclab.compare.tables import tables
 from ebclab.compare.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section
+from ebclab.document.html import as_page
+from ebclab.document.markdown import as_markdown
 from ebclab.formatting import clock
-from ebclab.reports.machine import command_in_words, machine_in_words, versions_in_words
+from ebclab.interval import Interval
+from ebclab.runs.environment import command_in_words, machine_in_words, versions_in_words
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.sweeps.log import finite
 
 
 def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> Document:
@@ -107,3 +115,97 @@ def _problems(findings: ComparisonFindings) -> list[str]:
 def _growth(versions: Sequence[PlanVersion]) -> list[str]:
     """Return one line for each extension of the plan."""
     return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
+
+
+def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> None:
+    """Write the numbers, the tables and the page of a comparison."""
+    atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
+    document = comparison_document(findings, versions)
+    atomic.write_text(folder.table, as_markdown(document))
+    atomic.write_text(folder.page, as_page(document))
+
+
+def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, Any]:
+    """Return all numbers of the page as plain values; the result is deterministic."""
+    return {
+        "format": 1,
+        "plan": findings.measured.plan.digest,
+        "plans": [asdict(version) for version in versions],
+        "answer": answer(findings),
+        "methods": [_method(findings, each) for each in findings.methods_at],
+        "references": [
+            {"name": name, "task": task._asdict(), "methods": methods, **value.as_mean()}
+            for (task, name, value), methods in findings.references_at.items()
+        ],
+        "differences": [_gap(findings, gap) for gap in findings.gaps],
+        "power": [each.to_mapping() for each in measured_power(findings)],
+        "overall": [_overall(each) for each in findings.overall],
+        "improvements": [
+            {"one": each.one, "other": each.other, **_ends("probability", each.probability)}
+            for each in findings.improvements
+        ],
+        "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
+        "practice": [
+            {"method": each.planned.method, "task": each.planned.task._asdict(), "seconds": each.search_seconds}
+            | {"tuned": _runs(each.tuned)}
+            for each in findings.measured.sweeps
+            if each.planned.arm == "practice"
+        ],
+    }
+
+
+def _ends(name: str, found: Interval) -> dict[str, float | None]:
+    """Return a number under its name, and the ends of its interval."""
+    return {name: found.mean, "low": found.low, "high": found.high}
+
+
+def _overall(each: Overall) -> dict[str, Any]:
+    rest = {"search_seconds": each.search_seconds, "lost": each.lost, "draws": each.draws}
+    return {"method": each.method, **_ends("iqm", each.iqm), **rest}
+
+
+def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:
+    sweep = each.sweep
+    return {
+        "method": each.method,
+        "task": each.task._asdict(),
+        "tuned": _runs(sweep.tuned) | {"interval": each.tuned and each.tuned.as_mean()},
+        "default": _runs(sweep.default) | {"interval": each.default and each.default.as_mean()},
+        "found_better": sweep.found_better,
+        "draws": [asdict(draw) for draw in sweep.draws],
+        "curve": asdict(each.curve) if each.curve else None,
+        "importance": dict(sweep.importance or {}),
+        "search_seconds": sweep.search_seconds,
+        "test_readings": sweep.test_readings,
+        "problem": sweep.problem,
+    }
+
+
+def _runs(runs: SettingsRuns | None) -> dict[str, Any]:
+    """Return runs as plain values, without per-image answers."""
+    if runs is None:
+        return {}
+    return {
+        "source": runs.source,
+        "settings": runs.settings,
+        "held_out": dict(runs.held_out.by_seed),
+        "tested": {probe: dict(measured.by_seed) for probe, measured in runs.tested.items()},
+        "curves": [asdict(curve) for curve in runs.curves],
+        "lost": runs.lost,
+    }
+
+
+def _gap(findings: ComparisonFindings, gap: Gap) -> dict[str, Any]:
+    return {
+        "family": gap.family,
+        "one": _side(gap.one),
+        "other": _side(gap.other),
+        **gap.difference.as_difference(),
+        "verdict": gap.verdict(findings.margin),
+        "seeds_ahead": gap.seeds_ahead,
+        "seeds": gap.seeds,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"method": side.method, "settings": side.settings, "arm": side.arm, **side.task._asdict()}

@@ -16,12 +16,13 @@ from ebclab.compare.plan import Arm, Task
 from ebclab.compare.request import ComparisonRequest, Question
 from ebclab.compare.statistics import (
     Runs,
+    TuningCurve,
     bootstrap_interval,
     chance_of_spread,
     interquartile_mean,
     probability_of_improvement,
+    tuning_curve,
 )
-from ebclab.compare.tuning_curve import TuningCurve, tuning_curve
 from ebclab.evaluation.comparison import (
     CHANCE,
     Measurements,
@@ -92,12 +93,10 @@ class MethodAt:
 
     @property
     def method(self) -> str:
-        """Name of the method."""
         return self.sweep.planned.method
 
     @property
     def task(self) -> Task:
-        """Task it was measured on."""
         return self.sweep.planned.task
 
 
@@ -152,12 +151,10 @@ class ComparisonFindings:
 
     @property
     def request(self) -> ComparisonRequest:
-        """The request of the comparison."""
         return self.measured.plan.request
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Tasks the methods are compared on."""
         return self.measured.plan.tasks
 
     @property

@@ -16,8 +16,7 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError
 from ebclab.evaluation.objectives import ANSWERED
 from ebclab.storage.object_store import fetched
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.plan import SweepPlan, make_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import Space, load_space
 
@@ -34,11 +33,7 @@ EpochsOf = Mapping[tuple[str, str, int], int]
 
 
 def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = None) -> ComparisonPlan:
-    """Return the plan of a comparison.
-
-    Args:
-        epochs_of: Epochs of the runs of each method if they differ; None if they are the same for all.
-    """
+    """Return the plan of a comparison; ``epochs_of`` are those of the runs of each method, if they differ."""
     lines = request.problems() + wrong_names(request)
     if lines:
         raise ConfigError(lines)

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ebclab.compare.folder import ComparisonFolder
-from ebclab.compare.plan import Arm, ComparisonPlan, PlannedSweep, Task
+from ebclab.compare.plan import Arm, ComparisonFolder, ComparisonPlan, PlannedSweep, Task
 from ebclab.compare.request import Metric
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers

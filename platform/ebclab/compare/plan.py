@@ -1,11 +1,11 @@
-"""The plan of a comparison: everything that determines its results, written and hashed before the first run."""
+"""The plan of a comparison, written and hashed before the first run: all that determines its results; its folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,11 +16,14 @@ from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError
 from ebclab.methods_by_name import as_file_name
+from ebclab.runs.references import FILE
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
-from ebclab.storage.typed_json import typed
+from ebclab.storage.kinds import COMPARISON
+from ebclab.storage.typed_json import read_typed, typed
+from ebclab.storage.workspace import Workspace
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, load_plan_file, plan_of
-from energy_contrast.method import Method
 
 Arm = Literal["draws", "practice"]
 """How settings are searched: random draws without early stopping, or TPE and ASHA with a time budget."""
@@ -76,7 +79,6 @@ class ComparisonPlan:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Tasks the methods are compared on, in order."""
         return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
 
     def sweep(self, method: str, task: Task, arm: Arm = "draws") -> PlannedSweep:
@@ -131,21 +133,14 @@ class _SavedComparison:
     digest: str
 
 
-def read_comparison(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> ComparisonPlan:
-    """Return a plan written by ``write_comparison``.
-
-    Args:
-        methods: Methods by name; None means the catalogue.
-        where: Name of the folder in messages; if empty, its path.
-    """
+def read_comparison(path: Path, where: str = "") -> ComparisonPlan:
+    """Return a plan written by ``write_comparison``; messages call its folder ``where``."""
     where = where or str(path.parent)
     saved = load_plan_file(path, where, "comparison", "`ebclab compare` makes comparisons")
     try:
         plain = typed(saved, _SavedComparison)
         sweeps = tuple(
-            PlannedSweep(
-                each.method, each.task, each.arm, plan_of(each.sweep, f"{where}: {path.name}, {name}", methods)
-            )
+            PlannedSweep(each.method, each.task, each.arm, plan_of(each.sweep, f"{where}: {path.name}, {name}"))
             for name, each in plain.sweeps.items()
         )
         if wrong := [name for name in plain.sweeps if not is_folder_name(name)]:
@@ -163,13 +158,7 @@ _OF_RUNNING = ("config.data.root", "config.resources.", "trials", "seeds", "form
 
 
 def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]:
-    """Return what ``now`` adds to ``before``, one line each; empty if it adds nothing.
-
-    Args:
-        before: The plan in the folder.
-        now: The plan of this launch.
-        where: Name of the folder in messages.
-    """
+    """Return what ``now`` adds to ``before``, the plan in the folder ``where``, one line each."""
     old, new = before.request, now.request
     grown = [
         f"{name}: {getattr(old, name)} to {getattr(new, name)}"
@@ -197,3 +186,76 @@ def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]
     grown += [f"question {text}: new" for text in new.questions if text not in old.questions]
     refuse_changes(where, changed, "this comparison was planned otherwise; choose another --name")
     return grown
+
+
+PILOT = COMPARISON.leftover.rpartition("/")[2]
+"""Name of the sweep of the pilot runs."""
+
+
+@dataclass(frozen=True)
+class PlanVersion:
+    """A version of the plan of a comparison."""
+
+    digest: str  # digest of the plan
+    time: str  # when it was written, UTC, in ISO 8601
+    grown: tuple[str, ...] = ()  # additions to the previous version; empty for the first
+
+
+class ComparisonFolder(Workspace):
+    """Paths and files of one comparison. Each sweep synchronizes its own folder.
+
+    comparison.yaml  plans.json  sweeps/<method>-<dataset>-b<batch>/ and sweeps/pilot/ (sweep folders)  references.json
+    comparison.json  .md  .html
+    """
+
+    kind = COMPARISON
+
+    @property
+    def plan(self) -> Path:
+        return self.path / COMPARISON.settings
+
+    @property
+    def versions(self) -> Path:
+        """All versions of the plan, oldest first."""
+        return self.path / "plans.json"
+
+    @property
+    def result(self) -> Path:
+        """The numbers of the page, as JSON."""
+        return self.path / COMPARISON.result
+
+    @property
+    def references(self) -> Path:
+        """What raw pixels and untrained encoders score on the test images."""
+        return self.path / FILE
+
+    @property
+    def table(self) -> Path:
+        """The tables of the page as Markdown."""
+        return self.path / "comparison.md"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "comparison.html"
+
+    def sweep(self, name: str) -> SweepFolder:
+        """Return the folder of a sweep of the comparison; symbolic links and wrong names are refused."""
+        return self.member(SweepFolder, name, "a sweep")
+
+    @property
+    def pilot(self) -> SweepFolder:
+        return self.sweep(PILOT)
+
+    def read_versions(self) -> tuple[PlanVersion, ...]:
+        """Return all versions of the plan, oldest first."""
+        if not self.versions.exists():
+            return ()
+        where = self.address_of(self.versions)
+        return read_typed(self.versions, tuple[PlanVersion, ...], where, what="not the plans of a comparison")
+
+    def add_version(self, plan: ComparisonPlan, grown: list[str]) -> None:
+        """Append this plan to the versions of the comparison."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        versions = [*self.read_versions(), PlanVersion(plan.digest, now, tuple(grown))]
+        plain: list[dict[str, Any]] = [asdict(version) | {"grown": list(version.grown)} for version in versions]
+        atomic.write_json(self.versions, plain)

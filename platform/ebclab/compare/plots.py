@@ -10,8 +10,7 @@ from plotly.subplots import make_subplots
 
 from ebclab.compare.findings import ComparisonFindings, MethodAt
 from ebclab.compare.plan import Task
-from ebclab.compare.statistics import score_distribution
-from ebclab.compare.tuning_curve import CONFIDENCE
+from ebclab.compare.statistics import CONFIDENCE, score_distribution
 from ebclab.compare.wording import METRICS, margin_words, task_words
 from ebclab.document.document import Plot
 from ebclab.interval import Interval

@@ -31,9 +31,8 @@ import numpy as np
 
 from ebclab.compare.cost import num_test_images
 from ebclab.compare.findings import ComparisonFindings, Side, Verdict, verdict_of
-from ebclab.compare.folder import ComparisonFolder
 from ebclab.compare.measured import SettingsRuns, read_measured, read_sweep
-from ebclab.compare.plan import ComparisonPlan, PlannedSweep, read_comparison
+from ebclab.compare.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, read_comparison
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
@@ -41,7 +40,7 @@ from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import Sums, Table, VarianceParts, interval_of_difference
 from ebclab.formatting import count
-from ebclab.inventory.files import folders_with
+from ebclab.inventory.folders import folders_with
 from ebclab.storage.kinds import COMPARISON
 from ebclab.sweeps.plan import SweepPlan
 

@@ -133,7 +133,6 @@ class ComparisonRequest:
 
     @property
     def asked(self) -> tuple[Question, ...]:
-        """The parsed questions."""
         sides = [[_PLACE.fullmatch(side.strip()) for side in text.split(",")] for text in self.questions]
         return tuple(Question(*((side[1], int(side[2])) for side in pair if side)) for pair in sides)
 

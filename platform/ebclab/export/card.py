@@ -14,7 +14,7 @@ from ebclab.document.markdown import bullets, escape_markdown, fenced, table_as_
 from ebclab.evaluation.intervals import Score
 from ebclab.export.description import EncoderDescription
 from ebclab.export.energies import Energies
-from ebclab.export.formats import Converted
+from ebclab.export.formats import Converted, opens_in_timm
 from ebclab.export.snippets import (
     EQUATIONS,
     code_of_energies,
@@ -23,7 +23,6 @@ from ebclab.export.snippets import (
     code_with_file,
     code_without_ebclab,
 )
-from ebclab.export.timm_config import opens_in_timm
 from ebclab.formatting import visible
 from ebclab.interval import NumberFormat
 
@@ -55,11 +54,7 @@ def render_card(
 ) -> str:
     """Return the card as Markdown.
 
-    Args:
-        facts: Title, scores, data, settings.
-        weight_shapes: Shape of each stored tensor by name; listed if no other library has the architecture.
-        converted: Files in other formats.
-        energies: Energies by the method, if they are exported too.
+    The shape of each stored tensor is listed if no other library has the architecture.
     """
     sections = [
         _front_matter(facts, description),

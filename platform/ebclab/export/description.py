@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from ebclab.data.photograph import Decoding
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
+from ebclab.runs.environment import version_of
 from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import read_json
 
@@ -55,7 +55,6 @@ class EncoderDescription:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """The preprocessing of images for this encoder."""
         mean, std = self.normalisation.mean, self.normalisation.std
         return Preprocessing(self.input_size, mean, std, self.read_size, self.decoding)
 
@@ -83,9 +82,9 @@ def describe(
         feature_size=int(encoder.embedding_size),  # type: ignore[arg-type]
         encoder_class=f"{type(encoder).__module__}.{type(encoder).__qualname__}",
         counterpart=_counterpart(architecture),
-        ebclab=_version("ebclab"),
+        ebclab=version_of("ebclab"),
         torch=str(torch.__version__),
-        timm=_version("timm") if architecture.timm_name else None,
+        timm=version_of("timm") if architecture.timm_name else None,
         read_size=preprocessing.read_size,
         decoding=preprocessing.decoding,
         rule=preprocessing.in_words(),
@@ -122,13 +121,6 @@ def _problem_line(path: Path, problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     got = "nothing" if problem["type"] == "missing" else repr(problem["input"])
     return f"{path}: {key}: {problem['msg']}, got {got}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _counterpart(architecture: EncoderConfig) -> str | None:

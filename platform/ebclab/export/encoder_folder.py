@@ -23,9 +23,8 @@ from ebclab.errors import ConfigError, UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description
 from ebclab.export.energies import Energies
-from ebclab.export.formats import Comparison, Format, convert, stand_in
+from ebclab.export.formats import TIMM_CONFIG, Comparison, Format, convert, opens_in_timm, stand_in, timm_config
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
-from ebclab.export.timm_config import TIMM_CONFIG, opens_in_timm, timm_config
 from ebclab.hardware import available_devices
 from ebclab.storage.tensors import read_tensors
 

@@ -181,12 +181,7 @@ def read_energies(
     in_channels: int,
     preprocessing: Preprocessing,
 ) -> Energies:
-    """Return the energies in an exported folder that has ``ENERGIES``.
-
-    Args:
-        architecture: The ``encoder`` section of its run.
-        preprocessing: Prepares images for the encoder.
-    """
+    """Return the energies in an exported folder; ``architecture`` is the ``encoder`` section of its run."""
     again = "export the run again"
     where = folder / ENERGIES
     try:

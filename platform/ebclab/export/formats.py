@@ -1,8 +1,9 @@
-"""Writes encoders as files that need no Python class, and verifies each file against the module."""
+"""Other forms of an exported encoder: files that need no Python class, verified, and the config.json of timm."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config import did_you_mean
+from ebclab.encoders.timm_encoder import arguments_for, first_and_last_layer, takes_one_size
 from ebclab.errors import ExportError, UserError
+from ebclab.export.description import EncoderDescription
 from ebclab.formatting import how_to_install
 
 Format = Literal["safetensors", "onnx", "torch-export"]
@@ -43,7 +46,6 @@ class Converted:
 
     @property
     def file(self) -> str:
-        """Name of the file."""
         return MODEL_FILES[self.format]
 
 
@@ -73,10 +75,8 @@ def stand_in(in_channels: int, image_size: int) -> Comparison:
 def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, source: str) -> Converted:
     """Write ``encoder`` into ``folder``, read the file back and compare the features of both on ``pixels``.
 
-    Args:
-        encoder: The encoder, in eval mode, on the CPU.
-        asked: A format other than safetensors.
-        pixels: (n, C, size, size) preprocessed images, n at least 2; passed in batches of two sizes.
+    The encoder is in eval mode, on the CPU. ``pixels`` are at least two preprocessed images, passed in batches of two
+    sizes.
     """
     path = folder / MODEL_FILES[asked]
     run = _onnx(encoder, path, pixels[:2]) if asked == "onnx" else _torch_export(encoder, path, pixels[:2])
@@ -120,3 +120,43 @@ def _torch_export(encoder: nn.Module, path: Path, example: Tensor) -> Callable[[
 
 def _any_batch() -> tuple[dict[int, torch.export.Dim]]:
     return ({0: torch.export.Dim("batch", min=1)},)
+
+
+TIMM_CONFIG = "config.json"
+_OF_RESNETS = ("conv1", "fc")
+
+
+def opens_in_timm(description: EncoderDescription) -> bool:
+    """Return whether timm has a network with the parameter names and the computation of this encoder.
+
+    This holds for networks of timm, and for our ResNets with the ImageNet stem and a torchvision counterpart.
+    """
+    architecture = description.architecture
+    return bool(architecture.timm_name or (description.counterpart and architecture.stem == "imagenet"))
+
+
+def timm_config(description: EncoderDescription) -> str:
+    """Return the content of config.json, with which timm opens the folder of an encoder that ``opens_in_timm``.
+
+    The layout is that of the Hugging Face Hub: config.json, model.safetensors and a card.
+    """
+    name, channels, size = description.architecture.timm_name, description.in_channels, description.input_size
+    first, last = first_and_last_layer(name) if name else _OF_RESNETS
+    content = {
+        "architecture": name or description.architecture.name,
+        "num_classes": 0,
+        "num_features": description.feature_size,
+        "model_args": arguments_for(name, channels, size) if name else {"in_chans": channels, "num_classes": 0},
+        "pretrained_cfg": {
+            "input_size": [channels, size, size],
+            "fixed_input_size": takes_one_size(name) if name else False,
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "crop_mode": "center" if description.read_size else "squash",
+            "mean": list(description.normalisation.mean),
+            "std": list(description.normalisation.std),
+            "first_conv": first,
+            "classifier": last,
+        },
+    }
+    return json.dumps(content, indent=2) + "\n"

@@ -17,7 +17,6 @@ from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import short_name
 from ebclab.encoders.weights import DESCRIPTION, ENERGIES, HEADS
 from ebclab.errors import UserError
-from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import LoadedEncoder, device_named, load_encoder
 from ebclab.export.energies import REFERENCES, Energies, energies_of, no_energy, read_energies, vector_size
@@ -67,11 +66,7 @@ def no_heads(got: str) -> str:
 
 
 def energies_in(folder: Path, loaded: LoadedEncoder | None = None) -> Energies | None:
-    """Return the energies in an exported folder; None if it has none.
-
-    Args:
-        loaded: Its encoder, if it was loaded already.
-    """
+    """Return the energies in an exported folder, whose encoder may be ``loaded`` already; None if it has none."""
     folder = present_folder(folder)
     if not any((folder / name).exists() for name in (ENERGIES, HEADS)):
         return None
@@ -86,15 +81,10 @@ def energies_of_run(
     trained: TrainedEncoder,
     device: torch.device | None = None,
     data_root: str | None = None,
-    on_progress: OnProgress = silent,
 ) -> Energies:
     """Return the energies of a run's method, with reference images of the run's training set.
 
-    Args:
-        trained: Its encoder, as read from there.
-        device: Device to compute on; None means that of the run's settings.
-        data_root: Folder that holds datasets; None means the run's own.
-        on_progress: Called with the work done, all work, and its name.
+    None as device or data root means that of the run's settings.
     """
     config = trained.config
     if problem := no_energy(config):
@@ -106,7 +96,7 @@ def energies_of_run(
         return found
     images = _reference_images(trained, data_root)
     words = f"{len(images):,} training images of {short_name(config.data.name)}, chosen by hash"
-    return found.with_references(images, words, on_progress)
+    return found.with_references(images, words)
 
 
 def _reference_images(trained: TrainedEncoder, data_root: str | None) -> Tensor:

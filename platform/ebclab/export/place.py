@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ebclab.encoders.weights import DESCRIPTION, ENERGIES, HEADS, WEIGHTS
 from ebclab.errors import UserError
-from ebclab.export.formats import MODEL_FILES
-from ebclab.export.timm_config import TIMM_CONFIG
+from ebclab.export.formats import MODEL_FILES, TIMM_CONFIG
 from ebclab.regular_file import read_regular
 from ebclab.storage.atomic import new_folder, remove_folder, rename
 from ebclab.storage.object_store import Store
@@ -22,25 +21,17 @@ LEADERBOARD = ("leaderboard.json", "leaderboard.csv")
 _OF_ENCODER = {WEIGHTS, DESCRIPTION, CARD, TIMM_CONFIG, ENERGIES, HEADS, *MODEL_FILES.values()}
 
 
-def refuse_occupied(target: Path, overwrite: bool) -> None:
-    """Refuse a folder with anything but an earlier export of one encoder; with ``overwrite`` false, that as well.
+def refuse_occupied(target: Path, overwrite: bool, *, of_sweep: bool = False) -> None:
+    """Refuse a folder with anything but an earlier export of the same kind; with ``overwrite`` false, that as well.
 
     An interrupted replacement of the folder is undone or completed first.
     """
     _put_back(target)
-    present = _names_in(target)
-    _refuse_encoder(str(target), present, _describes_encoder(target / DESCRIPTION), overwrite)
-
-
-def refuse_occupied_by_others(target: Path, overwrite: bool) -> None:
-    """Refuse a folder with anything but an earlier export of a sweep; with ``overwrite`` false, that as well.
-
-    An interrupted replacement of the folder is undone or completed first.
-    """
-    _put_back(target)
-    present = _names_in(target)
-    exports = {name for name in present if (target / name).is_dir() and _is_export(target / name)}
-    _refuse_sweep(str(target), present, exports, overwrite)
+    content = {name: set[str]() for name in _names_in(target)}
+    if of_sweep:
+        content |= {name: _names_in(target / name) for name in content if (target / name).is_dir()}
+    refuse = _refuse_sweep if of_sweep else _refuse_encoder
+    refuse(str(target), content, lambda name: read_regular(target / name, LARGEST), overwrite)
 
 
 @contextmanager
@@ -48,11 +39,7 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
     """Yield a folder on this disk for the export; if ``to`` is an address, its files are uploaded there afterwards.
 
     In a store, descriptions are deleted first and uploaded last, so that an interrupted export is never taken for one.
-
-    Args:
-        to: Folder, or address in an object store.
-        overwrite: Replace an earlier export of the same kind.
-        of_sweep: Whether a sweep is exported, rather than one encoder.
+    An earlier export is replaced, with ``overwrite``, by one of the same kind alone.
     """
     remote = remote_at(to)
     if remote is None:
@@ -60,7 +47,11 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
         return
     store = Store(remote)
     present = set(store.names())
-    (_refuse_stored_sweep if of_sweep else _refuse_stored_encoder)(store, remote.address, present, overwrite)
+    content: dict[str, set[str]] = {}
+    for name in present:
+        first, _, inner = name.partition("/")
+        content.setdefault(first, set()).add(inner)
+    (_refuse_sweep if of_sweep else _refuse_encoder)(remote.address, content, store.read, overwrite)
     cache_folder().mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=cache_folder(), prefix="export-") as folder:
         made = Path(folder) / "export"
@@ -69,12 +60,7 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
 
 
 def _replace_stored(store: Store, present: set[str], made: Path) -> None:
-    """Replace the files of an earlier export by the new ones.
-
-    Args:
-        present: Files of the earlier export.
-        made: Folder with the new files.
-    """
+    """Replace the files ``present``, of an earlier export, by those in the folder ``made``."""
     names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
     for name in sorted((name for name in present if _describes(name)), key=_describes, reverse=True):
         store.delete(name)
@@ -89,30 +75,16 @@ def _describes(name: str) -> int:
     return 2 if name == LEADERBOARD[0] else int(name.rpartition("/")[2] == DESCRIPTION)
 
 
-def _refuse_stored_encoder(store: Store, where: str, present: set[str], overwrite: bool) -> None:
-    described = DESCRIPTION in present and _is_description(store.read(DESCRIPTION))
-    _refuse_encoder(where, present, described, overwrite)
+_Content = Mapping[str, set[str]]
+"""The files and folders in a place, by name, with the names in the folders."""
 
 
-def _refuse_stored_sweep(store: Store, where: str, present: set[str], overwrite: bool) -> None:
-    inside: dict[str, set[str]] = {}
-    for name in present:
-        first, _, rest = name.partition("/")
-        inside.setdefault(first, set()).add(rest)
-    exports = {
-        first
-        for first, rest in inside.items()
-        if DESCRIPTION in rest and rest <= _OF_ENCODER and _is_description(store.read(f"{first}/{DESCRIPTION}"))
-    }
-    _refuse_sweep(where, set(inside), exports, overwrite)
-
-
-def _refuse_encoder(where: str, present: set[str], is_described: bool, overwrite: bool) -> None:
-    if not present:
+def _refuse_encoder(where: str, content: _Content, read: Callable[[str], bytes], overwrite: bool) -> None:
+    if not content:
         return
-    if foreign := sorted(present - _OF_ENCODER):
+    if foreign := sorted(content.keys() - _OF_ENCODER):
         raise UserError(f"{where}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
-    if not is_described:
+    if not (DESCRIPTION in content and _is_description(DESCRIPTION, read)):
         raise UserError(
             f"{where}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
         )
@@ -122,11 +94,16 @@ def _refuse_encoder(where: str, present: set[str], is_described: bool, overwrite
         )
 
 
-def _refuse_sweep(where: str, present: set[str], exports: set[str], overwrite: bool) -> None:
-    if not present:
+def _refuse_sweep(where: str, content: _Content, read: Callable[[str], bytes], overwrite: bool) -> None:
+    if not content:
         return
-    foreign = sorted(present - set(LEADERBOARD) - exports)
-    if foreign or not present >= set(LEADERBOARD):
+    exports = {
+        name
+        for name, inner in content.items()
+        if DESCRIPTION in inner and inner <= _OF_ENCODER and _is_description(f"{name}/{DESCRIPTION}", read)
+    }
+    foreign = sorted(content.keys() - set(LEADERBOARD) - exports)
+    if foreign or not content.keys() >= set(LEADERBOARD):
         got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
         raise UserError(f"{where}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
     if not overwrite:
@@ -180,21 +157,10 @@ def _names_in(target: Path) -> set[str]:
         ) from error
 
 
-def _is_export(path: Path) -> bool:
-    return _names_in(path) <= _OF_ENCODER and _describes_encoder(path / DESCRIPTION)
-
-
-def _describes_encoder(path: Path) -> bool:
-    try:
-        return _is_description(read_regular(path, LARGEST))
-    except OSError:
-        return False
-
-
-def _is_description(content: bytes) -> bool:
+def _is_description(name: str, read: Callable[[str], bytes]) -> bool:
     """Return whether a file is a description of exported weights."""
     try:
-        description = json_value(content)
-    except ValueError:
+        description = json_value(read(name))
+    except (OSError, ValueError):
         return False
     return isinstance(description, dict) and "format_version" in description

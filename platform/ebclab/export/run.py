@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebclab.config import to_yaml
-from ebclab.data.sources.location import short_name
-from ebclab.errors import EbclabError
+from torch import Tensor
+
+from ebclab.config import ExperimentConfig, to_yaml
+from ebclab.data.digests import require_digest
+from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import read_rows, statistics_rows
+from ebclab.data.sources.load import open_source
+from ebclab.data.sources.location import location_of, short_name
+from ebclab.errors import DataError, EbclabError
 from ebclab.evaluation.intervals import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.energies import Energies, no_energy
-from ebclab.export.formats import Format
+from ebclab.export.formats import Comparison, Format
 from ebclab.export.load_energies import energies_of_run
-from ebclab.export.real_images import comparison_for
 from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
 from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage.typed_json import read_typed
+from ebclab.training.setup import load_images
 
 
 def export_run(
@@ -34,19 +41,10 @@ def export_run(
     sweep_lines: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> tuple[Path, list[str]]:
-    """Write the encoder of a run into the folder ``to``.
+    """Write the encoder of a run into the folder ``to``; return that, and warnings for the user (e.g. no scores).
 
-    Args:
-        path: The run: its folder, or its address in an object store.
-        checkpoint_kind: "last" or "best".
-        formats: Formats to write in addition to the weights; verified on images of the run if these are available.
-        overwrite: Replace an earlier export there.
-        title: Heading of the card; empty means the run's name.
-        sweep_lines: Lines of the card about the sweep to which the run belongs.
-        remarks: Further warnings, placed first on the card.
-
-    Returns:
-        The folder, and warnings for the user (e.g. an unfinished run, no scores).
+    ``formats`` are written in addition to the weights, verified on images of the run if these are available. The card
+    has the heading ``title`` (by default the run's name), lines about the sweep of the run, and ``remarks`` first.
     """
     kind = checkpoint_name(checkpoint_kind)
     run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))
@@ -137,3 +135,36 @@ def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
     elif ends := trained.config.training.extended:
         lines.append(f"extended from {', '.join(map(str, ends))} to {trained.config.training.epochs} epochs")
     return lines
+
+
+LIMIT = 64
+"""Maximum number of images for the comparison."""
+
+_log = logging.getLogger("ebclab.export")
+
+
+def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | None:
+    """Return images of the dataset that ``config`` names; None if it is not available or does not fit.
+
+    For a dataset of the catalogue: held-out images, or training images if fewer than two are held out. For a dataset
+    given by its location: training images, chosen by hash.
+    """
+    try:
+        images, kind = _read(config)
+    except DataError as error:
+        _log.warning("comparing on noise: %s", error)
+        return None
+    if len(images) < 2 or images.shape[1] != in_channels:  # the run was trained on images passed by its caller
+        return None
+    return Comparison(images, f"{len(images)} {kind} images of {config.data.name}")
+
+
+def _read(config: ExperimentConfig) -> tuple[Tensor, str]:
+    name, reading = config.data.name, Reading.of(config.data)
+    if location_of(name) is not None:
+        source = open_source(name, "train", reading)
+        return read_rows(source, source.index.at(statistics_rows(source.index.keys)[:LIMIT])).images, "training"
+    split = load_images(config)
+    require_digest(split.content, config.data.digest, name)
+    chosen, kind = (split.holdout, "held-out") if len(split.holdout) > 1 else (split.train, "training")
+    return chosen.images[:LIMIT], kind

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ebclab.config.addresses import expanded
-from ebclab.errors import UserError
+from ebclab.config.check import short
+from ebclab.document.csv import as_csv
+from ebclab.document.document import CellValue, Table
+from ebclab.errors import RunError, UserError
+from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.export.formats import Format
-from ebclab.export.leaderboard import (
-    Leaderboard,
-    LeaderboardRow,
-    confirmed_places,
-    lines_for,
-    unconfirmed_places,
-    write_leaderboard,
-)
-from ebclab.export.place import refuse_occupied_by_others, replaced_folder
+from ebclab.export.place import refuse_occupied, replaced_folder
 from ebclab.export.run import export_run
+from ebclab.formatting import count
+from ebclab.storage import atomic
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import finite
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.proposals import confirming_run, ranked
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SweepResult
 
 _UNCONFIRMED = (
     "not confirmed: ranked by one run of one seed, and by the very value that the search chose it by, "
@@ -35,6 +38,160 @@ class SweepExport:
     folder: Path  # path of the export
     places: list[LeaderboardRow]  # the exported rows of the leaderboard, best first
     notes: list[str]  # warnings for the user, one line for each row and reason
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """One set of settings on a sweep's leaderboard."""
+
+    rank: int  # rank, starting at 1
+    # the settings and their scores; those of a search trial if the leaderboard is not confirmed
+    confirmed: ConfirmedSettings
+    run: str  # name of the run folder whose weights are exported: the run of the first seed
+
+    @property
+    def trial(self) -> str:
+        """Search trial that the settings come from, or "baseline"."""
+        return self.confirmed.source
+
+    @property
+    def seed(self) -> int:
+        return self.confirmed.seeds[0]
+
+    @property
+    def folder(self) -> str:
+        return f"{self.rank}-{self.trial}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the row as plain values."""
+        of_settings = ("settings", "seeds", "values", "seeds_asked", "mean", "std", "low", "high", "images")
+        plain = {name: getattr(self.confirmed, name) for name in of_settings}
+        return {"rank": self.rank, "trial": self.trial, "run": self.run, "seed": self.seed, **plain}
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The settings that a sweep tried, ranked."""
+
+    sweep: str  # name of the sweep
+    plan: SweepPlan
+    places: list[LeaderboardRow]  # the rows, best first
+    test: dict[str, SeedScores]  # test scores of the first row by probe; empty if the test set was not read
+    is_confirmed: bool  # whether the settings were run again with other seeds
+
+
+def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
+    """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed."""
+    instead = "or export its unconfirmed best trials with --unconfirmed"
+    if not folder.result.is_file():
+        where = f"--name {folder.path.name} --sweeps {folder.parent}"
+        resume = f"ebclab sweep {plan.config.method_name} {where} --resume"
+        raise RunError(
+            f"{folder.address}: the sweep has not finished, got no {folder.result.name}; "
+            f"finish it with `{resume}`, {instead}"
+        )
+    result = SweepResult.read(folder.result)
+    places = [
+        LeaderboardRow(rank, entry, confirming_run(entry.source, entry.seeds[0]))
+        for rank, entry in enumerate(result.candidates, start=1)
+    ]
+    if not places:
+        raise RunError(
+            f"{folder.address}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
+        )
+    return Leaderboard(folder.path.name, plan, places, result.test or {}, is_confirmed=True)
+
+
+def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
+    """Return the leaderboard of a search: its trials, each with the single value that it was ranked by."""
+    places = [
+        LeaderboardRow(rank, ConfirmedSettings.of_trial(trial), trial.run_name)
+        for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)
+    ]
+    if not places:
+        raise RunError(f"{folder.address}: no trial has measured anything, got nothing to export; resume the sweep")
+    return Leaderboard(folder.path.name, plan, places, {}, is_confirmed=False)
+
+
+def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
+    """Return the lines about the sweep on the card of an exported encoder, one fact per line."""
+    plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
+    shown = [format_of(objective).number(value) for value in entry.values]
+    by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))
+    what = f"{OBJECTIVES[objective]} ({objective})"
+    kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
+    lines = [
+        f"sweep {board.sweep}: {count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
+        f"{plan.rules.scheduler}, method {plan.config.method_name}",
+        f"rank {place.rank} of {len(board.places)} {kind}, by the mean over seeds of {what}: {entry.in_words(plan)}",
+        f"mean over {len(entry.seeds)} of {max(entry.seeds_asked, 1)} seeds: {_mean(objective, entry)}; {by_seed}",
+        f"these weights: seed {place.seed}, {_why(board)}",
+        f"protocol: {_protocol(plan)}",
+        "searched settings: " + ", ".join(f"{key}={short(value)}" for key, value in entry.settings.items()),
+    ]
+    if place.rank == 1:
+        lines += [
+            f"test set, {name}, mean over {len(score.values)} seeds: {_mean('holdout_knn', score)}"
+            for name, score in board.test.items()
+        ]
+    return lines
+
+
+def _why(board: Leaderboard) -> str:
+    if board.is_confirmed:
+        return "the first of the confirming seeds, whatever it scored: no seed was chosen by its score"
+    return "the one of the search"
+
+
+def _protocol(plan: SweepPlan) -> str:
+    evaluation, data = plan.config.evaluation, plan.config.data
+    knn = f", {evaluation.knn_neighbours} neighbours" if evaluation.objective == "holdout_knn" else ""
+    rate, which = data.holdout_rate, "held out by hash and never trained on"
+    if data.confirm_rate:
+        rate, which = data.confirm_rate, "kept to confirm by hash, never trained on and seen by no search"
+    return (
+        f"scored after the last epoch on the {rate:.0%} of the training images of {data.name} that were "
+        f"{which}{knn}; the test set chose nothing"
+    )
+
+
+def _mean(objective: str, measured: SeedScores) -> str:
+    form = format_of(objective)
+    mean = form.number(measured.mean)
+    if measured.low is None or measured.high is None:
+        return f"{mean}, {'one seed gives' if measured.std is None else 'equal seeds without answers give'} no interval"
+    over = f"seeds and {measured.images:,} images" if measured.images else "seeds only"
+    return f"{mean}, 95 % interval {form.ends(measured.low, measured.high)} over {over}"
+
+
+def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[LeaderboardRow]) -> None:
+    """Write leaderboard.json and leaderboard.csv: every row, and the folder of each exported one."""
+    plan = board.plan
+    rows = [{**place.to_mapping(), "folder": place.folder if place in exported else None} for place in board.places]
+    whole = {
+        "format": 1,
+        "sweep": board.sweep,
+        "method": plan.config.method_name,
+        "dataset": plan.config.data.name,
+        "objective": plan.config.evaluation.objective,
+        "protocol": _protocol(plan),
+        "confirmed": board.is_confirmed,
+        "test": {name: score.to_mapping() for name, score in board.test.items()},
+        "places": rows,
+    }
+    atomic.write_json(folder / "leaderboard.json", finite(whole))
+    atomic.write_text(folder / "leaderboard.csv", _csv(rows))
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return one line per row; each searched setting has a column, and the seeds or values of a row share a cell."""
+    plain = ["rank", "trial", "folder", "run", "seed", "mean", "std", "low", "high", "seeds_asked"]
+    searched = sorted({key for row in rows for key in row["settings"]})
+    lines: list[tuple[CellValue, ...]] = []
+    for row in rows:
+        several = [" ".join(map(str, row[key])) for key in ("seeds", "values")]
+        lines.append((*(row[key] for key in plain), *several, *(row["settings"].get(key) for key in searched)))
+    return as_csv(Table("", (*plain, "seeds", "values", *searched), tuple(lines)))
 
 
 def is_sweep(path: str | Path) -> bool:
@@ -55,12 +212,7 @@ def export_sweep(
     """Write the encoders of the best ``top`` confirmed settings of a sweep into ``to``, atomically.
 
     Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, so no seed is selected by score.
-
-    Args:
-        path: Sweep folder, or its address in an object store.
-        unconfirmed: Export the best trials of the search instead; the sweep may be unfinished.
-        formats: Formats to write in addition to the weights.
-        overwrite: Replace an earlier export of a sweep there.
+    If ``unconfirmed``, they are the best trials of the search instead, which may be unfinished.
     """
     sweep = SweepFolder.at(path).of("reader").pull_all()
     plan = sweep.read_plan()
@@ -68,7 +220,7 @@ def export_sweep(
     chosen = _best(board, top)
     _require_weights(sweep, chosen)
     target = expanded(str(to)).resolve()
-    refuse_occupied_by_others(target, overwrite)
+    refuse_occupied(target, overwrite, of_sweep=True)
     notes = []
     try:
         with replaced_folder(target) as aside:

@@ -1,13 +1,18 @@
-"""Filtering and sorting of lists of runs and sweeps."""
+"""Chooses runs and sweeps: by name, by what they are of, in an order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, get_args
 
-from ebclab.config.names import did_you_mean
-from ebclab.errors import UserError
-from ebclab.inventory.listing import Entry, State
+from ebclab.config.addresses import is_address
+from ebclab.config.names import did_you_mean, is_folder_name
+from ebclab.errors import RunError, UserError
+from ebclab.inventory.listing import Entry, State, run_paths
+from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
+from ebclab.storage.object_store import holds
+from ebclab.storage.remote import remote_at, remote_in
 
 ORDERS: dict[str, Callable[[Entry], Any]] = {
     "date": lambda entry: -entry.changed,
@@ -26,15 +31,7 @@ ORDERS: dict[str, Callable[[Entry], Any]] = {
 def chosen(
     entries: Sequence[Entry], *, method: str | None, dataset: str | None, state: str | None, sort: str
 ) -> list[Entry]:
-    """Return the selected entries, sorted; entries with an unknown sort value come last.
-
-    Args:
-        entries: Runs and sweeps.
-        method: Select entries of this method; None means all.
-        dataset: Select entries of this dataset; None means all.
-        state: Select entries in this state; None means all.
-        sort: A key of ``ORDERS``.
-    """
+    """Return the entries of a method, dataset and state, sorted; those with an unknown sort value come last."""
     problems = []
     if sort not in ORDERS:
         problems.append(f"--sort: no such order, got {sort}; {did_you_mean(sort, ORDERS)}")
@@ -66,3 +63,43 @@ def _names(names: Iterable[str]) -> list[str]:
 
 def _negated(value: float | None) -> float | None:
     return None if value is None else -value
+
+
+def places_of(names: list[str], runs: str) -> list[str | Path]:
+    """Return paths or addresses of runs, which are named by names in the folder ``runs``, folders or addresses.
+
+    A name in ``runs`` takes precedence over a folder of the same name. Addresses are returned unchecked.
+    """
+    found = {name: _place(name, runs) for name in names}
+    known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]
+    problems = [
+        f"{name}: no run of this name in {runs}, and no run there; {did_you_mean(name, known)}"
+        for name, place in found.items()
+        if place is None
+    ]
+    if problems:
+        raise RunError("\n".join(problems))
+    return list(dict.fromkeys(place for place in found.values() if place is not None))
+
+
+def _place(name: str, runs: str) -> str | Path | None:
+    if is_address(name):
+        return name
+    if is_folder_name(name):
+        if (remote := remote_in(runs, name)) is not None:
+            return remote.address if holds(remote.address, RUN.settings) else None
+        if holds(Path(runs) / name, RUN.settings):
+            return Path(runs) / name
+    return Path(name) if holds(name, RUN.settings) else None
+
+
+def place_named(name: str) -> str:
+    """Return where a run, sweep or comparison of this name is in ./runs, ./sweeps or ./comparisons, or else the name.
+
+    A file or folder of this name takes precedence.
+    """
+    if is_folder_name(name) and not Path(name).exists():
+        for kind in (RUN, SWEEP, COMPARISON):
+            if holds(place := f"{kind.name}s/{name}", kind.settings):
+                return place
+    return name

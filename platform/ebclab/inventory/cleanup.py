@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.files import room_freed
+from ebclab.inventory.folders import room_freed
 from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
@@ -51,8 +51,7 @@ def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
 def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
     """Delete the folders that ``find_waste`` returned, except those that are needed in the meantime.
 
-    Returns:
-        Number of freed bytes, and the runs and sweeps that were skipped because a process uses them in the meantime.
+    The freed bytes are returned, and the runs and sweeps that were skipped because a process uses them by now.
     """
     freed, busy = 0, []
     for owner in dict.fromkeys(waste.owner for waste in wasted):

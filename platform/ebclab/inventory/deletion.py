@@ -11,7 +11,7 @@ from typing import Literal
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.files import room
+from ebclab.inventory.folders import room
 from ebclab.inventory.listing import run_paths, sweep_paths
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
@@ -22,7 +22,7 @@ from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, locked
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import remote_at, remote_in
+from ebclab.storage.remote import remote_at
 from ebclab.sweeps.folder import SweepFolder
 
 _FOLDERS: dict[str, type[RunFolder] | type[SweepFolder]] = {each.kind.name: each for each in (RunFolder, SweepFolder)}
@@ -44,10 +44,8 @@ class Deletable:
 def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[Deletable]:
     """Return the runs and sweeps with these names, without duplicates.
 
-    Args:
-        runs: Folder of runs, or its address; None if not given by the user.
-        sweeps: Folder of sweeps, or its address; None if not given. If only one of the two is given, only that one is
-            searched; if none is, the default folders are.
+    ``runs`` and ``sweeps`` are folders or addresses. If only one is given, only that one is searched; if none is, the
+    default folders are.
     """
     places = {"run": runs, "sweep": sweeps} if runs or sweeps else {"run": "runs", "sweep": "sweeps"}
     chosen = {kind: place for kind, place in places.items() if place}
@@ -70,7 +68,7 @@ def deletable(place: str, name: str, kind: str) -> Deletable | None:
 
     A folder without the settings of its kind is not ours and is never deleted.
     """
-    folder = _FOLDERS[kind].at(remote_in(place, name) or Path(place) / name)
+    folder = _FOLDERS[kind].named(place, name)
     if folder.remote is not None:
         files = Store(folder.remote).names()
         if folder.kind.settings not in files:
@@ -137,11 +135,7 @@ Obstacle = Literal["other settings", "finished"]
 
 
 def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
-    """Return why a launch with ``config`` would not continue an existing run; None if it would.
-
-    Args:
-        run: The run; for a run in a store, its local copy.
-    """
+    """Return why a launch with ``config`` would not continue the run on this disk; None if it would."""
     if run.result_path.exists():
         return "finished"
     try:

@@ -37,11 +37,7 @@ _WHOLES = re.compile(rf"\[(?:(?:{_WHOLE.pattern})(?:, (?:{_WHOLE.pattern}))*)?\]
 
 
 def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
-    """Return the values of settings in the file of a run, without validation.
-
-    Args:
-        keys: Settings as section.key.
-    """
+    """Return the values of settings, named section.key, in the file of a run, without validation."""
     try:
         lines = _lines(read_regular(path, LARGEST_YAML).decode("utf-8"))
         places = None if lines is None else _places(tuple([key for key, _ in lines]))

@@ -14,6 +14,7 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from ebclab.sweeps.display.trial_table import short_names
+from ebclab.sweeps.policies.suggest import quiet_optuna
 from ebclab.sweeps.space.parameter import Parameter, is_number
 from ebclab.sweeps.space.space import Space
 from ebclab.sweeps.trial import Trial
@@ -74,12 +75,8 @@ def study_of(space: Space, compared: Footing) -> optuna.Study:
     """Return the compared trials as an optuna study, for its plots and importances."""
     names = labels(space)
     distributions = {names[name]: _distribution(parameter) for name, parameter in space.by_name.items()}
-    logger, level = optuna.logging, optuna.logging.get_verbosity()
-    logger.set_verbosity(logger.WARNING)
-    try:
+    with quiet_optuna():
         study = optuna.create_study(direction="maximize", study_name="sweep")
-    finally:
-        logger.set_verbosity(level)
     study.add_trials(
         [
             create_trial(
@@ -98,9 +95,6 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
 
     The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all objectives are equal, or if no tree can
     split the trials.
-
-    Args:
-        compared: The trials, thinned if there are many.
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}

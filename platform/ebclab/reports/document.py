@@ -1,12 +1,17 @@
-"""The document of one sweep, or of several side by side."""
+"""The document of one sweep, or of several side by side; the same facts as CSV and JSON."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
+from ebclab.config.addresses import is_address
 from ebclab.config.check import short
+from ebclab.document.csv import as_csv
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -22,16 +27,21 @@ from ebclab.document.document import (
     Tiles,
     numeric,
 )
+from ebclab.document.html import as_page
+from ebclab.errors import UserError
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import clock, count
-from ebclab.interval import POINTS, SHARE
+from ebclab.interval import POINTS, SHARE, Interval
 from ebclab.reports import together
-from ebclab.reports.costs import Cost
-from ebclab.reports.reading import SweepRecord
+from ebclab.reports.place import page_place
+from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.references import learnt, verdict
-from ebclab.reports.sections import SweepContent, lead
+from ebclab.reports.sections import Cost, SweepContent, lead, section
+from ebclab.reports.together import require_one_objective
 from ebclab.sweeps.display.trial_table import short_names
-from ebclab.sweeps.results import SeedScores
+from ebclab.sweeps.log import finite
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, readings_of_test_set
 from ebclab.sweeps.trial import Trial
 
 _GAIN = replace(POINTS, unit="")  # below a heading that says points
@@ -272,3 +282,133 @@ def _setting_heads(record: SweepRecord) -> list[ColumnHead]:
 def _setting(value: object) -> CellValue:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return numeric(short(value), value) if is_number else short(value)  # type: ignore[arg-type]
+
+
+_COLUMNS = (
+    "sweep",
+    "trial",
+    "kind",
+    "rank",
+    "state",
+    "reason",
+    "objective",
+    "epochs_done",
+    "epochs",
+    "seconds",
+    "seed",
+)
+_OF_CONFIRMED = ("source", "settings", "seeds", "values", "seeds_asked", "mean", "low", "high")
+
+
+def write_report(
+    folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None
+) -> tuple[str, list[str]]:
+    """Write the report of one or several sweeps; return the path or address of the page, and notes on unreadable data.
+
+    The CSV and JSON files have the name of the page, ``to``, with other endings. None means report.html in the sweep's
+    folder, or sweeps.html in the current folder for several sweeps.
+    """
+    if not (price is None or price >= 0):
+        raise UserError(f"--price-per-gpu-hour: must not be negative, got {price:g}")
+    unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in folders))
+    records = [read_sweep(each) for each in unique]
+    require_one_objective(records)
+    place = page_place(to, [record.folder for record in records], "sweeps.html")
+    page = place.path
+    parts = [section(record, price) for record in records]
+    document = sweeps_document(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name)
+    texts = {
+        ".csv": _csv(records),
+        ".json": json.dumps(finite([_facts(part) for part in parts]), allow_nan=False) + "\n",
+        page.suffix: as_page(document),
+    }
+    return place.write(texts), [note for record in records for note in record.notes]
+
+
+def _csv(records: Sequence[SweepRecord]) -> str:
+    """Return one line per trial; settings that a sweep did not search are empty."""
+    names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
+    columns = (*_COLUMNS, *names)
+    trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
+    return as_csv(Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials)))
+
+
+def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
+    """Return every trial as plain values, in the order of their proposal, with its last objective."""
+    ranks = {trial.id: rank for rank, trial in enumerate(record.order, start=1)}
+    return [
+        {
+            "trial": trial.id,
+            "kind": trial.kind,
+            "rank": ranks.get(trial.id),
+            "state": trial.state,
+            "reason": trial.reason,
+            "objective": trial.last.objective if trial.last else None,
+            "epochs_done": trial.epochs_done,
+            "epochs": trial.epochs,
+            "seconds": trial.seconds,
+            "seed": trial.seed,
+            "settings": trial.settings,
+        }
+        for trial in record.log.trials.values()
+    ]
+
+
+def _facts(part: SweepContent) -> dict[str, Any]:
+    """Return everything on the page about a sweep, and all of its curves, as plain values."""
+    record = part.record
+    curves = {
+        trial.id: {
+            str(epoch): {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
+            for epoch, point in sorted(trial.curve.items())
+        }
+        for trial in record.log.trials.values()
+    }
+    return {
+        "sweep": record.name,
+        "path": record.folder.address,
+        "is_finished": record.is_finished,
+        "answer": lead(part),
+        "facts": part.facts,
+        "objective": record.objective,
+        "confirmed": [
+            _plain_confirmed(entry, gap, record.plan)
+            for entry, gap in zip(part.confirmed, part.differences, strict=True)
+        ],
+        "test": part.test and {probe: score.to_mapping() for probe, score in part.test.items()},
+        "test_of_start": part.test_of_start
+        and {probe: score.to_mapping() for probe, score in part.test_of_start.items()},
+        "test_gain": {probe: _plain_gap(gap) for probe, gap in part.test_gain.items()},
+        "references": [
+            {
+                "probe": each.probe,
+                "name": each.name,
+                **each.value.as_mean(),
+                "winner_over_it": _plain_gap(each.difference),
+            }
+            for each in part.references
+        ],
+        "test_readings": readings_of_test_set(record.log),
+        "commands": part.commands,
+        "importance": part.shares,
+        "saved_by_early_stopping": asdict(part.saved),
+        "cost": asdict(part.cost) | {"money": part.cost.money},
+        "measured": part.measured,
+        "notes": list(record.notes),
+        "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],
+    }
+
+
+def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, Any]:
+    """Return confirmed settings as plain values, with their difference from the winner."""
+    return {
+        **{name: getattr(entry, name) for name in _OF_CONFIRMED},
+        "is_start": entry.is_start(plan),
+        "images": entry.images,
+        "below_winner": _plain_gap(gap),
+    }
+
+
+def _plain_gap(gap: Interval | None) -> dict[str, Any] | None:
+    """Return a difference as plain values."""
+    return gap.as_difference() | {"is_noise": gap.is_noise} if gap else None

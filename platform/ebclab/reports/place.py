@@ -22,11 +22,7 @@ class PagePlace:
     remote: RemoteFolder | None  # the store folder to which it is uploaded; None if it stays on the disk
 
     def write(self, texts: Mapping[str, str]) -> str:
-        """Write the page and the files next to it; return the path or address of the page.
-
-        Args:
-            texts: Contents by file name suffix, e.g. ".html".
-        """
+        """Write the page and the files next to it, by suffix; return the path or address of the page."""
         for suffix, text in texts.items():
             path = self.path.with_suffix(suffix)
             try:
@@ -42,12 +38,10 @@ class PagePlace:
 
 
 def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> PagePlace:
-    """Return the place of a page.
+    """Return the place of a page about some folders.
 
-    Args:
-        to: File or address of the page; None means report.html in the folder, or ``of_several`` in the current one.
-        folders: Runs or sweeps that the page is about.
-        of_several: File name of a page about several folders.
+    If ``to`` is None, that is report.html in the only one, or a file with the name ``of_several`` in the current
+    folder.
     """
     if to is None and len(folders) == 1:
         place = PagePlace(folders[0].path / "report.html", folders[0].remote)

@@ -11,13 +11,10 @@ from typing import Any
 
 from ebclab.errors import RunError
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
-from ebclab.reports.machine import machine_in_words
-from ebclab.runs.environment import read_environment
+from ebclab.runs.environment import machine_in_words, read_environment
 from ebclab.runs.folder import ENVIRONMENT
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import RUN
-from ebclab.storage.lease import held_by
-from ebclab.storage.lock import is_running
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, gpus_of
@@ -41,22 +38,18 @@ class SweepRecord:
 
     @property
     def name(self) -> str:
-        """Name of the sweep: that of its folder."""
         return self.folder.path.name
 
     @property
     def title(self) -> str:
-        """Method and dataset, for headings."""
         return f"{self.plan.config.method_name} on {self.plan.config.data.name}"
 
     @property
     def objective(self) -> str:
-        """Name of the objective in the settings."""
         return self.plan.config.evaluation.objective
 
     @property
     def objective_words(self) -> str:
-        """Display name of the objective."""
         return OBJECTIVES[self.objective]
 
     def shown(self, value: float) -> str:
@@ -65,7 +58,6 @@ class SweepRecord:
 
     @cached_property
     def search(self) -> list[Trial]:
-        """The search trials, in the order of their proposal."""
         return self.log.of_kind("search")
 
     @cached_property
@@ -110,15 +102,10 @@ class SweepRecord:
 
 
 def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = None) -> SweepRecord:
-    """Read a sweep, finished or not.
-
-    Args:
-        where: The sweep's folder, or its address in an object store.
-        methods: Methods by name; None means the catalogue.
-    """
+    """Read a sweep, finished or not, from its folder or its address in an object store."""
     folder = SweepFolder.at(where).of("reader").pull_all()
     plan = folder.read_plan(methods)
-    is_held = bool(held_by(folder.remote)) if folder.remote else is_running(folder.path)
+    is_held = folder.is_held
     try:
         log = folder.read_log()
         read_at = _changed(folder, folder.log if folder.log.exists() else folder.plan)

@@ -46,12 +46,12 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
             "repeat the command for each kind"
         )
     if kinds[unique[0]] == "sweep":
-        from ebclab.reports.output import write_report
+        from ebclab.reports.document import write_report
 
         return write_report(unique, to, price_per_gpu_hour)[0]
     if price_per_gpu_hour is not None:
         raise UserError("--price-per-gpu-hour: of sweeps only, got runs; leave it out")
-    from ebclab.reports.runs.output import write_run_report
+    from ebclab.reports.runs.document import write_run_report
 
     return write_run_report(unique, to)
 

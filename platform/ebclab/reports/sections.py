@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
 from ebclab.document.document import Plot
-from ebclab.evaluation.comparison import difference, few_seeds
+from ebclab.evaluation.comparison import difference, few_seeds, in_words
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import count
 from ebclab.interval import Interval
-from ebclab.reports import curve_plots, setting_plots
+from ebclab.reports import sweep_plots
 from ebclab.reports.comparable import footing, importance
-from ebclab.reports.costs import Cost, cost_of
-from ebclab.reports.machine import command_in_words, versions_in_words
-from ebclab.reports.measured import how_measured
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.references import OverReference, over_references
+from ebclab.runs.environment import command_in_words, versions_in_words
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, StoppingSavings, gain_on_test_set
+from ebclab.sweeps.results import (
+    BASELINE,
+    ConfirmedSettings,
+    SeedScores,
+    SettingsTest,
+    StoppingSavings,
+    gain_on_test_set,
+    readings_of_test_set,
+)
 from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50
@@ -57,23 +64,19 @@ class SweepContent:
 
 
 def section(record: SweepRecord, price: float | None) -> SweepContent:
-    """Compute the content of the page about one sweep.
-
-    Args:
-        price: Price of one GPU-hour; None if unknown.
-    """
+    """Compute the content of the page about one sweep."""
     confirmed = confirmed_settings(record.plan, record.log)
     thin = footing(record.plan.space, record.search).thinned()
     shares = importance(record.plan.space, thin)
     plots = {
-        "curves": curve_plots.learning_curves(record),
-        "confirmed": curve_plots.confirmed_values(record, confirmed),
-        "importance": setting_plots.importance_bars(record, thin, shares),
-        "slices": setting_plots.slices(record),
-        "contour": setting_plots.contour(record, thin, shares),
-        "parallel": setting_plots.parallel(record, thin),
-        "diagnostics": curve_plots.diagnostics(record),
-        "time": curve_plots.objective_against_time(record),
+        "curves": sweep_plots.learning_curves(record),
+        "confirmed": sweep_plots.confirmed_values(record, confirmed),
+        "importance": sweep_plots.importance_bars(record, thin, shares),
+        "slices": sweep_plots.slices(record),
+        "contour": sweep_plots.contour(record, thin, shares),
+        "parallel": sweep_plots.parallel(record, thin),
+        "diagnostics": sweep_plots.diagnostics(record),
+        "time": sweep_plots.objective_against_time(record),
     }
     compared = len(confirmed)
     start = next((place for place, entry in enumerate(confirmed) if entry.is_start(record.plan)), None)
@@ -94,7 +97,7 @@ def section(record: SweepRecord, price: float | None) -> SweepContent:
         commands=_commands(record, confirmed),
         shares=shares,
         plots={name: made for name, made in plots.items() if made},
-        no_importance="" if shares else setting_plots.why_no_importance(thin),
+        no_importance="" if shares else sweep_plots.why_no_importance(thin),
         saved=StoppingSavings.of(record.search),
         cost=cost_of(record, price),
         failures=_failures(record),
@@ -116,7 +119,7 @@ def _facts(record: SweepRecord) -> dict[str, str]:
         confirm = f"the best {plan.top}{also}, {plan.seeds} seeds each, {count(config.training.epochs, 'epoch')}"
     search = f"search: {plan.search}, scheduler: {plan.rules.scheduler}"
     gpus = f"{record.gpus_per_trial:g} GPU each" if record.gpus_per_trial else "no GPU"
-    facts = {
+    return {
         "Question": (
             f"Which settings of {config.method_name} give the best {record.objective_words} on {config.data.name} in "
             f"{count(plan.epochs, 'epoch')}, and are they better than those it starts from?"
@@ -133,7 +136,6 @@ def _facts(record: SweepRecord) -> dict[str, str]:
         "Trials": ", ".join(f"{n} {state}" for state, n in Counter(t.state for t in record.search).items()) or "none",
         "Log as of": f"{record.read_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
-    return facts
 
 
 def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:
@@ -218,3 +220,141 @@ def _against_start(part: SweepContent) -> str:
 
 
 BASELINE_WORDS = "the starting settings"
+
+
+def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> dict[str, str]:
+    """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading."""
+    plan, config = record.plan, record.plan.config
+    score, sizes = config.evaluation, record.split
+    split = (
+        f"{config.data.holdout_rate:.0%} of the training images, chosen by hash of each image's key, never trained on"
+    )
+    if sizes:
+        split += f": {sizes[1]:,} held out, {sizes[0]:,} trained on"
+    rules = plan.rules
+    stop = {
+        "asha": f"successive halving from epoch {rules.grace(plan.epochs)}, one in {rules.reduction_factor} continues",
+        "median": f"stopped below the median of the others, from epoch {rules.grace(plan.epochs)} on",
+        "pbt": f"population: every {plan.population.interval_epochs} epochs the worst continue from the best's "
+        "weights; a trial's settings are those it ended with",
+        "none": "none by comparison",
+    }[rules.scheduler]
+    first = config.seed + 1
+    return {
+        "Split": split,
+        "Objective": _objective(record),
+        "Probe settings": f"kNN: {score.knn_neighbours} neighbours, temperature {score.knn_temperature:g}, "
+        f"a bank of {score.knn_bank_limit:,} training images at most"
+        if score.knn_bank_limit
+        else f"kNN: {score.knn_neighbours} neighbours, temperature {score.knn_temperature:g}, all training images",
+        "When": "after every epoch; a trial's value is that of its last epoch, not the best of all epochs",
+        "Seeds": f"the search uses seed {config.seed}"
+        + (f"; confirmation {first} to {config.seed + plan.seeds}" if plan.top else ""),
+        "Early stopping": f"{stop}; diverged or collapsed trials always end",
+        "Ranking": "finished trials by their last value, then stopped ones by epochs done and last value",
+        "Confirmation": _same_images(record),
+        "Test set": test_set_readings(record),
+        "Intervals": _intervals(confirmed),
+    }
+
+
+def _same_images(record: SweepRecord) -> str:
+    """Return a description of the images used for confirmation, and whether the search used the same ones."""
+    config = record.plan.config
+    if not record.plan.top:
+        return "none"
+    if config.data.confirm_rate:
+        return (
+            f"scored on another {config.data.confirm_rate:.0%} of the training images, chosen by hash, which no trial "
+            "was trained on and no search saw"
+        )
+    return (
+        "scored on the same held-out images as the search. The search chose settings that do well on these very "
+        "images, so all means but that of the starting settings are somewhat too high; the test set is not touched by "
+        "this. --confirm-split keeps images apart that no search sees"
+    )
+
+
+def test_set_readings(record: SweepRecord) -> str:
+    """Return a description of how often the test set was read, and for which runs."""
+    readings = readings_of_test_set(record.log)
+    if not readings:
+        return "not read"
+    if len(readings) == 1:
+        return f"read once, after the choice, for {_by_settings(readings[0])}; nothing was chosen by it"
+    each = "; ".join(f"{number}. for {_by_settings(runs)}" for number, runs in enumerate(readings, start=1))
+    return (
+        f"read {len(readings)} times, because the sweep was resumed: {each}. Nothing was chosen by it here, but "
+        "anyone who saw an earlier score before asking for more chose by it"
+    )
+
+
+def _by_settings(runs: Sequence[str]) -> str:
+    """Return a description of confirming runs, given by name: their settings and seeds."""
+    seeds: dict[str, list[str]] = {}
+    for name in runs:
+        source, _, seed = name.removeprefix("confirm-").rpartition("-seed")
+        seeds.setdefault("the starting settings" if source == BASELINE else f"trial {source}", []).append(seed)
+    return " and ".join(f"{source} (seed {', '.join(each)})" for source, each in seeds.items())
+
+
+def _intervals(confirmed: Sequence[ConfirmedSettings]) -> str:
+    """Return a description of the confidence intervals and their statistical model."""
+    if not confirmed:
+        return "none: nothing is confirmed"
+    winner = confirmed[0]
+    model = (
+        "Two-way table of seeds and images, both drawn at random; runs with the same seed and answers about the same "
+        "image are compared with each other."
+        if winner.images
+        else "Student's interval over seeds; runs with the same seed are compared with each other."
+    )
+    return f"{in_words(len(confirmed), len(winner.values), winner.images)} {model}"
+
+
+def _objective(record: SweepRecord) -> str:
+    key = record.objective
+    words = {
+        "holdout_knn": "accuracy of a weighted kNN on frozen embeddings of held-out images",
+        "holdout_linear": "accuracy of a linear probe on frozen embeddings of held-out images, protocol "
+        + record.plan.config.evaluation.linear_protocol,
+        "effective_rank": "entropy of the singular values of held-out embeddings, as a number of dimensions; no labels",
+        "alignment_uniformity": "minus (alignment + uniformity) of two views of held-out images; needs no labels",
+    }
+    return f"{key}: {words.get(key, record.objective_words)}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Resources that the trials of a sweep used."""
+
+    search_hours: float  # total training time of all search trials, in hours
+    confirm_hours: float  # total training time of all confirming runs, in hours
+    gpus_per_trial: float  # GPUs per trial, or a fraction of one, since the latest start or resume
+    price: float | None  # price of one GPU for one hour; None if unknown
+    gpu_hours: float  # GPU-hours of all trials; fractions of a GPU count as such
+
+    @property
+    def trial_hours(self) -> float:
+        return self.search_hours + self.confirm_hours
+
+    @property
+    def used_gpus(self) -> bool:
+        """Whether trials use GPUs, or used some before the sweep was resumed."""
+        return bool(self.gpus_per_trial or self.gpu_hours)
+
+    @property
+    def money(self) -> float | None:
+        """GPU-hours times the price; None if the price is unknown."""
+        return None if self.price is None else self.gpu_hours * self.price
+
+
+def cost_of(record: SweepRecord, price: float | None) -> Cost:
+    """Return the cost of a sweep so far; idle machines and lost turns are not in the log and not included."""
+    search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
+    gpu_hours = sum(trial.gpu_seconds for trial in (*search, *confirm)) / 3600
+    return Cost(_hours(search), _hours(confirm), record.gpus_per_trial, price, gpu_hours)
+
+
+def _hours(trials: Sequence[Trial]) -> float:
+    return sum(trial.seconds for trial in trials) / 3600

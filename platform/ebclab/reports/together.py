@@ -18,9 +18,9 @@ from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.curve_plots import tick_format
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, plot
 from ebclab.reports.reading import SweepRecord
+from ebclab.reports.sweep_plots import tick_format
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import ConfirmedSettings
 

@@ -48,12 +48,7 @@ class AnsweredClaim:
 def answer_claims(
     study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
 ) -> tuple[AnsweredClaim, ...]:
-    """Answer the claims of a study.
-
-    Args:
-        measured: Measured values of the cells that have any.
-        missing: Why the other cells have none.
-    """
+    """Answer the claims of a study by the cells that were measured; the others say why they are ``missing``."""
     return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
 
 

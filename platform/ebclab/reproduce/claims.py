@@ -119,12 +119,7 @@ def _cell(reference: str, column: str) -> Cell:
 
 
 def problems_of(claim: Claim, columns_of: ColumnsOf, columns: Collection[str]) -> list[str]:
-    """Return a line for each mistake in a claim, without the claim's own key.
-
-    Args:
-        columns_of: The columns of each row of the study.
-        columns: All columns of the study.
-    """
+    """Return a line for each mistake in a claim, without the claim's own key."""
     names = ("above", "alike", "best", "between", "correlate", "untold")
     kinds = [name for name in names if getattr(claim, name)]
     lines = [] if claim.says else ["says: missing; write the statement"]

@@ -17,6 +17,7 @@ from typing import Any
 
 from ebclab.config import to_mapping
 from ebclab.config.addresses import expanded, is_address
+from ebclab.config.options import values_of
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.reproduce.measure import Found, Wanted
@@ -40,21 +41,11 @@ class _StoredPlan:
     runs: dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class _StoredNumber:
-    measure: str
-    dataset: str
+@dataclass(frozen=True, kw_only=True)
+class _StoredNumber(Wanted):
     value: float
     detail: str
     answers: Answers | None
-    epoch: int = 0
-    outside: str = ""
-    attacked: int = Wanted.attacked
-    protocol: str = Wanted.protocol
-
-    @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.measure, self.dataset, self.epoch, self.outside, self.attacked, self.protocol)
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,6 @@ class ReproductionFolder(Workspace):
 
     @property
     def page(self) -> Path:
-        """Path of the HTML page."""
         return self.path / "table.html"
 
     @contextmanager
@@ -124,8 +114,7 @@ class ReproductionFolder(Workspace):
     def write_numbers(self, run: str, finished: str, found: Mapping[Wanted, Found]) -> None:
         """Save the measured values of a run.
 
-        Args:
-            finished: When it finished, from its result; identifies the training, so that a new one is measured again.
+        ``finished``, from its result, identifies the training, so that a new one is measured again.
         """
         numbers = [
             {
@@ -148,7 +137,9 @@ class ReproductionFolder(Workspace):
             return {}
         if (stored.run, stored.finished) != (run, finished):
             return {}
-        return {each.wanted: Found(each.value, each.detail, each.answers) for each in stored.numbers}
+        return {
+            Wanted(**values_of(Wanted, each)): Found(each.value, each.detail, each.answers) for each in stored.numbers
+        }
 
     def _numbers(self, run: str) -> Path:
         return self.own("measured") / f"{run}.json"

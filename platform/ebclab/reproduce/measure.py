@@ -74,11 +74,7 @@ def is_rate(measure: str) -> bool:
 
 
 def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
-    """Measure a finished run; all probes on a dataset are evaluated together.
-
-    Args:
-        data_root: Folder that contains datasets; None means the run's own.
-    """
+    """Measure a finished run; all probes on a dataset are evaluated together."""
     found: dict[Wanted, Found] = {}
     for each in dict.fromkeys(wanted):
         if each.measure in PROBES and each not in found:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from ebclab.config import ExperimentConfig, compose, did_you_mean, read_overrides
 from ebclab.errors import ConfigError
-from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.measure import Wanted
 from ebclab.reproduce.request import Scale
-from ebclab.reproduce.study import EFFICIENCY, Assignments, CellOfRow, ColumnAtScale, Shared, Study
+from ebclab.reproduce.study import EFFICIENCY, Assignments, CellOfRow, ColumnAtScale, Shared, Study, in_common, paper_of
 
 POINTS = 20
 """Number of equal parts of a run after which it is measured for an efficiency."""
@@ -100,11 +99,8 @@ def plan_study(
 ) -> StudyPlan:
     """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
 
-    Args:
-        seeds: Seeds of each run; empty means those of the scale, or as many as the paper has.
-        data_root: Folder that contains datasets; None means the default.
-        assignments: Settings that override all others, in the form of ``--set``.
-        images: Places of the images that everybody has to get on their own, such as ``imagenet``.
+    Without ``seeds``, there are those of the scale, or as many as the paper has. ``assignments`` override all other
+    settings. ``images`` are places of those that everybody has to get on their own, such as ``imagenet``.
     """
     _require_no_seed(assignments)
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
@@ -262,11 +258,7 @@ class _Layers:
         return self.study.rows[row].columns.get(column, CellOfRow())
 
     def compose(self, row: str, column: str) -> ExperimentConfig:
-        """Return the settings of a run without its seed.
-
-        Raises:
-            ConfigError: They are invalid.
-        """
+        """Return the settings of a run without its seed."""
         what = self.study.rows[row]
         return compose(
             what.method, what.recipe or paper_of(self.study).recipe or None, overrides=self._texts(row, column)

@@ -47,7 +47,6 @@ class ReproduceRequest:
 
     @property
     def places(self) -> dict[str, str]:
-        """The places of images by name."""
         return {name: path for name, _, path in (each.partition("=") for each in self.images)}
 
     def problems(self) -> list[str]:

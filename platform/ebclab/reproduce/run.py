@@ -27,11 +27,7 @@ class RunOutcome:
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:
-    """Require that all datasets of the catalogue that a plan uses are present.
-
-    Args:
-        data_root: Folder that contains datasets; None means the default.
-    """
+    """Require that all datasets of the catalogue that a plan uses are present."""
     lines = []
     for name in plan.datasets:
         known = DATASETS.get(name)
@@ -56,14 +52,8 @@ def run_plan(
     """Train and measure the runs of a plan; return their outcomes by name.
 
     If the training of a run fails, e.g. diverges, or the run lacks a metric, its outcome has no values; the other runs
-    continue.
-
-    Args:
-        folder: Folder of runs and measured values.
-        data_root: Folder that contains datasets; None means the default.
-        note: Called with a line of text when a run starts, ends or fails.
-        display: Shows the progress of a run; None shows nothing, as always if several train at once.
-        at_once: Number of runs that train at once, each in a process of its own.
+    continue. ``at_once`` runs train at once, each in a process of its own, and show nothing on ``display``. ``note`` is
+    called with a line of text when a run starts, ends or fails.
     """
     require_data(plan, data_root)
     work = _Work(plan, folder, data_root, max(1, usable_processors() // at_once) if at_once > 1 else 0)

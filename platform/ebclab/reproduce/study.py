@@ -13,13 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
 from ebclab.config.check import Problems, check_section, shown
 from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean, is_folder_name
-from ebclab.errors import ConfigError
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproduce.claims import Claim, ColumnsOf, clauses, problems_of
 from ebclab.reproduce.measure import PAPER_OPTIONS, measure_problem
@@ -157,7 +160,6 @@ class Study:
 
     @property
     def columns_of(self) -> ColumnsOf:
-        """The columns of each row, in order."""
         return {
             name: tuple(column for column in self.columns if not row.only or column in row.only)
             for name, row in self.rows.items()
@@ -189,21 +191,17 @@ class InCommon:
 
 
 def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
-    """Return the validated study in ``given``.
-
-    Args:
-        given: Plain values of its YAML file.
-        where: Name of the file in messages.
-    """
+    """Return the validated study in the plain values of its YAML file, which messages call ``where``."""
     problems = Problems()
     _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
     about = _section("about", StudyAbout, given.get("about"), problems)
     columns = _sections("columns", StudyColumn, given.get("columns"), problems)
-    rows = _rows(given.get("rows"), problems)
+    rows = _sections("rows", StudyRow, given.get("rows"), problems, columns=CellOfRow)
     by_scale = _mapping("scales", given.get("scales"), problems)
     _refuse_others(by_scale, SCALES, problems, "scales.")
+    parts = {"columns": ColumnAtScale, "rows": SettingsOfSome}
     scales = {
-        scale: _scale(scale, _mapping(f"scales.{scale}", by_scale.get(scale), problems), problems) for scale in SCALES
+        scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
     }
     published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
     study = Study(name, about, columns, rows, published, claims, scales)
@@ -219,18 +217,12 @@ def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
     _refuse_others(given, ("papers", "scales"), problems)
     papers, scales = (_mapping(key, given.get(key), problems) for key in ("papers", "scales"))
     _refuse_others(scales, SCALES, problems, "scales.")
-    by_paper = {name: _shared(f"papers.{name}", inner, problems) for name, inner in papers.items()}
-    by_scale = {scale: _shared(f"scales.{scale}", scales.get(scale), problems) for scale in SCALES}
+    shared = partial(_section, kind=Shared, problems=problems, methods=SettingsOfSome)
+    by_paper = {name: shared(f"papers.{name}", value=inner) for name, inner in papers.items()}
+    by_scale = {scale: shared(f"scales.{scale}", value=scales.get(scale)) for scale in SCALES}
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
     return InCommon(by_paper, by_scale)
-
-
-def _shared(key: str, value: Any, problems: Problems) -> Shared:
-    own = _mapping(key, value, problems)
-    methods = _sections(f"{key}.methods", SettingsOfSome, own.pop("methods", None), problems)
-    shared: Shared = _section(key, Shared, own, problems)
-    return replace(shared, methods=methods)
 
 
 def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
@@ -243,17 +235,20 @@ def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
     return {str(name): inner for name, inner in value.items()}
 
 
-def _section(key: str, kind: type, value: Any, problems: Problems) -> Any:
-    return check_section(key, kind, _mapping(key, value, problems), partial(_unknown, key, kind), problems)
+def _section(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> Any:
+    """Return a section as ``kind``; ``parts`` are its fields that hold subsections, with what these are."""
+    own = _mapping(key, value, problems)
+    inner = {name: _sections(f"{key}.{name}", part, own.pop(name, None), problems) for name, part in parts.items()}
+    return replace(check_section(key, kind, own, partial(_unknown, key, kind), problems), **inner)
 
 
-def _sections(key: str, kind: type, value: Any, problems: Problems) -> dict[str, Any]:
+def _sections(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> dict[str, Any]:
     """Return the subsections of a section by name; names must be valid folder names."""
     found = _mapping(key, value, problems)
     for name in found:
         if not is_folder_name(name):
             problems.lines.append(f"{key}.{name}: not a name, got {shown(name)}; use letters, digits and hyphens")
-    return {name: _section(f"{key}.{name}", kind, inner, problems) for name, inner in found.items()}
+    return {name: _section(f"{key}.{name}", kind, inner, problems, **parts) for name, inner in found.items()}
 
 
 def _unknown(key: str, kind: type, name: str) -> str:
@@ -264,24 +259,6 @@ def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: P
     problems.lines += [
         f"{prefix}{name}: no such section; {did_you_mean(str(name), known)}" for name in given if name not in known
     ]
-
-
-def _rows(value: Any, problems: Problems) -> dict[str, StudyRow]:
-    given = {name: _mapping(f"rows.{name}", row, problems) for name, row in _mapping("rows", value, problems).items()}
-    columns = {
-        name: _sections(f"rows.{name}.columns", CellOfRow, row.pop("columns", None), problems)
-        for name, row in given.items()
-    }
-    rows = _sections("rows", StudyRow, given, problems)
-    return {name: replace(row, columns=columns[name]) for name, row in rows.items()}
-
-
-def _scale(scale: str, given: dict[str, Any], problems: Problems) -> StudyScale:
-    key = f"scales.{scale}"
-    columns = _sections(f"{key}.columns", ColumnAtScale, given.pop("columns", None), problems)
-    rows = _sections(f"{key}.rows", SettingsOfSome, given.pop("rows", None), problems)
-    whole: StudyScale = _section(key, StudyScale, given, problems)
-    return replace(whole, rows=rows, columns=columns)
 
 
 def _published(value: Any, problems: Problems) -> dict[str, dict[str, PublishedNumber]]:
@@ -354,12 +331,18 @@ def _names_of_nothing(study: Study) -> list[str]:
     """Return a line for each name that refers to an unknown row or column."""
     rows, columns = study.rows, study.columns
     printed = {row.beside or name for name, row in rows.items()}
-    lines = [_no_such("published", row, printed, "row") for row in study.published if row not in printed]
-    lines += [
-        _no_such(f"published.{row}", name, columns, "column")
-        for row, cells in study.published.items()
-        for name in cells
-        if name not in columns
+    named: list[tuple[str, Collection[str], Collection[str], str]] = [("published", study.published, printed, "row")]
+    named += [(f"published.{row}", cells, columns, "column") for row, cells in study.published.items()]
+    for name, row in rows.items():
+        named += [(f"rows.{name}.{key}", getattr(row, key), columns, "column") for key in ("only", "columns")]
+    for scale, changes in study.scales.items():
+        named.append((f"scales.{scale}.rows", changes.rows, rows, "row"))
+        named += [(f"scales.{scale}.{key}", getattr(changes, key), columns, "column") for key in ("only", "columns")]
+    lines = [
+        f"{key}.{name}: no such {what}; {did_you_mean(name, known)}"
+        for key, names, known, what in named
+        for name in names
+        if name not in known
     ]
     lines += [
         f"published.{row}.{name}: the row has no such column, by rows.{row}.only; take it out of one of them"
@@ -367,37 +350,12 @@ def _names_of_nothing(study: Study) -> list[str]:
         for name in cells
         if row in rows and name in columns and not study.has(row, name)
     ]
-    lines += [
-        _no_such(f"rows.{name}.only", each, columns, "column")
-        for name, row in rows.items()
-        for each in row.only
-        if each not in columns
-    ]
-    lines += [
+    return lines + [
         f"rows.{name}.beside: no published row of this name, got {row.beside!r}; "
         f"{did_you_mean(row.beside, study.published)}"
         for name, row in rows.items()
         if row.beside and row.beside not in study.published
     ]
-    for name, row in rows.items():
-        lines += [
-            _no_such(f"rows.{name}.columns", each, columns, "column") for each in row.columns if each not in columns
-        ]
-    for scale, changes in study.scales.items():
-        lines += [_no_such(f"scales.{scale}.rows", name, rows, "row") for name in changes.rows if name not in rows]
-        lines += [
-            _no_such(f"scales.{scale}.only", name, columns, "column") for name in changes.only if name not in columns
-        ]
-        lines += [
-            _no_such(f"scales.{scale}.columns", name, columns, "column")
-            for name in changes.columns
-            if name not in columns
-        ]
-    return lines
-
-
-def _no_such(key: str, name: str, known: Collection[str], what: str) -> str:
-    return f"{key}.{name}: no such {what}; {did_you_mean(name, known)}"
 
 
 def _wrong_measures(study: Study) -> list[str]:
@@ -445,3 +403,67 @@ def _wrong_claims(study: Study) -> list[str]:
         if not parts and not claim.untold and not claim.correlate:
             lines.append(f"claims.{place}: compares nothing; its rows have no column in common")
     return lines
+
+
+_IN_COMMON, _WITHOUT = "common.yaml", "no-study.yaml"
+
+_NUMBERED = re.compile(r"(table|figure)(-s)?(\d+)([a-z]?)")
+
+
+def _folder() -> Traversable:
+    return files("ebclab").joinpath("studies")
+
+
+def list_studies() -> list[str]:
+    """Return the names of all studies by paper: figures and tables in numerical order, then the rest."""
+    names = [
+        f"{paper.name}/{entry.name.removesuffix('.yaml')}"
+        for paper in _folder().iterdir()
+        if paper.is_dir()
+        for entry in paper.iterdir()
+        if entry.name.endswith(".yaml")
+    ]
+    return sorted(names, key=_order)
+
+
+def _order(name: str) -> tuple[str, bool, str, int, str]:
+    """Return the sort key of a study: ``table2`` before ``table12``, and both before names without a number."""
+    paper, _, row = name.partition("/")
+    found = _NUMBERED.fullmatch(row)
+    if found is None:
+        return paper, True, row, 0, ""
+    kind, supplement, digits, letter = found.groups(default="")
+    return paper, False, kind + supplement, int(digits), letter
+
+
+def load_study(name: str) -> Study:
+    """Return a study by paper and table or figure, e.g. ``ebclr/table1``."""
+    known, without = list_studies(), without_study()
+    if name in without:
+        raise UserError(f"{name}: no study, since {without[name]}")
+    if name not in known:
+        raise UserError(f"reproduce: no such study, got {name!r}; {did_you_mean(name, known)}")
+    paper, _, row = name.partition("/")
+    where = f"studies/{name}.yaml"
+    text = _folder().joinpath(paper, f"{row}.yaml").read_text(encoding="utf-8")
+    return parse_study(name, mapping_from_yaml(text, where), where)
+
+
+@cache
+def in_common() -> InCommon:
+    """Return the defaults that studies of a paper, and studies at a scale, share."""
+    where = f"studies/{_IN_COMMON}"
+    text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
+    return parse_common(mapping_from_yaml(text, where), where)
+
+
+@cache
+def without_study() -> Mapping[str, str]:
+    """Return the tables and figures without a study, each with the reason."""
+    text = _folder().joinpath(_WITHOUT).read_text(encoding="utf-8")
+    return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_WITHOUT}").items()}
+
+
+def paper_of(study: Study) -> Shared:
+    """Return the defaults of the study's paper."""
+    return in_common().papers.get(study.name.partition("/")[0], Shared())

@@ -10,13 +10,12 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.reproduce.answers import AnsweredClaim, answer_claims
-from ebclab.reproduce.catalog import in_common, paper_of
 from ebclab.reproduce.cost import StudyCost, estimate
 from ebclab.reproduce.measure import is_rate
 from ebclab.reproduce.plan import PlannedCell, StudyPlan
 from ebclab.reproduce.request import Scale
 from ebclab.reproduce.run import RunOutcome
-from ebclab.reproduce.study import FACTORS, PublishedNumber, Unit
+from ebclab.reproduce.study import FACTORS, PublishedNumber, Unit, in_common, paper_of
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
@@ -78,19 +77,10 @@ class ReproducedTable:
     @property
     def differs(self) -> list[str]:
         """How these numbers differ from the paper's setup, one sentence each."""
-        study = self.plan.study
-        at_scale = study.scales[self.plan.scale]
+        study, scale = self.plan.study, self.plan.scale
         given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
-        columns = {cell.column: cell.here for cell in self.cells if cell.here}
-        heads = study.columns
-        here = [f"{heads[name].title}: here {here}." for name, here in columns.items()]
-        return [
-            *given,
-            *here,
-            *at_scale.differs,
-            *in_common().scales[self.plan.scale].differs,
-            *paper_of(study).differs,
-        ]
+        layers = (study.scales[scale], in_common().scales[scale], paper_of(study))
+        return [*given, *self.stand_ins, *(line for layer in layers for line in layer.differs)]
 
     @property
     def stand_ins(self) -> list[str]:
@@ -159,13 +149,8 @@ class ReproducedTable:
 def table_of_plan(
     plan: StudyPlan, outcomes: Mapping[str, RunOutcome], assignments: tuple[str, ...] = ()
 ) -> ReproducedTable:
-    """Return the table of a plan whose runs were measured.
-
-    Args:
-        outcomes: The outcome of each run, by its name.
-        assignments: The user's ``--set`` assignments.
-    """
-    measured = {(cell.row, cell.column): _measured(plan, cell, outcomes) for cell in plan.cells}
+    """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
+    measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
     cells = tuple(_cell(plan, cell, measured[cell.row, cell.column], outcomes) for cell in plan.cells)
     whole = {cell: found.measurements for cell, found in measured.items() if found.values}
     missing = {
@@ -197,7 +182,7 @@ class _CellValues:
         return Measurements.of(list(self.values), list(self.values.values()), list(self.answers.values()))
 
 
-def _measured(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _CellValues:
+def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _CellValues:
     """Return what was measured for a cell; of an efficiency, the share of its epochs that the other row needs."""
     found = {
         seed: outcomes[run].numbers[cell.wanted]

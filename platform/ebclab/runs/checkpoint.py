@@ -117,14 +117,9 @@ def step_of(path: Path) -> int:
 
 
 def load(folder: Path, kind: Kind = "last", where: str = "", step: int | None = None) -> Checkpoint | None:
-    """Return the newest intact checkpoint of ``kind``, or None if there is none.
+    """Return the newest intact checkpoint of ``kind``, or the one after ``step`` steps; None if there is none.
 
-    A damaged one is skipped with a warning that names it.
-
-    Args:
-        folder: The folder with the checkpoints.
-        where: The name of ``folder`` in messages; empty means ``folder`` itself.
-        step: Only those after this many steps; None means any.
+    A damaged one is skipped with a warning that names it. Messages call the folder ``where``.
     """
     return _newest_sound(folder, kind, _read, where, step)
 

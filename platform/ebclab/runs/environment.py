@@ -1,11 +1,12 @@
-"""Describes the machine and the versions behind a run, and compares them when a run is resumed."""
+"""The machine and the versions behind a run, in words, and compared when a run is resumed."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 
 from ebclab.config.addresses import without_credentials
 from ebclab.errors import RunError
+from ebclab.formatting import count
 from ebclab.hardware import device_name
 from ebclab.storage.reading import read_json_object
 
@@ -28,15 +30,8 @@ _UNSAID = {"large_views": "in batches"}  # what holds for a launch that does not
 
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
-    """Return versions, machine, device, threads, ranks and source commit as plain values.
-
-    Args:
-        device: The device of this rank.
-        threads: CPU threads of each rank.
-        ranks: Number of processes that train together.
-        command: The command line that the user ran.
-    """
-    versions = {name: _version(name) for name in _PACKAGES}
+    """Return versions, machine, device, threads, ranks and source commit as plain values."""
+    versions = {name: version_of(name) for name in _PACKAGES}
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -60,12 +55,7 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return a line for each difference that can change the bits of a result.
-
-    Args:
-        before: The environment of the first launch.
-        now: The environment of this launch.
-    """
+    """Return a line for each difference from the first launch that can change the bits of a result."""
     before, now = (_UNSAID | before if before else {}), _UNSAID | now
     return [
         f"{key}: {before[key]} before, {now.get(key)} now"
@@ -74,7 +64,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -107,3 +98,34 @@ def source_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+_MAIN_PACKAGES = ("python", "ebclab", "torch", "torchvision", "ray", "numpy", "scikit-learn")
+
+
+def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
+    """Return device, processor, machine and threads, which are those of ``whose``; empty if nothing is known."""
+    if not environment:
+        return ""
+    device, threads = environment.get("device", "cpu"), environment.get("threads")
+    cores = environment.get("cores")
+    held = f", {count(cores, 'core')}" if isinstance(cores, int) else ""
+    processor = f"{environment.get('processor') or 'unknown processor'}{held}"
+    on = "" if device == "cpu" else f"{device}, "
+    own = f", {count(threads, 'thread')} {whose}" if isinstance(threads, int) and threads else ""
+    return f"{on}{processor}, {environment.get('machine', '')}{own}"
+
+
+def versions_in_words(environment: Mapping[str, Any]) -> str:
+    """Return the main packages with their versions; empty if nothing is known."""
+    return ", ".join(f"{name} {environment[name]}" for name in _MAIN_PACKAGES if environment.get(name))
+
+
+def command_in_words(environment: Mapping[str, Any]) -> str:
+    """Return the command of a launch, to be typed again; empty if it is not known."""
+    command = environment.get("command")
+    if not isinstance(command, list) or not command:
+        return ""
+    words = [str(word) for word in command]
+    program = words[0].removesuffix("/__main__.py").rsplit("/", 1)[-1]  # also for `python -m ebclab`
+    return shlex.join([program, *words[1:]])

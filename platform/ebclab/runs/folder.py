@@ -45,7 +45,6 @@ class RunFolder(Workspace):
 
     @property
     def checkpoints(self) -> Path:
-        """The folder that holds the checkpoints."""
         return self.own(CHECKPOINTS)
 
     def load(self, kind: checkpoint.Kind = "last", step: int | None = None) -> checkpoint.Checkpoint | None:
@@ -118,8 +117,7 @@ class RunFolder(Workspace):
     def newest_checkpoint(self, *, seconds: float | None = None) -> str:
         """Return path or address of the newest complete ``last`` checkpoint, without opening it; empty if none exists.
 
-        Args:
-            seconds: Seconds for which a request to the store is retried; None means ``patience_seconds``.
+        A request to the store is retried for ``seconds``; None means ``patience_seconds``.
         """
         if self.remote is None:
             path = checkpoint.latest_path(self.checkpoints)
@@ -129,7 +127,6 @@ class RunFolder(Workspace):
 
     @property
     def metrics(self) -> MetricsLog:
-        """The log of the run."""
         return MetricsLog(self.path / RUN.log)
 
     def require_run(self) -> None:
@@ -145,11 +142,7 @@ class RunFolder(Workspace):
         raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {way_out}")
 
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
-        """Return the settings of the run.
-
-        Args:
-            methods: Methods by name; None means the catalogue.
-        """
+        """Return the settings of the run."""
         self.require_run()
         return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
 

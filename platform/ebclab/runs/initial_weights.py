@@ -44,8 +44,7 @@ def with_digest(
 ) -> tuple[ExperimentConfig, InitialWeights | None]:
     """Return ``config`` with the digest of its initial weights, and the weights themselves if they had to be read.
 
-    Args:
-        recorded: The section ``init`` that an earlier launch of the same run or sweep saved; None for a new one.
+    ``recorded`` is the section ``init`` that an earlier launch of the same run or sweep saved; None for a new one.
     """
     init = config.init
     if init.weights is None:
@@ -66,11 +65,9 @@ def _digested(config: ExperimentConfig, digest: str) -> ExperimentConfig:
 
 
 def read_initial_weights(source: str, digest: str = "") -> InitialWeights:
-    """Return the weights of an exported encoder, of a finished run (its newest checkpoint), or of timm.
+    """Return the weights of an exported encoder, of a finished run (its newest checkpoint), or of timm/NAME.
 
-    Args:
-        source: Folder, or timm/NAME.
-        digest: The digest that they must have; empty if it is not known.
+    They must have the ``digest``, if it is known.
     """
     weights = InitialWeights(source, _tensors_of(source))
     got = digest_of(weights.tensors)
@@ -128,12 +125,7 @@ def keep_weights(path: Path, weights: InitialWeights) -> None:
 
 
 def kept_weights(path: Path, init: InitConfig, where: str = "") -> InitialWeights:
-    """Return the weights that ``keep_weights`` wrote.
-
-    Args:
-        init: Settings with the weights' digest.
-        where: The name of the file in messages; empty means ``path`` itself.
-    """
+    """Return the weights that ``keep_weights`` wrote, with the digest in ``init``; messages call the file ``where``."""
     tensors = _load(path, "restore it, or start over", where)
     if init.digest and digest_of(tensors) != init.digest:
         raise UserError(f"{where or path}: not the weights of init.digest, got other ones; restore it, or start over")
@@ -145,10 +137,7 @@ def start_from(
 ) -> None:
     """Load initial weights into a new encoder.
 
-    Args:
-        encoder: The network that ``new_encoder`` built from ``config``, ``in_channels`` and ``image_size``.
-        config: The section of settings that describes it.
-        image_size: Side of the images, pixels; 0 if not known yet.
+    ``new_encoder`` built it from ``config``, ``in_channels`` and ``image_size``, which is 0 if not known yet.
     """
     tensors, source = weights.tensors, weights.source
     same_network = bool(config.timm_name) and source.removeprefix(TIMM).partition(".")[0] == config.timm_name

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 
 from ebclab.errors import RunError
 from ebclab.regular_file import open_regular, own_file
-from ebclab.runs.last_lines import beginning, line_numbers, lines_from_end
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out
 
@@ -31,13 +30,10 @@ _log = logging.getLogger("ebclab.training")
 
 
 class MetricsLog:
-    """Append-only log of a run.
+    """Append-only log of a run, whose file is created on the first record.
 
     Every record has ``kind`` ("train", "epoch", "callback" or "event") and ``step``. Records of one kind share their
     other keys, except for numbers of monitors and callbacks, which not every epoch or step has.
-
-    Args:
-        path: The file; created on the first record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -92,18 +88,12 @@ class MetricsLog:
             return next((record["ranks"] for record in found if record and "ranks" in record), None)
 
     def forget_after(self, step: int, is_undone: Callable[[Mapping[str, Any]], bool] = lambda event: False) -> int:
-        """Drop the measurements after ``step``, which a resume makes again, and undone events; keep all others.
+        """Drop the measurements after ``step``, which a resume makes again, and undone events; return how many records.
 
         Steps never decrease from one measurement to the next, because this is called whenever a run goes back. So only
         the lines after the last one to keep are read, and a log with nothing to drop is not rewritten. Invalid lines
-        among them are dropped too, with a warning; earlier ones stay, and ``records`` warns of them.
-
-        Args:
-            step: The step that the run goes back to.
-            is_undone: Whether an event is about something that the run has not done according to its checkpoint.
-
-        Returns:
-            The number of dropped records.
+        among them are dropped too, with a warning; earlier ones stay, and ``records`` warns of them. An event
+        ``is_undone`` if it is about something that the run has not done according to its checkpoint.
         """
         events, bad, dropped, kept, is_torn = list[bytes](), list[int](), 0, 0, False
         with self._opened() as file:
@@ -163,12 +153,7 @@ def measured(line: bytes) -> tuple[str, int] | None:
 
 
 class LogEvents(logging.Handler):
-    """Logs ebclab's warnings as events of a run while entered, since no one reads a worker's console on a cluster.
-
-    Args:
-        log: The run's log.
-        active: False means to do nothing.
-    """
+    """Logs ebclab's warnings as events of a run while entered, since no one reads a worker's console on a cluster."""
 
     def __init__(self, log: MetricsLog, *, active: bool = True) -> None:
         super().__init__(logging.WARNING)
@@ -189,3 +174,57 @@ class LogEvents(logging.Handler):
 
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+
+def lines_from_end(file: BinaryIO, having: bytes = b"") -> Iterator[tuple[int, bytes]]:
+    """Yield the offset of each line, in bytes, and the line without its newline, last line first.
+
+    The file is not written to meanwhile; an empty rest after its last newline is not a line. Only lines ``having``
+    these bytes are yielded; blocks without them are skipped quickly.
+    """
+    end = file.seek(0, os.SEEK_END)
+    broken: list[bytes] = []  # parts of the line whose end was in earlier blocks, last part first
+    for start in range((end - 1) // BLOCK * BLOCK, -1, -BLOCK):
+        file.seek(start)
+        block = file.read(min(BLOCK, end - start))
+        if start + len(block) == end and block.endswith(b"\n"):
+            block = block[:-1]
+        if b"\n" not in block and start > 0:
+            broken.append(block)
+            continue
+        block = b"".join([block, *reversed(broken)])
+        first = 0 if start == 0 else block.index(b"\n") + 1
+        broken = [block[: first - 1]] if first else []
+        if having in block[first:]:
+            yield from _reversed_lines(block[first:], start + first, having)
+
+
+def _reversed_lines(text: bytes, start: int, having: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and content of each line in ``text``, which begins at offset ``start``, last line first."""
+    end = start + len(text)
+    for line in reversed(text.split(b"\n")):
+        if having in line:
+            yield end - len(line), line
+        end -= len(line) + 1
+
+
+def line_numbers(file: BinaryIO, starts: list[int]) -> list[int]:
+    """Return the line numbers, counted from 1, of the lines that begin at ``starts``, in ascending order."""
+    numbers, number, position = [], 1, file.seek(0)
+    for start in sorted(starts):
+        while position < start:
+            block = file.read(min(BLOCK, start - position))
+            number, position = number + block.count(b"\n"), position + len(block)
+        numbers.append(number)
+    return numbers
+
+
+def beginning(path: Path, num_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file, block by block."""
+    with path.open("rb") as file:
+        for start in range(0, num_bytes, BLOCK):
+            yield file.read(min(BLOCK, num_bytes - start))

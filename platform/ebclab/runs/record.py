@@ -15,8 +15,6 @@ from ebclab.errors import ConfigError
 from ebclab.runs.environment import read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.summary import RunSummary, Throughput
-from ebclab.storage.lease import held_by
-from ebclab.storage.lock import is_running
 from energy_contrast.method import Method
 
 Table = dict[str, list[float | None]]
@@ -43,7 +41,6 @@ class RunRecord:
 
     @property
     def epochs(self) -> int:
-        """Epochs of the whole run."""
         epochs = self.settings.get("training.epochs")
         return epochs if isinstance(epochs, int) else 0
 
@@ -88,12 +85,9 @@ class RunRecord:
 
 
 def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None) -> RunRecord:
-    """Read a run, finished or not.
+    """Read a run, finished or not, from its folder or its address in an object store.
 
-    Args:
-        path: Its folder, or its address in an object store.
-        methods: Own methods by name, whose settings are then completed with present defaults; settings of unknown
-            methods are returned as written.
+    Settings of own ``methods`` are completed with present defaults; those of unknown methods are returned as written.
 
     Raises:
         RunError: There is no run, or a file of it is damaged.
@@ -102,7 +96,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
     name_hosts(path)
     run = RunFolder.at(path).of("reader").pull()
     run.require_run()
-    is_held = bool(held_by(run.remote)) if run.remote else is_running(run.path)
+    is_held = run.is_held
     summary = run.read_result()
     rows: dict[str, dict[int, dict[str, float]]] = {"train": {}, "epoch": {}, "callback": {}}
     events = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,12 +16,12 @@ from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
-from ebclab.errors import RunError
+from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.intervals import Score
-from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
@@ -33,7 +33,6 @@ UNTRAINED: Literal["untrained encoder"] = "untrained encoder"
 Name = Literal["raw pixels", "untrained encoder"]
 REFERENCES: tuple[Name, ...] = (PIXELS, UNTRAINED)
 FILE = "references.json"
-_FORMAT = 1
 _OF_KNN = ("knn_neighbours", "knn_temperature")
 _OF_DATA = ("name", "resize", "decoding", "colour", "skip_corrupt", "image_column", "label_column")
 
@@ -70,18 +69,11 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class _SavedReferences:
-    """The content of the file."""
-
-    format: Literal[1]
-    references: tuple[Reference, ...]
-
-
-@dataclass(frozen=True)
 class References:
-    """The references that a folder keeps."""
+    """The references that a folder keeps: the content of the file."""
 
-    measured: tuple[Reference, ...] = ()
+    references: tuple[Reference, ...] = ()
+    format: Literal[1] = 1
 
     @classmethod
     def read(cls, path: Path, where: str = "") -> References:
@@ -89,13 +81,12 @@ class References:
         if not path.exists():
             return cls()
         way_out = "delete the file; the command that made it measures them again"
-        saved = read_typed(path, _SavedReferences, where, what="not the references of runs", way_out=way_out)
-        return cls(saved.references)
+        return read_typed(path, cls, where, what="not the references of runs", way_out=way_out)
 
     def write(self, path: Path) -> None:
         """Write the file."""
-        rows = [asdict(each) | {"answers": each.answers.to_mapping()} for each in self.measured]
-        atomic.write_json(path, with_checksum({"format": _FORMAT, "references": rows}))
+        rows = [asdict(each) | {"answers": each.answers.to_mapping()} for each in self.references]
+        atomic.write_json(path, with_checksum({"format": self.format, "references": rows}))
 
     def scores(self, name: Name, protocol: Protocol, seeds: Sequence[int]) -> Measurements | None:
         """Return what a reference scores beside runs of these seeds; None if that is not measured.
@@ -103,7 +94,7 @@ class References:
         Raw pixels have no seed: they are the same beside each run.
         """
         key = protocol.key(name)
-        by_seed = {each.seed: each for each in self.measured if (each.name, each.key) == (name, key)}
+        by_seed = {each.seed: each for each in self.references if (each.name, each.key) == (name, key)}
         found = {seed: by_seed.get(_seed(name, seed)) for seed in seeds}
         there = {seed: each for seed, each in found.items() if each is not None}
         if not there:
@@ -123,7 +114,7 @@ def measure_references(
     """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known."""
     known, config = References.read(path), protocol.config
     wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
-    there = {(each.name, each.key, each.seed) for each in known.measured}
+    there = {(each.name, each.key, each.seed) for each in known.references}
     missing = [(name, seed) for name, seed in wanted if (name, protocol.key(name), seed) not in there]
     if not missing:
         return known
@@ -149,9 +140,18 @@ def measure_references(
             seed=seed,
             on_progress=report,
         )
-        known = References((*known.measured, _reference(name, protocol, seed, rows[protocol.probe])))
+        known = References((*known.references, _reference(name, protocol, seed, rows[protocol.probe])))
         known.write(path)
     return known
+
+
+def try_references(path: Path, wanted: Iterable[tuple[Protocol, Sequence[int]]], say: Callable[[str], None]) -> None:
+    """Measure the references of runs of several protocols, each with its seeds; a failure is only said."""
+    try:
+        for protocol, seeds in wanted:
+            measure_references(path, protocol, seeds, in_lines(say))
+    except UserError as error:
+        say(f"raw pixels and the untrained encoder were not measured: {error}")
 
 
 class _Pixels(nn.Module):

@@ -53,15 +53,8 @@ def find(
 ) -> State:
     """Return the state of the run that a launch with ``config`` is about to start or continue; reads only this disk.
 
-    Args:
-        run: The run; if it lives in a store, it was pulled with the checkpoints that it needs.
-        config: Resolved settings of this launch.
-        methods: Methods by name; None means the catalogue.
-        resume: Whether the user asked to continue; a missing run is then an error.
-        extend: Whether the user asked to extend the run: ``config`` is what ``extended`` returned.
-
-    Returns:
-        Whether the run is new, unfinished or finished.
+    A run in a store was pulled before, with the checkpoints that it needs. If the user asked to ``resume``, a missing
+    run is an error. To ``extend`` it, ``config`` is what ``extended`` returned.
     """
     if not run.config_path.exists():
         if resume:
@@ -123,9 +116,7 @@ def recorded(run: RunFolder) -> bytes:
 def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syncer]:
     """Claim the run folder for this process alone and write its settings; yield the folder's syncer.
 
-    Args:
-        config: Settings of this launch.
-        seen: What ``recorded`` returned before ``find`` was called, to notice another process in between.
+    ``seen`` is what ``recorded`` returned before ``find`` was called, to notice another process in between.
     """
     with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
         if recorded(run) != seen:
@@ -154,11 +145,7 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
 
 
 def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) -> ExperimentConfig:
-    """Return ``config`` with the image digest that the run has recorded, if ``config`` has none itself.
-
-    Args:
-        before: Settings of the run; None for a new one.
-    """
+    """Return ``config`` with the image digest that the run has recorded, if ``config`` has none itself."""
     if before is None or config.data.digest:
         return config
     return replace(config, data=replace(config.data, digest=before.data.digest))
@@ -175,9 +162,7 @@ def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
 def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: ExperimentConfig, split: Split) -> bool:
     """Return whether an older version trained the run on these images and recorded them under a dataset's name.
 
-    Args:
-        config: Settings of this launch, as the user gave them.
-        split: The user's images.
+    ``config`` are the settings of this launch, as the user gave them, and ``split`` the user's images.
     """
     if before.data.digest or before.data.name != config.data.name:
         return False
@@ -194,16 +179,11 @@ def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]
 def extended(
     run: RunFolder, before: ExperimentConfig | None, config: ExperimentConfig, epochs: int
 ) -> ExperimentConfig:
-    """Return ``config`` for a run that continues until it has ``epochs`` epochs.
+    """Return ``config`` for a run that continues until it has ``epochs`` epochs; its present total changes nothing.
 
     Earlier totals stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of each
-    total, schedules are computed for it.
-
-    Args:
-        run: The run; named in messages.
-        before: Its settings; None when there is no such run.
-        config: Settings of this launch: those of the run at its start, or after an earlier extension.
-        epochs: The new total; the present total changes nothing.
+    total, schedules are computed for it. ``before`` are the settings of the run, if there is one; ``config`` has its
+    epochs at its start, or after an earlier extension.
     """
     if before is None:
         raise RunError(
@@ -241,11 +221,7 @@ def changed_settings(
 ) -> list[str]:
     """Return ``key: old in the run, new now`` for each setting that differs although it must not.
 
-    Args:
-        before: Nested settings of the run or sweep that is continued.
-        now: Nested settings of this launch.
-        may_change: Keys, or sections that end in a dot, that may differ.
-        what: "run" or "sweep".
+    Those that may differ are keys, or sections that end in a dot. ``what`` is "run" or "sweep".
     """
     old, new = flat(before), flat(now)
     return [

@@ -38,8 +38,7 @@ class StopFlag:
 class FileRequest:
     """A request through a signal file, for a run that trains in other processes.
 
-    Args:
-        signal_file: Exists once the request was made. A store that does not answer counts as no request.
+    A store that does not answer counts as no request.
     """
 
     def __init__(self, signal_file: SignalFile) -> None:
@@ -48,7 +47,6 @@ class FileRequest:
 
     @property
     def is_set(self) -> bool:
-        """Whether the request was made."""
         if not self._seen and time.monotonic() - self._looked >= self._signal.pause:
             self._looked = time.monotonic()
             try:

@@ -68,17 +68,14 @@ class RunSummary:
 
     @classmethod
     def of_mapping(cls, content: object, where: str) -> RunSummary:
-        """Return the summary that ``to_mapping`` turned into ``content``.
+        """Return the summary that ``to_mapping`` turned into ``content``; messages call its file ``where``.
 
-        Args:
-            content: Plain values, also those of older versions: without ``health``, or with the key ``holdout_knn`` in
-                place of ``scores``.
-            where: Name of the file in messages.
+        Older versions wrote no ``health``, and the key ``holdout_knn`` in place of ``scores``.
         """
         try:
             return typed(_renewed(content) if isinstance(content, Mapping) else content, cls)
         except ValueError as error:
-            raise _not_a_result(where, error) from error
+            raise RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}") from error
 
     def write(self, path: Path) -> None:
         """Write the file at ``path`` atomically, with a checksum of its content."""
@@ -89,10 +86,6 @@ class RunSummary:
         """Return the summary in the file at ``path``; messages call the file ``where``."""
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         return cls.of_mapping(content, where)
-
-
-def _not_a_result(where: str, error: ValueError) -> RunError:
-    return RunError(f"{where}: {_NO_RESULT}, got {error}; {_WAY_OUT}")
 
 
 def _renewed(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -47,12 +47,9 @@ def load_trained_encoder(
     methods: Mapping[str, type[Method]] | None = None,
     step: int | None = None,
 ) -> TrainedEncoder:
-    """Rebuild the encoder of a run from its newest intact checkpoint of ``kind``.
+    """Rebuild the encoder of a run from its newest intact checkpoint of ``kind``, or from the one after ``step`` steps.
 
-    Args:
-        kind: "last", "best" (by held-out kNN) or "kept".
-        methods: Own methods by name, for a run whose method is not in the catalogue.
-        step: Only a checkpoint after this many steps; None means the newest.
+    A run whose method is not in the catalogue needs ``methods``.
     """
     config = run.read_config(methods)
     saved = run.load(kind, step)

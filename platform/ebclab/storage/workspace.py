@@ -7,18 +7,21 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
+from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage.kinds import Kind
-from ebclab.storage.lease import NAME, Fence, FencingToken, leased, require_free
-from ebclab.storage.lock import locked
+from ebclab.storage.lease import NAME, Fence, FencingToken, held_by, leased, require_free
+from ebclab.storage.lock import is_running, locked
 from ebclab.storage.mirror import MANIFEST, Mirror
 from ebclab.storage.object_store import Store, send
 from ebclab.storage.own_folder import own_folder
-from ebclab.storage.remote import RemoteFolder, Role, remote_at
+from ebclab.storage.remote import RemoteFolder, Role, remote_at, remote_in
 from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
 from ebclab.storage.sync import NoSync, Syncer, downloading, synced
+
+W = TypeVar("W", bound="Workspace")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,11 @@ class Workspace:
         """Return the workspace at a path, at an address, or of a remote folder."""
         remote = place if isinstance(place, RemoteFolder) else remote_at(place)
         return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
+
+    @classmethod
+    def named(cls, parent: str | Path, name: str) -> Self:
+        """Return the workspace ``name`` in a folder, or at the address of one."""
+        return cls.at(remote_in(parent, name) or Path(parent) / name)
 
     def of(self, role: Role) -> Self:
         """Return the same workspace with the local copy of processes of ``role``."""
@@ -75,6 +83,16 @@ class Workspace:
     def inside(self) -> str:
         """Path or address of the subfolder that other processes sync."""
         return (self.remote / self.kind.inside).address if self.remote else str(self.own(self.kind.inside))
+
+    def member(self, folder: type[W], name: str, what: str, role: Role | None = None) -> W:
+        """Return a workspace within ``inside``, with the local copy of ``role``; None means the role of this one."""
+        if not is_folder_name(name):
+            raise RunError(
+                f"{self.address}: not the name of {what}, got {name!r}; restore the {self.kind.name}'s files"
+            )
+        if self.remote is None:
+            return folder(self.own(self.kind.inside, name))
+        return folder.at(self.remote.of(role or self.remote.role) / self.kind.inside / name)
 
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
         """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace."""
@@ -133,6 +151,11 @@ class Workspace:
         """
         if self.remote is not None:
             require_free(self.remote, self.kind.busy)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process works in the folder now."""
+        return bool(held_by(self.remote)) if self.remote else is_running(self.path)
 
     @contextmanager
     def claim(self, kinds: tuple[str, ...] = ()) -> Iterator[Syncer]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -17,8 +17,9 @@ from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock
-from ebclab.runs.evaluate import evaluate_run
-from ebclab.runs.references import Protocol, measure_references
+from ebclab.runs.evaluate import Evaluation, evaluate_run
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
@@ -50,14 +51,8 @@ def conclude(
 ) -> SweepResult:
     """Write best.yaml, the TensorBoard pages and, last, result.json; return the result.
 
-    Args:
-        folder: The sweep's folder.
-        plan: The sweep's plan.
-        log: The sweep's log, with nothing left to train.
-        methods: Methods by name.
-        display: Shows lines while the test set is read.
-        probes: What is measured on the test set; if empty, it is not read.
-        references: Also measure raw pixels and the untrained encoder there.
+    ``probes`` are measured on the test set; without any, it is not read. ``references``: so are raw pixels and the
+    untrained encoder.
     """
     trials = log.of_kind("search")
     best_first = ranked(trials)
@@ -73,10 +68,12 @@ def conclude(
     start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
     chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
     wanted = [entry for entry in chosen if entry is not None]
-    how = _Reading(folder, plan, log, methods, display, tuple(probes))
-    tests = _read_test_set(how, wanted, len(candidates)) if probes else {}
+    limit = SettingsTest.limit_in(log, plan)
+    measure = partial(evaluate_run, only=probes, train_limit=limit, methods=methods, on_progress=in_lines(display.note))
+    tests = _read_test_set(folder, log, wanted, len(candidates), limit, measure, display) if probes else {}
     if references and tests:
-        _measure_references(folder, plan, log, probes, display)
+        protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
+        try_references(folder.references, protocols, display.note)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
@@ -101,58 +98,42 @@ def conclude(
     return result
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """How the test set is read; the fields are the arguments of ``conclude``."""
-
-    folder: SweepFolder
-    plan: SweepPlan
-    log: SweepLog
-    methods: Mapping[str, type[Method]]
-    display: SweepDisplay
-    probes: tuple[str, ...]
-
-
 def _read_test_set(
-    how: _Reading, wanted: Sequence[ConfirmedSettings], compared: int
+    folder: SweepFolder,
+    log: SweepLog,
+    wanted: Sequence[ConfirmedSettings],
+    compared: int,
+    limit: int,
+    measure: Callable[[RunFolder], Evaluation],
+    display: SweepDisplay,
 ) -> dict[str, dict[str, SeedScores]]:
     """Evaluate the confirming runs of some settings on the test set, unless the log already has their scores.
 
     The log names the runs before they read the test set. The labelled images are those that the plan leaves to training
-    and selection.
-
-    Returns:
-        Scores by source of the settings and by probe, without settings whose runs cannot be evaluated.
+    and selection, ``limit`` of them or all. Scores are by source of the settings and by probe, without settings whose
+    runs cannot be evaluated.
     """
-    folder, log, limit = how.folder, how.log, SettingsTest.limit_in(how.log, how.plan)
     new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]
     runs = {entry.source: {seed: confirming_run(entry.source, seed) for seed in entry.seeds} for entry in new}
     for source, by_seed in list(runs.items()):
         if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
-            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, how.display)
+            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
             del runs[source]
     names = [name for by_seed in runs.values() for name in by_seed.values()]
     if runs:
         log.append("test_read", runs=names)
-    progress = _progress(len(names), how.display)
+    progress = _progress(len(names), display)
     for entry in [entry for entry in new if entry.source in runs]:
         measured: dict[str, list[Score]] = {}
         try:
             for seed, name in runs[entry.source].items():
                 next(progress)(f"{entry.source}, seed {seed}")
-                rows = evaluate_run(
-                    folder.run(name),
-                    only=how.probes,
-                    train_limit=limit,
-                    methods=how.methods,
-                    on_progress=in_lines(how.display.note),
-                ).rows
-                for probe, score in next(iter(rows.values())).items():
+                for probe, score in next(iter(measure(folder.run(name)).rows.values())).items():
                     measured.setdefault(probe, []).append(score)
         except StoreError:  # the run itself may be fine; the same command tries again
             raise
         except UserError as error:
-            _say_untested(entry.source, str(error), log, how.display)
+            _say_untested(entry.source, str(error), log, display)
             continue
         scores = {
             probe: SeedScores.of(entry.seeds, [s.value for s in each], [s.answers for s in each if s.answers], compared)
@@ -174,18 +155,6 @@ def _progress(total: int, display: SweepDisplay) -> Iterator[Callable[[str], Non
             display.note(f"reading the test set, run {done + 1} of {total}: {which}{left}")
 
         yield say
-
-
-def _measure_references(
-    folder: SweepFolder, plan: SweepPlan, log: SweepLog, probes: Sequence[str], display: SweepDisplay
-) -> None:
-    """Measure raw pixels and the untrained encoder beside the confirming runs; a failure is only said."""
-    try:
-        for probe in probes:
-            protocol = Protocol(plan.config, SettingsTest.limit_in(log, plan), probe)
-            measure_references(folder.references, protocol, plan.confirming_seeds, in_lines(display.note))
-    except UserError as error:
-        display.note(f"raw pixels and the untrained encoder were not measured: {error}")
 
 
 def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import FILE
@@ -56,27 +55,18 @@ class SweepFolder(Workspace):
 
     def run(self, name: str, role: Role | None = None) -> RunFolder:
         """Return the run of a trial with the local copy of ``role``; None means the role of this folder."""
-        if not is_folder_name(name):
-            raise RunError(f"{self.address}: not the name of a trial's run, got {name!r}; restore the sweep's files")
-        if self.remote is None:
-            return RunFolder(self.own(SWEEP.inside, name))
-        return RunFolder.at(self.remote.of(role or self.remote.role) / SWEEP.inside / name)
+        return self.member(RunFolder, name, "a trial's run", role)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
         """Return the plan of the sweep."""
         return read_plan(self.plan, methods, self.address)
 
     def read_log(self, syncer: Syncer | None = None) -> SweepLog:
-        """Return the log on this disk.
-
-        Args:
-            syncer: Uploads what is appended; None when nothing will be appended.
-        """
+        """Return the log on this disk; ``syncer`` uploads what is appended, None when nothing will be."""
         return SweepLog(self.log, syncer, self.address_of(self.log))
 
     @property
     def plan(self) -> Path:
-        """The plan of the sweep."""
         return self.path / SWEEP.settings
 
     @property
@@ -86,7 +76,6 @@ class SweepFolder(Workspace):
 
     @property
     def trials(self) -> Path:
-        """Run folders of the trials."""
         return self.own(SWEEP.inside)
 
     @property
@@ -115,11 +104,7 @@ def finished_result(
 ) -> SweepResult | None:
     """Return the result of a finished sweep of this plan, or None if there is work left; writes nothing.
 
-    Args:
-        folder: The sweep's folder.
-        plan: The plan of this launch.
-        methods: Methods by name.
-        resume: Whether the user asked to continue; a missing sweep is then an error.
+    If the user asked to ``resume``, a missing sweep is an error.
     """
     if not folder.plan.exists():
         if resume:

@@ -1,10 +1,10 @@
-"""Forecasts the longest time that a sweep can take, from a few steps measured on this machine."""
+"""Forecasts how long training and reading test images take, from a few steps measured on this machine."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -15,8 +15,6 @@ from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.features import compute_features
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder
-from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.resources import TrialResources
 from ebclab.training.loop import train_step
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -27,52 +25,12 @@ _SAMPLED = 1024  # images
 _FORWARD_SHARE = 1 / 6  # cost of one image forward, as a share of a step with two views and a backward pass
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Upper bounds of the time of a sweep: no trial is stopped early."""
-
-    epoch_seconds: float  # time of one epoch of one trial with the run's own settings, scoring included
-    search_epochs: int  # epochs of all trials of the search together
-    confirm_epochs: int  # epochs of all confirming runs together
-    concurrent: int  # number of trials at once
-
-    @property
-    def seconds(self) -> float:
-        """The longest possible time of the sweep."""
-        return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / self.concurrent
-
-    @property
-    def trial_hours(self) -> float:
-        """Hours of all trials, as if they ran one after the other."""
-        return self.epoch_seconds * (self.search_epochs + self.confirm_epochs) / 3600
-
-
-def forecast(plan: SweepPlan, resources: TrialResources, split: Split, methods: Mapping[str, type[Method]]) -> Forecast:
-    """Measure a few steps with the run's own settings in this process, and return the forecast of the sweep.
-
-    Trials with other batch sizes or memories may be slower or faster.
-
-    Args:
-        resources: What the trials reserve.
-        methods: Methods by name.
-    """
-    config = plan.config
-    return Forecast(
-        epoch_seconds=epoch_seconds(config, split, methods, threads=resources.threads),
-        search_epochs=plan.trials * plan.epochs,
-        confirm_epochs=(plan.top + (plan.baseline and plan.top > 0)) * plan.seeds * config.training.epochs,
-        concurrent=resources.concurrent,
-    )
-
-
 def epoch_seconds(
     config: ExperimentConfig, split: Split, methods: Mapping[str, type[Method]], *, threads: int
 ) -> float:
     """Return about how long an epoch of a run takes in this process, scoring included, from a few steps.
 
-    Args:
-        methods: Methods by name.
-        threads: CPU threads that the run would have.
+    Trials with other batch sizes or memories may be slower or faster.
     """
     device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
     set_threads(min(threads, num_cores()))  # machines of the cluster may have more cores
@@ -94,9 +52,6 @@ def reading_seconds(config: ExperimentConfig, probe: str, split: Split, num_test
     """Return about how long one run's reading of the test images takes in this process, from a part of the images.
 
     The features of all labelled and test images are computed; the work of kNN grows with the product of both numbers.
-
-    Args:
-        num_test: Number of test images.
     """
     labelled, sample = sum(map(len, split.parts)), limit(split.train, _SAMPLED)
     device, seen = resolve_device(config.resources.device), preprocessing_for(config.views, sample)

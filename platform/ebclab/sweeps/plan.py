@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 import yaml
 
-from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment, to_mapping
+from ebclab.config import ExperimentConfig, did_you_mean, load_yaml_file, parse_experiment, to_mapping
+from ebclab.config.check import Problems, check_section
+from ebclab.config.experiment import settings_of
 from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
+from ebclab.config.yaml_text import from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
+from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
-from ebclab.sweeps.request import SweepChoices, SweepRequest
-from ebclab.sweeps.space.check import apply_settings
-from ebclab.sweeps.space.space import Space, parse_space
+from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
+from ebclab.sweeps.space.check import apply_settings, check_space, refused_by_method, why_not_live
+from ebclab.sweeps.space.space import Space, load_space, parse_space
 from energy_contrast.method import Method
 
+TRIALS = 16
+FEW_SEEDS = 3
+T = TypeVar("T")
 Tested = Literal["winner", "all"]
 MAY_CHANGE = (
     *("trials", "top", "seeds", "baseline", "format"),
@@ -115,6 +122,12 @@ class SweepPlan(SweepChoices):
         """Seeds of the confirming runs; none is the seed of the search."""
         return range(self.config.seed + 1, self.config.seed + 1 + self.seeds)
 
+    @property
+    def most_epochs(self) -> int:
+        """Epochs of all trials and confirming runs together, if none is stopped early."""
+        confirming = (self.top + (self.baseline and self.top > 0)) * self.seeds
+        return self.trials * self.epochs + confirming * self.config.training.epochs
+
     def epochs_in_words(self) -> str:
         """Return how long the trials of the search train, and how long those that confirm the best."""
         words, full = f"at most {self.epochs} epochs each", self.config.training.epochs
@@ -129,6 +142,96 @@ class SweepPlan(SweepChoices):
         return {"format": 1, **vars(self), **plain}
 
 
+def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> SweepPlan:
+    """Return the plan of a sweep; all mistakes are reported at once.
+
+    ``config`` has the settings of every trial, except the searched ones; its ``training.epochs`` are the full budget.
+    """
+    asked, problems = asked or SweepRequest(), Problems()
+    problems.lines += option_problems(asked)
+    scheduler = asked.scheduler or "asha"
+    stop_rules = _rules(scheduler, asked.rules, problems)
+    search = asked.search or ("random" if scheduler == "pbt" else "tpe")
+    fitting = _fitting_space(asked.space, config, stop_rules, problems)
+    count = fitting.grid_size if search == "grid" else _given(asked.trials, TRIALS)
+    if search == "grid" and asked.trials not in (None, count):
+        problems.add("--trials", f"the grid has {count} points, got {asked.trials}; leave --trials out or thin it")
+    budget = _given(asked.epochs, config.training.epochs)
+    best = _given(asked.top, min(3, count))
+    baseline = _given(asked.baseline, True)
+    if asked.confirm_split and config.data.confirm_rate == 0:
+        config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))
+    plan = SweepPlan(
+        config=config,
+        space=fitting,
+        search=search,
+        rules=stop_rules,
+        population=Population(_given(asked.interval_epochs, max(1, budget // 5))),
+        trials=count,
+        epochs=budget,
+        top=best,
+        seeds=_given(asked.seeds, _seeds(best + baseline, config.training.epochs, count * budget)),
+        baseline=baseline,
+    )
+    if lines := [*dict.fromkeys(problems.lines + plan.problems())]:
+        raise ConfigError(lines)
+    return plan
+
+
+def _given(value: T | None, usual: T) -> T:
+    """Return the value of an option, or the usual one if it is omitted."""
+    return usual if value is None else value
+
+
+def _seeds(num_settings: int, epochs: int, search_epochs: int) -> int:
+    """Return ENOUGH_SEEDS if confirming the settings with so many takes fewer epochs than the search, else 3."""
+    return ENOUGH_SEEDS if num_settings * ENOUGH_SEEDS * epochs < search_epochs else FEW_SEEDS
+
+
+def _fitting_space(
+    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, problems: Problems
+) -> Space:
+    """Return the space; add to ``problems`` if it does not fit the run."""
+    try:
+        asked = space if isinstance(space, Space) else load_space(space, config.method_name)
+    except ConfigError as error:
+        raise ConfigError(problems.lines + error.problems) from error
+    if space is None:
+        asked = _fitting_part(asked, config, searched_live_only=rules.scheduler == "pbt")
+    try:
+        check_space(asked, config, searched_live_only=rules.scheduler == "pbt")
+    except ConfigError as error:
+        problems.lines += error.problems
+    return asked
+
+
+def _fitting_part(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> Space:
+    """Return a shipped space without what the run's method refuses or cannot change during a run; its name says so."""
+    fixed = refused_by_method(space, config)
+    if searched_live_only:
+        fixed += [each.name for each in space.parameters if each.name not in fixed and why_not_live(each, config)]
+    return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
+
+
+def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRules:
+    """Return the stopping rules; add to ``problems`` what is wrong with them."""
+    known = settings_of(StopRules)
+    given: dict[str, Any] = {"scheduler": scheduler} if scheduler in get_args(Scheduler) else {}
+    for text in rules:
+        key, equals, value = text.partition("=")
+        if not equals:
+            problems.add("--rule", f"no = found, got {text!r}; write {key.strip() or 'KEY'}=VALUE")
+            continue
+        given[key.strip()] = from_yaml(value, where=f"--rule {key.strip()}")
+    own = Problems()
+    unknown = "--rule.{0}: no such rule; {1}"
+    read: StopRules = check_section(
+        "--rule", StopRules, given, lambda name: unknown.format(name, did_you_mean(name, known)), own
+    )
+    problems.lines += [line.replace("--rule.", "--rule ", 1) for line in own.lines]
+    return read
+
+
 def trial_config(
     config: ExperimentConfig,
     settings: Mapping[str, Any],
@@ -139,10 +242,7 @@ def trial_config(
 ) -> ExperimentConfig:
     """Return the settings of one trial. Trials are scored and saved after every epoch, so that they can stop there.
 
-    Args:
-        config: Settings that are not searched.
-        settings: Searched settings by dotted key.
-        confirms: The trial confirms settings: it is scored on the images kept for that, if there are any.
+    A trial that ``confirms`` settings is scored on the images kept for that, if there are any.
     """
     chosen = apply_settings(config, settings)
     chosen = replace(
@@ -174,12 +274,7 @@ def write_plan(path: Path, plan: SweepPlan) -> None:
 
 
 def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> SweepPlan:
-    """Return the plan that ``write_plan`` wrote.
-
-    Args:
-        methods: Methods by name; None means the catalogue.
-        where: Name of the folder in messages; its path if empty.
-    """
+    """Return the plan that ``write_plan`` wrote; messages call its folder ``where``."""
     where = where or str(path.parent)
     saved = load_plan_file(path, where, "sweep", "`ebclab sweep` makes sweeps")
     return plan_of(saved, f"{where}: {path.name}", methods)
@@ -188,10 +283,8 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
 def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[str, Any]:
     """Return the plain values in the file of a plan.
 
-    Args:
-        where: Name of its folder in messages.
-        what: Kind of the folder: "sweep", "comparison".
-        otherwise: End of the message if no folder nearby is one.
+    Messages call its folder ``where``, and ``what`` it should be; ``otherwise`` is their end if no folder nearby is
+    one.
     """
     if not path.is_file():
         way_out = other_folder(where, path.name, otherwise)
@@ -200,12 +293,7 @@ def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[st
 
 
 def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-    """Return the plan that ``SweepPlan.to_mapping`` turned into ``saved``.
-
-    Args:
-        where: Name of the file in messages.
-        methods: Methods by name; None means the catalogue.
-    """
+    """Return the plan that ``SweepPlan.to_mapping`` turned into ``saved``; messages call its file ``where``."""
     try:
         plain = typed(saved, _Parts)
         parts = {"space": parse_space(plain.space, where), "config": parse_experiment(plain.config, methods)}
@@ -218,13 +306,7 @@ def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None =
 
 
 def require_same(before: SweepPlan, now: SweepPlan, where: str | Path) -> None:
-    """Refuse to resume a sweep with another plan; trials, confirmation and resources may change.
-
-    Args:
-        before: The plan of the sweep in the folder.
-        now: The plan of this launch.
-        where: Name of the folder in messages.
-    """
+    """Refuse to resume a sweep with another plan; trials, confirmation and resources may change."""
     changed = changed_settings(before.to_mapping(), now.to_mapping(), MAY_CHANGE, what="sweep")
     advice = "choose another --name, or use the settings of the sweep"
     refuse_changes(where, changed, f"this sweep was started with other settings; {advice}")

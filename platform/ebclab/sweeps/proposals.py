@@ -19,8 +19,7 @@ from ebclab.sweeps.trial import Kind, Trial
 class SearchProposals:
     """Proposes the trials of the search, each from what the trials before it measured.
 
-    Args:
-        earlier: Points and objectives of an earlier sweep; its best point is tried first.
+    The best point of an earlier sweep, whose points and objectives are ``earlier``, is tried first.
     """
 
     kind: Kind = "search"
@@ -83,9 +82,6 @@ def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
 
 class ConfirmProposals:
     """Proposes the confirming trials: the best settings and the starting ones, at full budget with several seeds.
-
-    Args:
-        log: The log of the sweep after the search.
 
     Attributes:
         settings: The settings to confirm, by source.

@@ -64,17 +64,10 @@ def share_out(
     gpus_per_trial: float,
     concurrent: int | None,
 ) -> TrialResources:
-    """Divide a cluster among the trials of a sweep.
+    """Divide a cluster among the trials of a sweep, of which at most ``num_trials`` could ever run at once.
 
-    Args:
-        cpus: CPUs the cluster has.
-        gpus: GPUs the cluster has.
-        num_trials: Largest number of trials that the sweep could ever run at once.
-        threads: CPU threads of a trial, or of each worker if a trial has workers; 0 means 1.
-        workers: Ray workers of each trial; 0 if a trial is one process.
-        cpus_per_worker: CPUs that each of these workers reserves; 0 if the settings do not say.
-        gpus_per_trial: GPUs of a trial, fractions allowed.
-        concurrent: Number of trials at once; None means as many as fit.
+    ``threads`` are those of a trial, or of each of its ``workers``; 0 means 1. ``cpus_per_worker`` of 0 means that the
+    settings do not say; ``concurrent`` of None, as many as fit. ``gpus_per_trial`` may be a fraction.
     """
     threads = max(1, threads)
     if workers and not cpus_per_worker and (concurrent or 1) > 1:

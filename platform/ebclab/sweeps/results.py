@@ -29,7 +29,39 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfirmedSettings:
+class SeedScores:
+    """Scores of some settings over seeds: of one probe on the test set, or of the objective."""
+
+    values: tuple[float, ...]  # one score per seed
+    mean: float  # mean of ``values``
+    std: float | None  # standard deviation of ``values``; None for one seed
+    low: float | None  # lower end of the 95 % interval of the mean; None if there is none
+    high: float | None  # upper end of the interval; None if there is none
+    # number of images whose sampling the interval accounts for; None if it is over seeds only
+    images: int | None = None
+    # which images each run classifies correctly; empty if read from result.json
+    answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers], compared: int) -> SeedScores:
+        """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
+        measured = Measurements.of(seeds, values, answers)
+        found = mean_and_interval(measured, compared, is_rate=True)
+        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found.as_mean())
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the scores as plain values, without the answers to single images."""
+        plain = {**asdict(self), "values": list(self.values)}
+        del plain["answers"]
+        return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmedSettings(SeedScores):
     """Settings that were run again with other seeds, and the objectives of these runs.
 
     If a sweep confirmed nothing, they are those of a search trial with its one value, and ``seeds_asked`` is 0.
@@ -37,17 +69,11 @@ class ConfirmedSettings:
 
     source: str  # id of the search trial that the settings come from, or ``baseline``
     settings: dict[str, Any]  # searched settings by dotted key
-    seeds: tuple[int, ...]  # seeds of the runs that finished
-    values: tuple[float, ...]  # the objective of each of these runs
+    seeds: tuple[int, ...]  # seeds of the runs that finished, each with one of ``values``
     seeds_asked: int  # number of seeds that the plan asks for; 0 if nothing was confirmed
-    mean: float  # mean of ``values``
-    std: float | None = None  # standard deviation of ``values``; None for one seed
-    low: float | None = None  # lower end of the 95 % interval of the mean; None if there is none
-    high: float | None = None  # upper end of the interval; None if there is none
-    # number of images whose sampling the interval accounts for; None if it is over seeds only
-    images: int | None = None
-    # which held-out images each run classifies correctly; empty if read from result.json
-    answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     def __post_init__(self) -> None:
         """Check that runs have measured the settings, and that the source can be part of a folder's name."""
@@ -70,13 +96,7 @@ class ConfirmedSettings:
         )
 
     @property
-    def interval(self) -> Interval:
-        """The mean with its interval."""
-        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
-
-    @property
     def measured(self) -> Measurements:
-        """The measurements of the runs."""
         return Measurements.of(self.seeds, self.values, self.answers)
 
     @property
@@ -108,39 +128,6 @@ class ConfirmedSettings:
         return entry
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeedScores:
-    """Test scores of one probe over the seeds of some settings."""
-
-    values: tuple[float, ...]  # accuracy in [0, 1], one value per seed
-    mean: float  # mean of ``values``
-    std: float | None  # standard deviation of ``values``; None for one seed
-    low: float | None  # lower end of the 95 % interval of the mean, clipped at 0; None if there is none
-    high: float | None  # upper end of the interval, clipped at 1; None if there is none
-    # number of test images whose sampling the interval accounts for; None if it is over seeds only
-    images: int | None = None
-    # which test images each run classifies correctly; empty if read from result.json
-    answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
-
-    @classmethod
-    def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers], compared: int) -> SeedScores:
-        """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
-        measured = Measurements.of(seeds, values, answers)
-        found = mean_and_interval(measured, compared, is_rate=True)
-        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found.as_mean())
-
-    @property
-    def interval(self) -> Interval:
-        """The mean with its interval."""
-        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the scores as plain values, without the answers to single images."""
-        plain = {**asdict(self), "values": list(self.values)}
-        del plain["answers"]
-        return plain
-
-
 @dataclass(frozen=True)
 class SettingsTest:
     """The event in a sweep's log that holds the test scores of some settings."""
@@ -155,9 +142,7 @@ class SettingsTest:
     def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
         """Return the test scores of the runs behind ``entry``; None if they have not been tested.
 
-        Args:
-            log: The sweep's log.
-            compared: Number of settings that the sweep compared; the intervals depend on it.
+        Intervals depend on the number of settings that the sweep ``compared``.
         """
         for found in cls.all_in(log):
             if (found.trial, found.seeds) == (entry.source, entry.seeds):
@@ -268,9 +253,6 @@ class SweepResult:
     winner: ConfirmedSettings  # the best confirmed settings; if nothing was confirmed, the best trial of the search
     candidates: tuple[ConfirmedSettings, ...]  # all confirmed settings, best first
     test: dict[str, SeedScores] | None  # test scores of the winner by probe; None if the test set was not read
-    saved: StoppingSavings  # savings of early stopping
-    seconds: float  # training time of all trials, confirming runs included
-    finished: str  # when the sweep finished, UTC, as ISO 8601
     # how much better the winner is than the starting settings; None if these won or were not confirmed
     gain: Interval | None = None
     # test scores of the starting settings by probe; None if they were not tested
@@ -278,6 +260,9 @@ class SweepResult:
     # how much better the winner is on the test set, by probe; None if they were not tested
     test_gain: dict[str, Interval] | None = None
     test_readings: int | None = None  # how often the test set has been read
+    saved: StoppingSavings  # savings of early stopping
+    seconds: float  # training time of all trials, confirming runs included
+    finished: str  # when the sweep finished, UTC, as ISO 8601
 
     def __getitem__(self, key: str) -> Any:
         """Return the entry ``key`` of result.json as plain values."""
@@ -287,31 +272,19 @@ class SweepResult:
         """Return the content of result.json as plain values."""
         return {
             "format": _FORMAT,
-            "path": self.path,
-            "method": self.method,
-            "dataset": self.dataset,
-            "objective": self.objective,
-            "trials": self.trials,
+            **vars(self),
             "winner": self.winner.to_mapping(),
             "candidates": [entry.to_mapping() for entry in self.candidates],
             "test": _plain(self.test),
             "gain": self.gain and self.gain.as_difference(),
             "test_of_start": _plain(self.test_of_start),
             "test_gain": self.test_gain and {name: gap.as_difference() for name, gap in self.test_gain.items()},
-            "test_readings": self.test_readings,
             "saved": asdict(self.saved),
-            "seconds": self.seconds,
-            "finished": self.finished,
         }
 
     @classmethod
     def of_mapping(cls, content: object, where: str) -> SweepResult:
-        """Return the result that ``to_mapping`` turned into ``content``.
-
-        Args:
-            content: Plain values; numbers that JSON does not have may be text.
-            where: Name of the file in messages.
-        """
+        """Return the result that ``to_mapping`` turned into ``content``; messages call its file ``where``."""
         if isinstance(content, Mapping):
             content = dict(content)
             if "winner" in content:
@@ -329,11 +302,7 @@ class SweepResult:
 
     @classmethod
     def read(cls, path: Path, where: str = "") -> SweepResult:
-        """Return the result in the file at ``path``.
-
-        Args:
-            where: Name of the file in messages; its path if empty.
-        """
+        """Return the result in the file at ``path``; messages call it ``where``."""
         content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
         return cls.of_mapping(content, where or str(path))
 

@@ -50,11 +50,6 @@ class SweepScheduler:
     """Schedules the trials of one phase of a sweep, search or confirmation.
 
     Args:
-        log: The sweep's log.
-        proposals: Source of the phase's trials.
-        rules: When trials are stopped.
-        population: How trials copy each other's weights, under population based training.
-        concurrent: Largest number of trials that train at once.
         failures_allowed: How often a trial whose process died is restarted.
         stop: Set when the sweep is to end early.
         clone: Makes a trial's next run folder from the newest checkpoint of another trial, and returns the trial's new
@@ -85,7 +80,6 @@ class SweepScheduler:
 
     @property
     def trials(self) -> list[Trial]:
-        """The phase's trials so far."""
         return [trial for trial in self._log.of_kind(self._proposals.kind) if self._proposals.includes(trial)]
 
     @property
@@ -110,19 +104,14 @@ class SweepScheduler:
         return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
-        """Log a measurement and return whether the trial's turn ends here.
-
-        Args:
-            seconds: Duration of this turn so far, in seconds.
-            metrics: All other measurements.
-        """
+        """Log a measurement, ``seconds`` after the turn began, and return whether the trial's turn ends here."""
         trial = self._log.trials[trial_id]
         if epoch not in trial.curve:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
         if epoch < trial.epochs_done:  # reported and decided on before
             return False
-        if reason := decide(trial, self._others(trial), self._rules):
+        if reason := decide(trial, self.trials, self._rules):
             state = "diverged" if reason.startswith("diverged") else "stopped"
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=trial.seconds)
             return True
@@ -131,13 +120,9 @@ class SweepScheduler:
     def on_outcome(
         self, trial_id: str, state: str, reason: str, seconds: float, answers: dict[str, Any] | None = None
     ) -> None:
-        """Log how a turn ended.
+        """Log how a turn ended: finished, diverged, failed, interrupted, or "refused", which ends the whole sweep.
 
-        Args:
-            state: finished, diverged, failed or interrupted; "refused" ends the whole sweep.
-            seconds: Training time of the turn.
-            answers: Which held-out images the finished run classifies correctly, as plain values; logged only for
-                confirming trials.
+        ``answers`` say which held-out images the finished run classifies correctly; logged only for confirming trials.
         """
         if state == "refused":
             self.refusal = reason
@@ -152,9 +137,7 @@ class SweepScheduler:
     def on_death(self, trial_id: str, reason: str, *, preempted: bool = False) -> None:
         """Handle the death of a trial's process: continue the trial from its last checkpoint, or end it as failed.
 
-        Args:
-            reason: How the process ended.
-            preempted: Its machine was taken away, which counts as no failure of the trial.
+        If its machine was taken away (``preempted``), that counts as no failure of the trial.
         """
         if self._log.trials[trial_id].is_over:
             return
@@ -244,6 +227,3 @@ class SweepScheduler:
         interval = self._population.interval_epochs
         is_incomplete = self._proposals.left(self.trials) > 0
         return at_exchange(trial, interval) and (is_incomplete or must_wait(trial, self.trials, interval))
-
-    def _others(self, trial: Trial) -> list[Trial]:
-        return [other for other in self.trials if other.id != trial.id]

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
+from ebclab.config import to_mapping
 from ebclab.config.experiment import methods_of
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
+from ebclab.data.holdout import CHOOSE_IMAGES
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
-from ebclab.errors import UserError
+from ebclab.errors import RunError, UserError
+from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
-from ebclab.storage.remote import remote_in
 from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
-from ebclab.sweeps.warm_start import earlier_results
+from ebclab.sweeps.space.check import own_settings
 from ebclab.training.setup import load_images
 from energy_contrast.method import Method
 
@@ -75,7 +79,7 @@ def sweep(
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))
     name = default_name(plan) if name is None else require_folder_name(name)
-    folder = SweepFolder.at(remote_in(sweeps, name) or Path(sweeps) / name)
+    folder = SweepFolder.named(sweeps, name)
     folder.require_free()
     folder.pull()
     methods = methods_of(plan.config, method)
@@ -137,3 +141,49 @@ def _what_was_learnt(
 def default_name(plan: SweepPlan) -> str:
     """Return the name of a sweep to which the user gave none: method and dataset."""
     return f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
+
+
+_MUST_AGREE = ("evaluation.objective", *(f"data.{name}" for name in CHOOSE_IMAGES))
+
+
+def earlier_results(
+    where: str | Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
+) -> list[tuple[dict[str, Any], float]]:
+    """Return points in the new sweep's space and their objectives, from the finished trials of an earlier sweep.
+
+    A setting that the earlier sweep did not search has the value it ran with. Points outside the space are left out.
+    """
+    folder = SweepFolder.at(where).of("reader").pull()
+    before = folder.read_plan(methods)
+    old, new = to_mapping(before.config), to_mapping(plan.config)
+    measured = MEASURED_WITH.get(plan.config.evaluation.objective, [*chain(*MEASURED_WITH.values())])
+    searched = {parameter.name for parameter in plan.space.parameters}
+    same = [*_MUST_AGREE, *(f"evaluation.{name}" for name in measured), *(f"encoder.{name}" for name in new["encoder"])]
+    differ = [
+        f"{key}: {old[section][name]} there, {new[section][name]} here"
+        for key in same
+        if key not in searched
+        for section, name in [key.split(".")]
+        if old[section][name] != new[section][name]
+    ]
+    if before.config.method_name != plan.config.method_name:
+        differ.append(f"method.name: {before.config.method_name} there, {plan.config.method_name} here")
+    if before.epochs != plan.epochs:
+        differ.append(f"--epochs: {before.epochs} there, {plan.epochs} here")
+    if differ:
+        lines = "".join(f"\n  {line}" for line in differ)
+        raise UserError(
+            f"--warm-start: {folder.address} measured something else; leave it out, or make these agree:{lines}"
+        )
+    fixed = own_settings(plan.space, before.config)
+    points = []
+    for trial in folder.read_log().of_kind("search"):
+        point = plan.space.point_of({**fixed, **trial.settings})
+        last = trial.last.objective if trial.last else math.nan
+        if trial.state == "finished" and point is not None and math.isfinite(last):
+            points.append((point, last))
+    if not points:
+        raise RunError(
+            f"--warm-start: {folder.address} has no finished trial inside this space; leave it out or widen the space"
+        )
+    return points

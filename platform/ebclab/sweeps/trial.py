@@ -70,7 +70,6 @@ class Trial:
 
     @property
     def objectives(self) -> dict[int, float]:
-        """The objective by epochs done."""
         return {epoch: point.objective for epoch, point in sorted(self.curve.items())}
 
     def objectives_by(self, place: int) -> dict[int, float]:

@@ -76,8 +76,7 @@ def test_an_address_in_a_file_is_named_and_not_contacted(
 
 def test_an_address_in_a_sweep_to_resume_is_not_contacted(ebclab: Ebclab, finished: Path, somebody: Listener) -> None:
     from ebclab.config import compose
-    from ebclab.sweeps.make_plan import make_plan
-    from ebclab.sweeps.plan import write_plan
+    from ebclab.sweeps.plan import make_plan, write_plan
 
     place = finished.parents[1] / "sweeps" / "sent"
     place.mkdir(parents=True)

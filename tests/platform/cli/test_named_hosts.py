@@ -20,8 +20,7 @@ from ebclab.compare.plan import write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.errors import UserError
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.plan import make_plan, write_plan
 
 Ebclab = Callable[..., Any]
 

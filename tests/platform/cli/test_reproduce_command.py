@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.reproduce import catalog
+from ebclab.reproduce import study as studies
 
 from .conftest import Outcome
 
@@ -60,7 +60,7 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
     ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = ["ebclr/figure4b", "flatnce/table2", "vem/table14"]
-    monkeypatch.setattr(catalog, "list_studies", lambda: some)
+    monkeypatch.setattr(studies, "list_studies", lambda: some)
     listed = ebclab("reproduce", "--list")
     assert listed.code == 0, listed.err
     lines = listed.out.splitlines()

@@ -11,8 +11,7 @@ import pytest
 from ebclab.cli import main
 from ebclab.cli.runs import _fitting_table
 from ebclab.config import compose, to_yaml
-from ebclab.inventory.listing import Entry
-from ebclab.inventory.progress import Content
+from ebclab.inventory.listing import Content, Entry
 
 NOW = 1000.0
 

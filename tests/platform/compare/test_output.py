@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 from made_up_comparison import MadeUp, request_for, right
 
-from ebclab.compare.document import comparison_document, facts
+from ebclab.compare.document import as_mapping, comparison_document, facts, write_findings
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.folder import PlanVersion
 from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import read_measured
-from ebclab.compare.output import as_mapping, write_findings
+from ebclab.compare.plan import PlanVersion
 from ebclab.compare.plots import (
     _style,
     default_and_tuned,
@@ -263,7 +262,7 @@ def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
     kept = References.read(comparison.folder.references)
     ebclr = next(each for each in comparison.plan.sweeps if each.method == "ebclr").plan.config
     key = Protocol(ebclr, 0, "knn").key("untrained encoder")
-    other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.measured]
+    other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.references]
     References(tuple(other)).write(comparison.folder.references)
     table = next(table for table in tables(comparison.findings()) if table.title == "Default and tuned")
     assert [row[1] for row in table.rows][2:] == [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from opda.nonparametric import EmpiricalDistribution
 
-from ebclab.compare.tuning_curve import CONFIDENCE, tuning_curve
+from ebclab.compare.statistics import CONFIDENCE, tuning_curve
 
 SCORES = [0.31, 0.12, 0.55, 0.47, 0.82, 0.66, 0.05]
 

@@ -21,8 +21,7 @@ from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import SweepPlan, trial_config, write_plan
+from ebclab.sweeps.plan import SweepPlan, make_plan, trial_config, write_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS

@@ -20,7 +20,7 @@ from ebclab.data.sources.load import load_split
 from ebclab.errors import ExportError, UserError
 from ebclab.export import CardFacts, formats, load_encoder, save_encoder
 from ebclab.export.formats import MODEL_FILES, Comparison, formats_named
-from ebclab.export.real_images import comparison_for
+from ebclab.export.run import comparison_for
 from energy_contrast.networks import build_encoder
 
 SMALL = EncoderConfig(name="small", width=4)

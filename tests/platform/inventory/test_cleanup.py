@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ebclab.cli.runs import app
 from ebclab.inventory import cleanup as cleaning
 from ebclab.inventory.cleanup import find_waste, remove
-from ebclab.inventory.files import room, room_freed
+from ebclab.inventory.folders import room, room_freed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan

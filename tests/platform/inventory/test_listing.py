@@ -18,8 +18,7 @@ import pytest
 
 from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
-from ebclab.inventory.files import files_in
-from ebclab.inventory.folders import RunCollection, collection_given
+from ebclab.inventory.folders import RunCollection, collection_given, files_in
 from ebclab.inventory.listing import Entry, inventory
 from ebclab.runs.summary import RunSummary
 from ebclab.sweeps.folder import SweepFolder

@@ -12,8 +12,7 @@ from ebclab.config import compose
 from ebclab.evaluation.answers import Answers
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import write_plan
+from ebclab.sweeps.plan import make_plan, write_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
-from ebclab.reports.curve_plots import MOST_POINTS, thinned
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.setting_plots import _axis as plot_axis
+from ebclab.reports.sweep_plots import MOST_POINTS, thinned
+from ebclab.reports.sweep_plots import _axis as plot_axis
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Epoch, Trial

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ebclab.reports.costs import cost_of, pareto
-from ebclab.reports.curve_plots import objective_against_time
 from ebclab.reports.reading import read_sweep
+from ebclab.reports.sections import cost_of
+from ebclab.reports.sweep_plots import objective_against_time, pareto
 
 
 def test_gpu_hours_are_trial_hours_times_the_share_of_a_gpu(sweep_folder: Callable[..., Any]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kill_points import LOSSES, Loss, killed_everywhere
 
-from ebclab.reports import output
-from ebclab.reports.output import write_report
+from ebclab.reports import document as output
+from ebclab.reports.document import write_report
 
 FILES = ("report.html", "report.csv", "report.json")
 

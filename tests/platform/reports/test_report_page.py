@@ -16,7 +16,7 @@ import torch
 
 from ebclab.cli import main
 from ebclab.evaluation.answers import Answers
-from ebclab.reports.output import write_report
+from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import section
 from ebclab.reports.together import rows

@@ -17,8 +17,7 @@ from ebclab.cli import main
 from ebclab.config import compose, to_yaml
 from ebclab.document.terminal import print_blocks
 from ebclab.reports.runs.curves import MOST_POINTS, curves, look
-from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs
-from ebclab.reports.runs.terminal import side_by_side
+from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs, side_by_side
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import open_run
 from ebclab.runs.summary import BestScore, RunSummary, Throughput

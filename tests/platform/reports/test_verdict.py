@@ -12,7 +12,7 @@ from scipy import stats
 
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
-from ebclab.reports.output import write_report
+from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import lead, section
 from ebclab.sweeps.proposals import confirmed_settings

@@ -15,12 +15,11 @@ from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproduce import cost as cost_module
 from ebclab.reproduce.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
-from ebclab.reproduce.document import table_document
+from ebclab.reproduce.document import cost_in_words, table_document
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import Study, parse_study
 from ebclab.reproduce.table import table_of_plan
-from ebclab.reproduce.wording import cost_in_words
 
 from .conftest import TINY, study_mapping
 

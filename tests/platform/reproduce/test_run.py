@@ -25,13 +25,12 @@ from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproduce import measure as measure_module
 from ebclab.reproduce import run as run_module
-from ebclab.reproduce.catalog import list_studies, load_study
 from ebclab.reproduce.document import write_table
 from ebclab.reproduce.folder import ReproductionFolder
 from ebclab.reproduce.measure import Found, Wanted, measure_run
 from ebclab.reproduce.plan import StudyPlan, plan_study
 from ebclab.reproduce.run import run_plan
-from ebclab.reproduce.study import Study, parse_study
+from ebclab.reproduce.study import Study, list_studies, load_study, parse_study
 from ebclab.reproduce.table import NOT_REACHED, table_of_plan
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary

@@ -9,11 +9,10 @@ import pytest
 from ebclab.config.names import is_folder_name
 from ebclab.errors import UserError
 from ebclab.reproduce.answers import answer_claims
-from ebclab.reproduce.catalog import list_studies, load_study, paper_of, without_study
 from ebclab.reproduce.cost import estimate
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.request import SCALES
-from ebclab.reproduce.study import PublishedNumber
+from ebclab.reproduce.study import PublishedNumber, list_studies, load_study, paper_of, without_study
 
 from .printed import PRINTED
 

@@ -9,13 +9,12 @@ import pytest
 from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
 from ebclab.interval import Interval
-from ebclab.reproduce.document import table_document
+from ebclab.reproduce.document import shown_difference, shown_ours, shown_published, table_document
 from ebclab.reproduce.measure import Found, Wanted
 from ebclab.reproduce.plan import plan_study
 from ebclab.reproduce.run import RunOutcome
 from ebclab.reproduce.study import PublishedNumber, Study
 from ebclab.reproduce.table import ReproducedTable, table_of_plan
-from ebclab.reproduce.wording import shown_difference, shown_ours, shown_published
 
 KNN, ESS = Wanted("knn", ""), Wanted("log/ess", "")
 

@@ -13,9 +13,8 @@ from typing import BinaryIO
 import pytest
 
 from ebclab.regular_file import open_regular
-from ebclab.runs import last_lines, metrics_log
-from ebclab.runs.last_lines import line_numbers, lines_from_end
-from ebclab.runs.metrics_log import MetricsLog
+from ebclab.runs import metrics_log
+from ebclab.runs.metrics_log import MetricsLog, line_numbers, lines_from_end
 
 LINES = 30_000
 
@@ -31,7 +30,7 @@ def placed_lines(content: bytes) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
 def test_lines_from_the_end_are_those_from_the_beginning(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_lines, "BLOCK", block)
+    monkeypatch.setattr(metrics_log, "BLOCK", block)
     source = random.Random(block)
     for length in [*range(9), *[source.randrange(60) for _ in range(150)]]:
         content = bytes(source.choices(b"ab\n", k=length))
@@ -68,7 +67,7 @@ def test_what_a_resume_keeps_is_what_reading_the_whole_log_keeps(
     tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines that cannot be read may stay before the last measurement that does; ``records`` leaves them out."""
-    monkeypatch.setattr(last_lines, "BLOCK", block)
+    monkeypatch.setattr(metrics_log, "BLOCK", block)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     for seed in range(200):
         source = random.Random(seed)
@@ -125,10 +124,10 @@ def test_a_resume_reads_the_end_of_a_long_log_alone(tmp_path: Path, bytes_read: 
     log.path.write_text(line * LINES)
     log.append("train", 6, loss=1.0)
     size = log.path.stat().st_size
-    assert size > 4 * last_lines.BLOCK
+    assert size > 4 * metrics_log.BLOCK
     assert log.newest_measured() == 6
     assert log.forget_after(5) == 1
-    assert sum(bytes_read) <= 2 * last_lines.BLOCK
+    assert sum(bytes_read) <= 2 * metrics_log.BLOCK
     assert log.path.read_text() == line * LINES
 
 

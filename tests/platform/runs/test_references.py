@@ -62,7 +62,7 @@ def test_references_are_measured_once_and_again_for_more_seeds_alone(
     assert built == [1, 2]
     again = measure_references(path, protocol, (1, 2, 3))
     assert built == [1, 2, 3]
-    assert again.measured[: len(first.measured)] == first.measured
+    assert again.references[: len(first.references)] == first.references
     assert References.read(path) == again
     measured = again.scores(UNTRAINED, protocol, (2, 3, 4))
     assert measured is not None

@@ -238,7 +238,7 @@ class FakeEvaluation:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[str] = []
         monkeypatch.setattr(conclusion, "evaluate_run", self)
-        monkeypatch.setattr(conclusion, "measure_references", lambda *given: None)
+        monkeypatch.setattr(conclusion, "try_references", lambda *given: None)
         monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
 
     def __call__(self, run: Any, **options: Any) -> Any:

@@ -20,8 +20,7 @@ from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
-from ebclab.sweeps.sweep import sweep
-from ebclab.sweeps.warm_start import earlier_results
+from ebclab.sweeps.sweep import earlier_results, sweep
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]

@@ -15,8 +15,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError, UserError
 from ebclab.runs.initial_weights import InitialWeights
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.plan import SweepPlan, make_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space

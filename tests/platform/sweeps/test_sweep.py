@@ -20,8 +20,7 @@ from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.make_plan import make_plan
-from ebclab.sweeps.plan import SweepPlan, require_same, write_plan
+from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
 from ebclab.sweeps.ray_tune import launch
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space

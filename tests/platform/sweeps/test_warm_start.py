@@ -18,8 +18,8 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
 from ebclab.sweeps.ray_tune import launch
 from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.sweep import earlier_results
 from ebclab.sweeps.sweep import sweep as run_sweep
-from ebclab.sweeps.warm_start import earlier_results
 
 Plans = Callable[..., SweepPlan]
 

@@ -18,7 +18,7 @@ from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError, InterruptedRunError
 from ebclab.runs import checkpoint
-from ebclab.sweeps.make_plan import make_plan
+from ebclab.sweeps.plan import make_plan
 from ebclab.sweeps.preflight import require_trainable
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import load_space

@@ -1,1 +1,1 @@
-"""The groups of a card, one module each, with ``INFO`` and ``measure``; several_labels is part of transfer."""
+"""The groups of a card, one module each, with ``INFO`` and ``measure``."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.card.groups.out_of_distribution import histogram, set_names
+from ebclab.card.groups.pictures import draw_grid
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.picture_grid import draw_grid
 from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet

@@ -1,4 +1,4 @@
-"""Visualizations of the features: maps of the test images, and nearest training images of some of them."""
+"""Visualizations of the features: maps of the test images, nearest training images of some; rows of images."""
 
 from __future__ import annotations
 
@@ -130,6 +130,32 @@ def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
             left, top = along * step + (_GAP if along else 0) + _GAP, down * step + _GAP
             pen.rectangle((left - 3, top - 3, left + _SIDE + 2, top + _SIDE + 2), outline=colour, width=2)
             canvas.paste(enlarged(pixels, 1).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
+    file = io.BytesIO()
+    canvas.save(file, format="PNG")
+    return file.getvalue()
+
+
+_LEAST_HEIGHT = 96  # minimum displayed height of an image, pixels
+_BETWEEN = 12
+_LINE = 16  # height of a line of text, pixels
+
+
+def draw_grid(rows: Sequence[Sequence[tuple[Tensor, str]]], titles: Sequence[str] = ()) -> bytes:
+    """Return a PNG of images of one size (C, H, W), uint8, with captions; each row below its title, if it has one."""
+    height, width = rows[0][0][0].shape[1:]
+    zoom = max(1, -(-_LEAST_HEIGHT // height))
+    head = _LINE if titles else 0
+    across, down = width * zoom + _BETWEEN, height * zoom + _LINE + _BETWEEN + head
+    canvas = Image.new("RGB", (max(map(len, rows)) * across + _BETWEEN, len(rows) * down + _BETWEEN), "white")
+    pen = ImageDraw.Draw(canvas)
+    for number, row in enumerate(rows):
+        if titles:
+            pen.text((_BETWEEN, _BETWEEN + number * down), titles[number], fill="black")
+        for column, (levels, caption) in enumerate(row):
+            left, top = _BETWEEN + column * across, _BETWEEN + number * down + head
+            canvas.paste(enlarged(levels.cpu(), zoom), (left, top))
+            pen.rectangle((left - 1, top - 1, left + width * zoom, top + height * zoom), outline="#8c939c")
+            pen.text((left, top + height * zoom + 2), caption, fill="black")
     file = io.BytesIO()
     canvas.save(file, format="PNG")
     return file.getvalue()

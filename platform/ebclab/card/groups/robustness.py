@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ebclab.card.groups.pictures import draw_grid
 from ebclab.card.measuring import GroupInfo, Measuring
-from ebclab.card.picture_grid import draw_grid
 from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet

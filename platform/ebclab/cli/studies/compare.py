@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ebclab.cli.options import TrialOptions, takes
@@ -19,8 +18,7 @@ from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.compare.compare import ComparisonRun
-    from ebclab.compare.folder import ComparisonFolder
-    from ebclab.compare.plan import ComparisonPlan
+    from ebclab.compare.plan import ComparisonFolder, ComparisonPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +57,13 @@ class CompareOptions(TrialOptions):
 
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
-        from ebclab.compare.folder import ComparisonFolder
-        from ebclab.compare.plan import read_comparison
+        from ebclab.compare.plan import ComparisonFolder, read_comparison
         from ebclab.config.names import require_folder_name
-        from ebclab.storage.remote import remote_in
 
         if self.name is None:
             return None
         require_folder_name(self.name)
-        folder = ComparisonFolder.at(remote_in(self.comparisons, self.name) or Path(self.comparisons) / self.name)
+        folder = ComparisonFolder.named(self.comparisons, self.name)
         folder = folder.of("reader").pull()
         if "methods" in self.given and not folder.plan.is_file():
             return None

@@ -44,9 +44,9 @@ def reproduce(
         return _list()
     if request.study is None:
         raise UserError("reproduce: name a study, such as ebclr/table1; `ebclab reproduce --list` shows all")
-    from ebclab.reproduce.catalog import load_study
     from ebclab.reproduce.folder import ReproductionFolder
     from ebclab.reproduce.plan import plan_study
+    from ebclab.reproduce.study import load_study
 
     if problems := request.problems():
         raise UserError("\n".join(problems))
@@ -95,9 +95,9 @@ def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest)
 
 def _list() -> None:
     """Print each study's title, number of claims, cost and images at each scale, and what is not a study."""
-    from ebclab.reproduce.catalog import list_studies, load_study, without_study
     from ebclab.reproduce.cost import estimate
     from ebclab.reproduce.plan import plan_study
+    from ebclab.reproduce.study import list_studies, load_study, without_study
 
     for name in list_studies():
         study = load_study(name)
@@ -145,8 +145,7 @@ def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
-    from ebclab.reproduce.document import beside_the_paper
-    from ebclab.reproduce.wording import claims_asked, cost_in_words
+    from ebclab.reproduce.document import beside_the_paper, claims_asked, cost_in_words
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
     lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]

@@ -41,7 +41,6 @@ class Look(NamedTuple):
 
     @property
     def border(self) -> str:
-        """The line style as a CSS border."""
         return f"3px {_DASHES[self.dash]} {self.colour}"
 
 

@@ -1,22 +1,27 @@
-"""Content of the page and the terminal table: facts of a run, settings that differ between runs, events as text."""
+"""Facts of runs, settings that differ between them, and events as text, for the page and the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
+
 from ebclab.config.check import shown
+from ebclab.document.document import Block, Items, Remark, Table
 from ebclab.evaluation.monitors.numbers import NUMBERS
 from ebclab.evaluation.objectives import OBJECTIVES, SHARES
 from ebclab.formatting import clock, count
 from ebclab.interval import SHARE
-from ebclab.reports.machine import machine_in_words, versions_in_words
+from ebclab.runs.environment import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.training.health.record import in_words, open_findings
 
+_NARROWEST = 18  # minimum width in cells of a run's column; runs that do not fit continue in another table below
+_BETWEEN = 2
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
 _NO_SCORES = ("step", "epoch", "seconds", "monitor_seconds")
 _DECISION = {"action", "reason", "acted"}  # keys of a decision on a run's health
@@ -36,7 +41,7 @@ def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
 
 def facts(record: RunRecord) -> dict[str, str]:
     """Return the facts of a run as text, by heading; empty if unknown."""
-    rows = {
+    return {
         "state": state_in_words(record),
         "method": _setting(record, "method.name"),
         "data": _data(record),
@@ -52,7 +57,6 @@ def facts(record: RunRecord) -> dict[str, str]:
         "commit": str(record.environment.get("commit") or ""),
         "health": _health(record),
     }
-    return rows
 
 
 def state_in_words(record: RunRecord) -> str:
@@ -191,3 +195,31 @@ def _health(record: RunRecord) -> str:
     events = [event for event in record.events if event.get("event") == "health"]
     made = sum("finding" not in event for event in events)
     return "; ".join([*open_findings(events).values(), *([count(made, "decision")] if made else [])])
+
+
+def side_by_side(records: Sequence[RunRecord], width: int) -> Iterator[Block]:
+    """Yield tables with a column for each run, of facts and of the settings that differ, then the events.
+
+    A line is ``width`` cells wide.
+    """
+    told = [facts(record) for record in records]
+    rows = {name: [each.get(name, "") for each in told] for name in dict.fromkeys(key for each in told for key in each)}
+    rows, differences = {name: row for name, row in rows.items() if any(row)}, differing(records)
+    label = min(max(map(cell_len, (*rows, *differences))), width // 2)
+    at_once = max((width - label) // (_NARROWEST + _BETWEEN), 1)
+    for start in range(0, len(records), at_once):
+        part = slice(start, start + at_once)
+        names = [record.name for record in records[part]]
+        yield _table("", names, rows, part)
+        if differences:
+            yield _table("settings that differ", names, differences, part)
+    if apart := num_apart(records):
+        yield Remark(f"and {count(apart, 'setting')} that not all of these methods have: config.yaml")
+    for record in records:
+        if events := events_in_words(record):
+            yield Items(tuple(events), f"events of {record.name}")
+
+
+def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]], part: slice) -> Table:
+    lines = tuple((name, *(text or "-" for text in row[part])) for name, row in rows.items())
+    return Table(title, ("run", *names), lines)

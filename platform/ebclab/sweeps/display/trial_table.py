@@ -37,7 +37,6 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Width in characters."""
         return max(map(cell_len, [*self.header, *self.cells]))
 
 

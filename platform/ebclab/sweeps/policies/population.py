@@ -20,12 +20,7 @@ _END_OF_TEXT = 256  # no byte
 
 
 def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -> bool:
-    """Return whether ``trial`` is at the end of an interval that other unfinished trials have yet to reach.
-
-    Args:
-        trial: The trial that has just reported an epoch.
-        interval_epochs: Epochs from one exchange to the next.
-    """
+    """Return whether a trial that has just reported is at the end of an interval that others have yet to reach."""
     return at_exchange(trial, interval_epochs) and any(
         other.epochs_done < trial.epochs_done and not other.is_over for other in population if other.kind == "search"
     )
@@ -35,16 +30,10 @@ def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, 
     """Return the donor: the trial whose weights ``trial`` copies after its newest epoch; None when it keeps its own.
 
     At the end of an interval, all trials that reached it are ranked by what they measured in this epoch. A trial in the
-    lowest ``quantile`` gets a donor in the highest, drawn by hash. A trial that was stopped, diverged or failed keeps
-    its rank, so that its later fate does not change the ranks of others, but it is not a donor. Neither is a trial that
-    has trained past this epoch, since its weights have changed.
-
-    Args:
-        trial: The trial that has just reported an epoch.
-        population: The trials of the sweep; ``trial`` itself may be among them.
-        interval_epochs: Epochs from one exchange to the next.
-        quantile: Share of the population at either end, at most one half; rounded up to whole trials unless the two
-            ends would overlap.
+    lowest ``quantile`` (at most one half; rounded up to whole trials unless the two ends would overlap) gets a donor in
+    the highest, drawn by hash. A trial that was stopped, diverged or failed keeps its rank, so that its later fate does
+    not change the ranks of others, but it is not a donor. Neither is a trial that has trained past this epoch, since its
+    weights have changed.
     """
     if not at_exchange(trial, interval_epochs):
         return None
@@ -72,14 +61,8 @@ def explore(
     """Return a point near the donor's: each coordinate is multiplied by one of ``factors`` or drawn from its range.
 
     Of quantised numbers it becomes the nearest level in that direction, at least the next one. Whole numbers and
-    choices keep their value, since the weights would not fit another one.
-
-    Args:
-        point: The donor's point.
-        space: The search space; the new point stays inside it.
-        trial_id: The trial that copies the donor.
-        resample_rate: Probability that a coordinate is drawn from its range.
-        factors: A coordinate is multiplied by one of these, each with probability 1/2.
+    choices keep their value, since the weights would not fit another one. ``resample_rate`` is the probability that a
+    coordinate is drawn from its range; else both factors are equally likely.
     """
     changed = dict(point)
     for parameter in space.parameters:

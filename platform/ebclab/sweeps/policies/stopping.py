@@ -80,12 +80,9 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
     """Return why ``trial`` should stop after its newest epoch, or None.
 
     The rules are tried in this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch is never
-    stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them. Others count
-    with what the log held when the epoch was measured, so a decision made again, after a process was lost, is the same.
-
-    Args:
-        trial: The trial that has just reported an epoch.
-        others: The trials of the sweep; ``trial`` itself may be among them.
+    stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them. Others, among
+    which ``trial`` may be, count with what the log held when the epoch was measured, so a decision made again, after a
+    process was lost, is the same.
     """
     if trial.epochs_done >= trial.epochs:
         return None
@@ -123,15 +120,9 @@ def asha(
     """Asynchronous successive halving, stopping variant (Li et al. 2020, as in Ray Tune).
 
     Rungs are ``grace_epochs * reduction_factor^k`` below ``max_epochs``. A trial is judged once at each rung, in the
-    first epoch measured at or after it, against the values of the others in that same epoch. It stops when its value is
-    below their ``1 - 1/reduction_factor`` quantile (linear between neighbours). The first trial at a rung continues.
-
-    Args:
-        own: Objective by epochs done; higher is better.
-        others: Curves of all other trials, stopped ones included.
-        grace_epochs: The lowest rung, at least 1.
-        reduction_factor: One trial in ``reduction_factor`` continues; at least 2.
-        max_epochs: Budget; no trial stops in its last epoch.
+    first epoch measured at or after it, against the values of all others, stopped ones included, in that same epoch. It
+    stops when its value is below their ``1 - 1/reduction_factor`` quantile (linear between neighbours). The first trial
+    at a rung continues. Curves are objectives by epochs done; higher is better.
     """
     if grace_epochs < 1 or reduction_factor < 2:
         raise ValueError(f"asha: rungs do not rise, got grace_epochs {grace_epochs}, factor {reduction_factor}")
@@ -159,13 +150,8 @@ def asha(
 def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others: int) -> str | None:
     """Median stopping rule (Golovin et al. 2017).
 
-    The trial stops when its best value so far is below the median of the others' means up to the same epoch.
-
-    Args:
-        own: Objective by epochs done; higher is better.
-        others: Curves of all other trials; those that never reached this epoch do not count.
-        grace_epochs: No comparison before this epoch.
-        min_others: No comparison with fewer others.
+    The trial stops when its best value so far is below the median of the others' means up to the same epoch. Others
+    that never reached this epoch do not count; there is no comparison before ``grace_epochs``, or with fewer others.
     """
     epoch = max(own, default=0)
     if epoch < grace_epochs:
@@ -183,13 +169,7 @@ def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others
 
 
 def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | None:
-    """Stop when the best of the last ``patience_epochs`` exceeds the best before by no more than ``min_change``.
-
-    Args:
-        own: Objective by epochs done; higher is better.
-        patience_epochs: Epochs to wait for a gain; 0 never stops.
-        min_change: A gain of at most this much counts as none.
-    """
+    """Stop when the best of the last ``patience_epochs`` (0: never) is at most ``min_change`` above the best before."""
     last = max(own, default=0) - patience_epochs
     past = _finite(value for epoch, value in own.items() if epoch <= last)
     recent = _finite(value for epoch, value in own.items() if epoch > last)
@@ -201,26 +181,16 @@ def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | Non
 def collapsed(
     metrics_by_epoch: Metrics, *, min_effective_rank: float, min_spread: float, patience_epochs: int
 ) -> str | None:
-    """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row.
-
-    Args:
-        metrics_by_epoch: Metrics by epochs done; ``effective_rank`` and ``embedding_spread`` are read where they exist.
-        min_effective_rank: Smallest healthy effective rank, in dimensions.
-        min_spread: Smallest healthy spread.
-        patience_epochs: Number of epochs that a metric must stay below its bound.
-    """
+    """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row."""
     found = collapses(metrics_by_epoch, min_effective_rank, min_spread)
     return next((collapse.text for collapse in found if collapse.epochs >= patience_epochs), None)
 
 
-def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs: int = FIRST_EPOCHS) -> str | None:
-    """Stop when a metric is not finite, or an energy is far above those of the trial's first epochs.
+def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float) -> str | None:
+    """Stop when a metric is not finite, or an energy is far above those of the trial's first measured epochs.
 
-    Args:
-        metrics_by_epoch: Metrics by epochs done; energies are those named in ``ENERGIES``.
-        max_energy_ratio: Largest ``|energy|`` as a multiple of the largest of the first epochs, which counts as 1 nat
-            when it is smaller; above 1, or 0 to ignore energies.
-        first_epochs: Number of measured epochs that set the scale.
+    ``max_energy_ratio`` is the largest ``|energy|`` as a multiple of the largest of these, which counts as 1 nat when
+    it is smaller; 0 ignores energies.
     """
     epoch = max(metrics_by_epoch, default=0)
     newest = metrics_by_epoch.get(epoch, {})
@@ -229,7 +199,7 @@ def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float, first_epochs
             return f"diverged: {name} is {value} after epoch {epoch}"
     for name in ENERGIES if max_energy_ratio else ():
         curve = [abs(metrics_by_epoch[at][name]) for at in sorted(metrics_by_epoch) if name in metrics_by_epoch[at]]
-        scale = energy_scale(curve[:first_epochs])
+        scale = energy_scale(curve[:FIRST_EPOCHS])
         if name in newest and curve[-1] > max_energy_ratio * scale:
             return f"diverged: {name} {newest[name]:.3g}, over {max_energy_ratio:g} times the {scale:.3g} of the start"
     return None

@@ -35,15 +35,11 @@ def suggest(
     default: Point | None,
     earlier: Sequence[tuple[Point, float]] = (),
 ) -> dict[str, Any]:
-    """Return the point of trial ``number``.
+    """Return the point of trial ``number``, its place in the order of proposals, from 0.
 
-    Args:
-        search: tpe: a few random points, then where good trials are denser than others; random: anywhere; grid: the
-            points of the grid in turn.
-        number: The trial's place in the order of proposals, from 0.
-        trials: The other trials, in any order; confirming ones do not count.
-        default: Point of trial 0, unless the search is a grid; None treats trial 0 like any other.
-        earlier: Points of the space and their objectives, from an earlier sweep.
+    tpe: a few random points, then where good trials are denser than others; random: anywhere; grid: the points of the
+    grid in turn. ``default`` is the point of trial 0, unless the search is a grid; None treats it like any other.
+    ``earlier`` are points and their objectives from an earlier sweep. Confirming trials do not count.
     """
     if search == "grid":
         return space.grid_point(number)
@@ -96,7 +92,7 @@ def _known_trials(
 
 def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> dict[str, Any]:
     """Return the point that TPE proposes after the trials ``known``."""
-    with _quiet_optuna():
+    with quiet_optuna():
         sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(known)
@@ -133,7 +129,7 @@ def _from_optuna(parameter: Parameter, value: Any) -> Any:
 
 
 @contextmanager
-def _quiet_optuna() -> Iterator[None]:
+def quiet_optuna() -> Iterator[None]:
     """Keep optuna from logging that it made a study, and restore its log level afterwards."""
     logger = logging.getLogger("optuna")
     level = logger.level

@@ -26,16 +26,7 @@ def clone_run(
     """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, with settings near the donor's.
 
     The checkpoint's files are linked where the file system allows it, otherwise copied: checkpoints never change, and
-    the donor may delete its own.
-
-    Args:
-        folder: The sweep's folder.
-        plan: The sweep's plan.
-        trial: The trial that copies the weights.
-        donor: The trial whose weights are copied.
-
-    Returns:
-        The trial's new point and settings.
+    the donor may delete its own. The trial's new point and settings are returned.
     """
     epoch = trial.epochs_done
     rate = plan.population.resample_rate

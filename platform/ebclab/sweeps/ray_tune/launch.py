@@ -23,8 +23,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.phase import Phase, Phases
-from ebclab.sweeps.ray_tune.shared_images import SharedImages
-from ebclab.sweeps.ray_tune.trial_worker import TrialSetup
+from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method

@@ -20,6 +20,8 @@ from ray import tune
 from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.config.encoder import InitConfig
+from ebclab.data.holdout import Split
+from ebclab.data.image_set import ImageArrays
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, UserError, VersionError
 from ebclab.evaluation.answers import Answers
 from ebclab.hardware import resolve_device, set_threads
@@ -32,12 +34,32 @@ from ebclab.storage.object_store import Store
 from ebclab.storage.sync import Syncer
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
-from ebclab.sweeps.ray_tune.shared_images import SharedImages
 from ebclab.sweeps.scheduler import Turn
 from ebclab.training.listener import Listener
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
+
+
+@dataclass(frozen=True)
+class SharedImages:
+    """Images as arrays in Ray's object store, so that all trials of a node read the same memory."""
+
+    # the training part, the held-out part and, if there are any, the images that only confirming runs are scored on
+    parts: tuple[ImageArrays, ...]
+    digest: str  # hash of the training part
+    content: str  # digest of all parts
+
+    @classmethod
+    def of(cls, split: Split) -> SharedImages:
+        """Return ``split`` as arrays, without copying."""
+        return cls(tuple(map(ImageArrays.of, split.parts)), split.digest, split.content)
+
+    def split(self) -> Split:
+        """Return tensors over the same memory; do not write to them."""
+        train, holdout, *confirm = (part.image_set() for part in self.parts)
+        return Split(train, holdout, self.digest, self.content, confirm[0] if confirm else None)
+
 
 _log = logging.getLogger("ebclab.storage")
 
@@ -62,9 +84,7 @@ class TrialSetup:
 def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
     """Train a trial until it is over or its turn ends; the last report says how it ended.
 
-    Args:
-        config: {"turn": a ``Turn`` as plain values}.
-        setup: What all trials share.
+    ``config`` is {"turn": a ``Turn`` as plain values}.
     """
     turn = Turn(**config["turn"])
     run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
@@ -135,12 +155,7 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
 def as_recorded(
     config: ExperimentConfig, run: RunFolder, methods: Mapping[str, type[Method]] | None = None
 ) -> ExperimentConfig:
-    """Return a trial's settings with what its run folder alone records: its images, and whose weights it copied.
-
-    Args:
-        config: Settings of the trial, as the sweep knows them.
-        methods: Methods by name; None means the catalogue.
-    """
+    """Return a trial's settings with what its run folder alone records: its images, and whose weights it copied."""
     if not run.config_path.exists():
         return config
     before = run.read_config(methods)
@@ -189,13 +204,9 @@ def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:
 
 
 class TurnReport(Listener):
-    """The listener of a trial: it reports the scores of every epoch to the sweep.
+    """The listener of a trial: it reports the scores of every epoch to the sweep, which maximises ``objective``.
 
     A turn may end inside a report, where Tune raises SystemExit. Everything of the epoch is on disk by then.
-
-    Args:
-        run: The trial's run folder.
-        objective: Name of the score that the sweep maximises.
     """
 
     def __init__(self, run: RunFolder, objective: str) -> None:

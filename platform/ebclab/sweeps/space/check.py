@@ -43,12 +43,10 @@ LIVE_SECTIONS = ("optimizer", "method", "views")
 
 
 def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> None:
-    """Check that a space fits a run.
+    """Check that a space fits a run, whose values of searched settings must lie within their ranges.
 
-    Args:
-        config: Settings of the run; the values of searched settings must lie within their ranges.
-        searched_live_only: The sweep changes settings during a run, so only numbers that change no shape may be
-            searched.
+    ``searched_live_only``: the sweep changes settings during a run, so only numbers that change no shape may be
+    searched.
     """
     known = {"method": settings_of(type(config.method)), **{name: settings_of(SECTIONS[name]) for name in SECTIONS}}
     wrong: list[tuple[str, str]] = []  # name of a parameter, and a line about it
@@ -73,12 +71,9 @@ def own_settings(space: Space, config: ExperimentConfig) -> dict[str, Any]:
 
 
 def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
-    """Return ``config`` with the values in ``settings``.
+    """Return ``config`` with values by dotted key.
 
     Another ``views.recipe`` replaces all view settings except those in ``settings``; the same recipe changes nothing.
-
-    Args:
-        settings: Values by dotted key, ``section.name``.
     """
     layer = _by_section(settings)
     if layer.get("views", {}).get("recipe") == config.views.recipe:
@@ -220,10 +215,6 @@ def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iter
 
 
 def describe_space(space: Space, config: ExperimentConfig) -> list[tuple[str, str, str]]:
-    """Return each searched setting with its range in words and its value in ``config``.
-
-    Args:
-        space: A space that passed ``check_space``.
-    """
+    """Return each searched setting with its range in words and its value in ``config``."""
     own = own_settings(space, config)
     return [(name, parameter.in_words(), as_written(own[name])) for name, parameter in space.by_name.items()]

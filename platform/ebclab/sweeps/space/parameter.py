@@ -161,9 +161,7 @@ class Parameter:
 def parse_parameter(name: str, given: Any) -> tuple[Parameter | None, list[str]]:
     """Return the range of the setting ``name`` and no lines, or None and a line for each problem.
 
-    Args:
-        name: Dotted key of the setting.
-        given: Plain values such as ``{"loguniform": [0.01, 1.0], "times": "method.sigma_max"}``.
+    ``given`` are plain values such as ``{"loguniform": [0.01, 1.0], "times": "method.sigma_max"}``.
     """
     forms = ", ".join(f"{kind}: {form}" for kind, form in FORMS.items())
     if not isinstance(given, Mapping):

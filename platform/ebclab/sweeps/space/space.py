@@ -32,7 +32,6 @@ class Space:
 
     @cached_property
     def by_name(self) -> dict[str, Parameter]:
-        """The parameters by dotted key."""
         return {parameter.name: parameter for parameter in self.parameters}
 
     @cached_property
@@ -42,12 +41,10 @@ class Space:
 
     @property
     def num_corners(self) -> int:
-        """Number of corners of the space."""
         return math.prod(len(parameter.ends) for parameter in self.parameters)
 
     @property
     def grid_size(self) -> int:
-        """Number of points of the grid."""
         return math.prod(len(parameter.grid) for parameter in self.parameters)
 
     def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,11 +79,7 @@ class Space:
         return [self.grid_point(number) for number in range(self.grid_size)]
 
     def grid_point(self, number: int) -> dict[str, Any]:
-        """Return one point of the grid.
-
-        Args:
-            number: From 0 to ``grid_size - 1``.
-        """
+        """Return one point of the grid, numbered from 0."""
         if not 0 <= number < self.grid_size:
             raise IndexError(f"the grid of {self.where} has {self.grid_size} points, got number {number}")
         point = {}
@@ -127,12 +120,7 @@ class Space:
 
 
 def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
-    """Return the space in ``mapping``.
-
-    Args:
-        mapping: Plain values in the form of the YAML files: ``parameters`` by dotted key.
-        where: Name of the space in messages, such as a path.
-    """
+    """Return the space in plain values of the form of the YAML files; messages call it ``where``."""
     problems = [
         f"{where}: no such entry, got {key}; write parameters: and the settings indented below it"
         for key in mapping
@@ -155,11 +143,7 @@ def parse_space(mapping: Mapping[str, Any], where: str) -> Space:
 
 
 def load_space(name_or_path: str | Path | None, method: str) -> Space:
-    """Return a search space shipped with the package, or that of a user's file.
-
-    Args:
-        name_or_path: Path of a YAML file, or the name of a shipped space; None means ``method``.
-    """
+    """Return the space in a user's YAML file, or a shipped one by its name; None means that of ``method``."""
     shipped = list_spaces()
     name = method if name_or_path is None else str(name_or_path)
     if name in shipped:

@@ -30,8 +30,7 @@ from ebclab.storage.typed_json import typed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
-from ebclab.sweeps.ray_tune.shared_images import SharedImages
-from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, TurnReport, run_turn
+from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup, TurnReport, run_turn
 from ebclab.sweeps.scheduler import Turn
 from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS

@@ -9,7 +9,7 @@ import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
 from ray.exceptions import ActorDiedError
 
-from ebclab.sweeps.ray_tune.tuner import _Judge
+from ebclab.sweeps.ray_tune.phase import _Judge
 from ebclab.sweeps.scheduler import Turn
 
 
