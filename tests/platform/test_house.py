@@ -58,10 +58,12 @@ def _sources(root: Path) -> list[Path]:
 EVERY_SOURCE = [path for root in PACKAGES.values() for path in _sources(root)]
 
 
+@cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     """Return the dotted names that a module imports, wherever it does."""
     names: set[str] = set()
