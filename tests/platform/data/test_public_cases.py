@@ -451,6 +451,21 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
         load_split(f"{kind}:{tmp_path}", None, "train")
 
 
+@pytest.mark.parametrize(
+    ("file", "way_out"),
+    # datasets#7337, MedMNIST#38
+    [
+        ("a.zip", "unpack it"),
+        ("a.npz", r"give arrays to ebclab.pretrain\(images=...\)"),
+        ("a.tar", "by webdataset:PATH"),
+    ],
+)
+def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, way_out: str) -> None:
+    put(tmp_path / file, b"x")
+    with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{way_out}"):
+        load_split(f"folder:{tmp_path}", None, "train")
+
+
 Image.init()
 SAVED = {
     end: form

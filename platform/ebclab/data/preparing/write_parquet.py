@@ -187,7 +187,7 @@ class _Preparation:
         left_out = [image for shard in shards for image in records[shard.path].left_out]
         if not counts["train"]:
             raise DataError(f"data prepare: no image is left, got {by_kind(left_out)}; replace the files")
-        classes = f"{len(train.class_names)} classes" if train.class_names else "no names of classes"
+        classes = count(len(train.class_names), "class", "classes") if train.class_names else "no names of classes"
         for name, images in counts.items():
             self.progress(f"{name}: {count(images, 'image')}, {classes}, in {count(self.counts[name], 'file')}")
         if left_out:

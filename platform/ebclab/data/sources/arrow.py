@@ -33,7 +33,7 @@ from ebclab.data.sources.columns import (
     names_of_feature,
 )
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import ImageSource, RowIndex
+from ebclab.data.sources.image_source import EncodedSource, RowIndex
 from ebclab.data.sources.location import tell_once, typed_file, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -71,7 +71,7 @@ class _Info:
     features: dict[str, Any] = field(default_factory=dict)
 
 
-class ArrowSource(ImageSource):
+class ArrowSource(EncodedSource):
     """One split of a dataset as ``save_to_disk`` wrote it, on a disk; a record batch is a group, the key is the row.
 
     The split "test" is the first of test, val, valid and validation.

@@ -25,6 +25,16 @@ from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 _SHOWN = 10  # suffixes in a message
+_WAYS_OUT = {
+    ".zip": "unpack it",
+    ".gz": "unpack it",
+    ".tgz": "unpack it",
+    ".tar": "read tars by webdataset:PATH",
+    ".parquet": "read Parquet by parquet:PATH",
+    ".arrow": "read Arrow by arrow:PATH",
+    ".npz": "give arrays to ebclab.pretrain(images=...) in Python",
+    ".npy": "give arrays to ebclab.pretrain(images=...) in Python",
+}
 
 
 class FolderSource(ImageFiles):
@@ -38,9 +48,11 @@ class FolderSource(ImageFiles):
         place = Location(path)
         sizes, tables, others = _files_in(place, reading.labels)
         if not sizes:
+            ways_out = [way for suffix, way in _WAYS_OUT.items() if f" {suffix}" in others]
             raise DataError(
                 f"data.name: no images in {place.path}, got no file that ends in .png, .jpg or another suffix "
-                f"that Pillow decodes{f', only {others}' if others else ''}; give the folder that holds the images"
+                f"that Pillow decodes{f', only {others}' if others else ''}; "
+                f"{ways_out[0] if ways_out else 'give the folder that holds the images'}"
             )
         if others:
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,11 +83,8 @@ class Statistics:
     std: tuple[float, ...]
 
 
-class ImageSource:
-    """One split of a dataset in files; several threads may read it at once.
-
-    A kind of source sets the fields, and says by ``encoded`` what its images are, or else by ``read``.
-    """
+class ImageSource(ABC):
+    """One split of a dataset; several threads may read it at once. A kind of source sets the fields."""
 
     name: str
     reading: Reading
@@ -95,22 +93,33 @@ class ImageSource:
     files_digest: str  # of the files' names with their recorded SHA-256 sums, else with their sizes
     class_names: tuple[str, ...] = ()  # by label; empty where unknown
     statistics: Statistics | None = None  # those that are stored with the set
-    groups_measured: ClassVar[int | None] = None  # most groups whose images are read for their sizes
-    _place: Location
 
-    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
-        """Yield name and content of the images at some places of a group."""
-        raise NotImplementedError
-
+    @abstractmethod
     def read(self, group: int, places: Tensor) -> Decoded:
         """Return the images at ``places`` of a group."""
-        return decode_images(self.encoded(group, places.tolist()), self.reading, self.example)
 
     def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
         """Return width and height of about as many images as ``rows``, without decoding them.
 
         Leaves out images whose header cannot be read; empty where images are stored as pixels, which have one shape.
         """
+        return []
+
+
+class EncodedSource(ImageSource):
+    """One split of a dataset of image files, or of columns of such."""
+
+    groups_measured: ClassVar[int | None] = None  # most groups whose images are read for their sizes
+    _place: Location
+
+    @abstractmethod
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        """Yield name and content of the images at some places of a group."""
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        return decode_images(self.encoded(group, places.tolist()), self.reading, self.example)
+
+    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
         groups = list(dict.fromkeys(self.index.groups[rows].tolist()))[: self.groups_measured]
         return list(islice(sizes_in_headers(content for _, content in self._all_of(groups)), len(rows)))
 
@@ -148,7 +157,7 @@ class Listing:
     marks: Tensor | None = None  # (n, K) int8 for images that may have several labels
 
 
-class ImageFiles(ImageSource):
+class ImageFiles(EncodedSource):
     """One split of a set with one file an image."""
 
     def __init__(self, name: str, place: Location, split: str, reading: Reading, listing: Listing) -> None:

@@ -30,7 +30,7 @@ from ebclab.data.sources.columns import (
     whole_numbers,
 )
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, mixed_sizes
-from ebclab.data.sources.image_source import ImageSource, RowIndex, Statistics
+from ebclab.data.sources.image_source import EncodedSource, RowIndex, Statistics
 from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
@@ -75,7 +75,7 @@ class _FileIndex(NamedTuple):
     labels: Labels
 
 
-class ParquetSource(ImageSource):
+class ParquetSource(EncodedSource):
     """One split of a Parquet file or a folder of such, local or in an object store; a row group is a group.
 
     The image column holds encoded images (as bytes, or as a struct with a field ``bytes``) or fixed-shape tensors of

@@ -25,7 +25,7 @@ from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import image_suffixes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import ImageSource, RowIndex
+from ebclab.data.sources.image_source import EncodedSource, RowIndex
 from ebclab.data.sources.location import (
     any_word,
     files_of_split,
@@ -63,7 +63,7 @@ _LARGEST_LABEL = 1 << 20  # bytes of a file .cls or .json
 _log = logging.getLogger("ebclab.data")
 
 
-class WebdatasetSource(ImageSource):
+class WebdatasetSource(EncodedSource):
     """One split of a tar, a folder of tars or a pattern such as /data/train-{000..099}.tar; each image is a group.
 
     The key of an image is the hash of its shard's path within the split and of its name in it. Its label is the number
@@ -92,7 +92,6 @@ class WebdatasetSource(ImageSource):
             f"{inside}/{each.name}" for inside, part in zip(shards.values(), of_shards, strict=True) for each in part
         ]
         self.index = RowIndex.grouped(torch.tensor([hash_of_path(each) for each in paths]), labels.numbers)
-        self._require_names_once()
         self.example = self._first_example()
 
     def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
@@ -142,15 +141,6 @@ class WebdatasetSource(ImageSource):
         tell_once(f"{self.name}: its samples have no .cls and no label in .json, so their folders are their classes")
         return of_words(classes[name.rpartition("/")[0]] for name in self._names)
 
-    def _require_names_once(self) -> None:
-        """Refuse a sample whose files are not consecutive: it would be two images with one key."""
-        unique, times = torch.unique(self.index.keys, return_counts=True)
-        if len(unique) == len(self.index):
-            return
-        number = int((self.index.keys == unique[times.argmax()]).nonzero()[0])
-        where = self._where(self._shards[int(self._shard_of[number])])
-        raise DataError(f"{where}: the files of a sample must follow each other, got {self._names[number]} twice")
-
 
 class Sample(NamedTuple):
     """One sample."""
@@ -184,10 +174,12 @@ def read_samples(
     """
     left_out: list[str] = []
     members = _members(file, left_out, can_seek=can_seek)
-    samples = [
-        _sample(name, list(group), image_ending, label_field) for name, group in groupby(members, lambda m: m.sample)
-    ]
-    return samples, left_out
+    samples: dict[str, Sample] = {}
+    for name, group in groupby(members, lambda m: m.sample):
+        if name in samples:
+            raise ValueError(f"files of a sample must follow each other, got {name} again (tar --sort=name sorts them)")
+        samples[name] = _sample(name, list(group), image_ending, label_field)
+    return list(samples.values()), left_out
 
 
 def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterator[_Member]:

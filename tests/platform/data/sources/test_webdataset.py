@@ -133,6 +133,11 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
         ([("a.png", b"1"), ("a.jpg", b"x")], r"sample a has several images, .png, .jpg; name one by data.image_column"),
         ([("a.png", png(0)), ("a.png", png(1))], "sample a has two files of one ending"),
         ([("a.png", png(0)), ("b.png", png(1)), ("a.png", png(2))], "files of a sample must follow each other, got a"),
+        # webdataset#140: tars that are not sorted
+        (
+            [("a.png", png(0)), ("b.png", png(1)), ("a.cls", b"1")],
+            r"must follow each other, got a again \(tar --sort=na",
+        ),
         ([("a.png", png(0)), ("a.cls", b"x" * 1001)], "sample a needs a whole number or a word for a label, not 'xxx"),
         ([("a.png", png(0)), ("a.cls", b"9" * 19)], "whole number or a word for a label, not 9{19}"),
         ([("a.png", png(0)), ("a.json", b'{"label": [1]}')], r"whole number or a word for a label, not \[1\]"),

@@ -396,9 +396,6 @@ class Stl10Source(ImageSource):
         image = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(_SHAPE).mT
         return Decoded(image.expand(len(places), *_SHAPE), torch.ones(len(places), dtype=torch.bool), [])
 
-    def sizes(self, rows: Tensor) -> list[tuple[int, int]]:
-        return []
-
     def _count(self, file: str) -> int:
         size = self._place.size(file)
         if not size or size % _IMAGE_BYTES:
@@ -420,8 +417,9 @@ class Stl10Source(ImageSource):
         return labels
 
     def _damage(self, file: str, got: object) -> DataError:
-        where = self._where(file)
-        return DataError(f"{where}: not a file of STL-10, got {got}; unpack stl10_binary.tar.gz again")
+        return DataError(
+            f"{self._place.path}/{file}: not a file of STL-10, got {got}; unpack stl10_binary.tar.gz again"
+        )
 
 
 # PASCAL VOC
