@@ -1,17 +1,23 @@
-"""Reads what ``save_to_disk`` of Hugging Face's datasets writes, with pyarrow alone.
+"""Reads what ``save_to_disk`` of Hugging Face's datasets writes, and the cache of its ``load_dataset``, with pyarrow.
 
 PATH/dataset_dict.json                    {"splits": ["train", "test"]}
 PATH/train/state.json                     names the files
 PATH/train/dataset_info.json              names the classes
 PATH/train/data-00000-of-00002.arrow      Arrow in the stream format, an image as a struct of its bytes and its path
 
-Where a single split was saved, PATH is its folder. Files are mapped into memory, so that a record batch is found
+Where a single split was saved, PATH is its folder. A folder of the cache has all files of its splits:
+
+PATH/dataset_info.json                    as above
+PATH/mnist-train-00000-of-00002.arrow     a split's file; cache-70db.arrow and the like are results of ``map``
+
+Files are mapped into memory, so that a record batch is found
 without reading those before it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,12 +40,13 @@ from ebclab.data.sources.columns import (
 )
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import EncodedSource, RowIndex
-from ebclab.data.sources.location import tell_once, typed_file, word_for
+from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _FORM = "Arrow stream"
+_PART_OF_A_NAME = re.compile(r"(-\d{5}-of-\d{5})?\.arrow$")
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class _Info:
 
 
 class ArrowSource(EncodedSource):
-    """One split of a dataset as ``save_to_disk`` wrote it, on a disk; a record batch is a group, the key is the row.
+    """One split of a saved or cached dataset, on a disk; a record batch is a group, the key is the row.
 
     The split "test" is the first of test, val, valid and validation.
     """
@@ -82,8 +89,10 @@ class ArrowSource(EncodedSource):
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = _place(path)
-        folder = _folder_of(self._place, split, name)
-        files = {file: self._place.size(file) for file in _data_files(self._place, folder)}
+        cached = _cached_files(self._place)
+        folder = "" if cached else _folder_of(self._place, split, name)
+        chosen = files_of_split(cached, split, name, _cached_word) if cached else _data_files(self._place, folder)
+        files = {file: self._place.size(file) for file in chosen}
         if lost := [file for file, size in files.items() if size is None]:
             raise DataError(f"{self._where(lost[0])}: there is no such file, and {_STATE} names it; copy the set again")
         if self._place.has(f"{folder}{_INFO}"):
@@ -143,6 +152,8 @@ class ArrowSource(EncodedSource):
 def arrow_splits(path: str) -> tuple[Split, ...]:
     """Return which splits ``save_to_disk`` wrote at ``path``."""
     place = _place(path)
+    if cached := _cached_files(place):
+        return splits_among(cached, _cached_word)
     if not place.has(_SPLITS):
         return ("train",)
     words = [split.lower() for split in typed_file(place, _SPLITS, _SavedSplits).splits]
@@ -168,6 +179,18 @@ def _place(path: str) -> Location:
     return Location(path)
 
 
+def _cached_files(place: Location) -> list[str]:
+    """Return the files of a folder of the cache; empty if it was saved, or is neither."""
+    if not place.has(_INFO) or place.has(_STATE) or place.has(_SPLITS):
+        return []
+    return [file for file in place.files((".arrow",)) if "/" not in file and not file.startswith("cache-")]
+
+
+def _cached_word(file: str) -> str:
+    """Return the word of a file of the cache that names its split, which follows the name of the dataset."""
+    return any_word(_PART_OF_A_NAME.sub("", file).rpartition("-")[2])
+
+
 def _folder_of(place: Location, split: Split, name: str) -> str:
     """Return the folder of a split, with a slash after it; empty where PATH is that folder."""
     if place.has(_SPLITS):
@@ -182,7 +205,7 @@ def _folder_of(place: Location, split: Split, name: str) -> str:
             tell_once(f"{name}: splits other than {' and '.join(parts)} were left out: {', '.join(rest)}")
         return f"{by_word[word]}/"
     if not place.has(_STATE):
-        near = next((folder for folder in place.folders() if place.has(f"{folder}/{_STATE}")), None)
+        near = next((file for file in place.files((_STATE, _INFO)) if "/" in file), "").rpartition("/")[0]
         hint = f"did you mean arrow:{place.path}/{near}?" if near else "give the folder that save_to_disk wrote to"
         raise DataError(f"data.name: no saved dataset in {place.path}, got neither {_SPLITS} nor {_STATE}; {hint}")
     if split == "test":

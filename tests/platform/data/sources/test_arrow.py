@@ -55,6 +55,24 @@ def test_splits_have_their_pixels_labels_and_class_names(saved: Path) -> None:
     assert source.index.groups.unique_consecutive(return_counts=True)[1].tolist() == [2, 1, 2, 2]  # record batches
 
 
+def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(saved: Path) -> None:
+    cache = saved / "cache/owner___my_test_set/default-71f6/0.0.0/c248"
+    for number, file in enumerate((saved / "train").glob("*.arrow")):
+        put(cache / f"my_test_set-train-{number:05}-of-00003.arrow", file.read_bytes())
+    put(cache / "my_test_set-validation.arrow", next((saved / "validation").glob("*.arrow")).read_bytes())
+    put(cache / "cache-70db.arrow", b"the result of map")
+    put(cache / "dataset_info.json", (saved / "train/dataset_info.json").read_bytes())
+    assert splits_of(f"arrow:{cache}") == ("train", "test")
+    for split, count in (("train", 7), ("test", 2)):
+        found, expected = (load_split(f"arrow:{place}", None, split) for place in (cache, saved))
+        assert len(found) == count
+        assert torch.equal(found.images.flatten(1).sort(0).values, expected.images.flatten(1).sort(0).values)
+        assert sorted(found.labels.tolist()) == sorted(expected.labels.tolist())
+        assert found.class_names == expected.class_names
+    with pytest.raises(DataError, match=r"did you mean arrow:.*/owner___my_test_set/default-71f6/0.0.0/c248\?"):
+        load_split(f"arrow:{saved}/cache", None, "train")
+
+
 def test_a_single_split_is_read_by_its_folder(saved: Path) -> None:
     assert load_split(f"arrow:{saved}/validation", None, "train").labels.tolist() == [2, 0]
     assert splits_of(f"arrow:{saved}/validation") == ("train",)
