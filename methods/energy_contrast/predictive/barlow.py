@@ -62,6 +62,7 @@ class Barlow(Method):
 
     Config = BarlowConfig
     has_negatives = False
+    not_in_chunks = ""
     config: BarlowConfig
     paper = (
         "Zbontar, Jing, Misra, LeCun & Deny, Barlow Twins: Self-Supervised Learning via Redundancy Reduction, "
@@ -83,7 +84,7 @@ class Barlow(Method):
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
         # 1. z = norm(g(f(x))): each view in a pass of its own, so that batch norm sees one view at a time
-        projection = torch.stack([at_least_float32(self.head(self.encoder(view))) for view in batch.views])
+        projection = torch.stack([at_least_float32(self.head(self.encode(view))) for view in batch.views])
         # 2. those of all ranks: from here on, B counts the images of the global batch
         projection = gather(projection, dim=1)  # (2, B, P)
         with torch.autocast(projection.device.type, enabled=False):

@@ -101,7 +101,9 @@ class _Work:
             try:
                 folder.write_numbers(name, run.summary.finished, known)
             except OSError as error:
-                raise RunError(f"{folder.path}: cannot be written, got {error.strerror or error}; free some space") from error
+                raise RunError(
+                    f"{folder.path}: cannot be written, got {error.strerror or error}; free some space"
+                ) from error
         return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})
 
 

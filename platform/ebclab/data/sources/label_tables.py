@@ -130,7 +130,7 @@ def _csv_rows(content: bytes) -> tuple[list[str], Iterator[dict[str, object]]]:
 def _json_rows(content: bytes) -> tuple[list[str], Iterator[dict[str, object]]]:
     """Return the keys of the first of some lines of JSON, and all of them."""
     values = (foreign_json_value(line) for line in content.removeprefix(b"\xef\xbb\xbf").splitlines() if line.strip())
-    first = next(values, {})
+    first: object = next(values, {})
     rows = chain([first], values)
     if not isinstance(first, dict):
         raise ValueError(f"{first!r:.80} in place of an object")

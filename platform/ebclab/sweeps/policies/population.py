@@ -32,8 +32,8 @@ def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, 
     At the end of an interval, all trials that reached it are ranked by what they measured in this epoch. A trial in the
     lowest ``quantile`` (at most one half; rounded up to whole trials unless the two ends would overlap) gets a donor in
     the highest, drawn by hash. A trial that was stopped, diverged or failed keeps its rank, so that its later fate does
-    not change the ranks of others, but it is not a donor. Neither is a trial that has trained past this epoch, since its
-    weights have changed.
+    not change the ranks of others, but it is not a donor. Neither is a trial that has trained past this epoch, since
+    its weights have changed.
     """
     if not at_exchange(trial, interval_epochs):
         return None
