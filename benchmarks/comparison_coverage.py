@@ -37,9 +37,8 @@ from page import write_page
 from scipy import optimize, stats
 
 from ebclab.compare.findings import ComparisonFindings, Gap, Side
-from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import Draw, Measured, MeasuredSweep, SettingsRuns
-from ebclab.compare.plan import ComparisonPlan
+from ebclab.compare.plan import ComparisonPlan, make_comparison
 from ebclab.compare.power import Design, noise_of_pairs, share_of, smallest_difference
 from ebclab.compare.request import ComparisonRequest
 from ebclab.compare.statistics import tuning_curve

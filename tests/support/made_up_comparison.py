@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, write_comparison
+from ebclab.compare.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References

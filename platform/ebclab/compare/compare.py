@@ -12,7 +12,6 @@ from ebclab.cluster.switches import set_ray_switches
 from ebclab.compare.cost import equal_seconds, require_runnable
 from ebclab.compare.document import write_findings
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
 from ebclab.compare.plan import (
     PILOT,
@@ -21,6 +20,7 @@ from ebclab.compare.plan import (
     PlannedSweep,
     PlanVersion,
     growth,
+    make_comparison,
     read_comparison,
     write_comparison,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ebclab.compare.make_comparison import EpochsOf
-from ebclab.compare.plan import ComparisonPlan, PlannedSweep
+from ebclab.compare.plan import ComparisonPlan, EpochsOf, PlannedSweep
 from ebclab.config.experiment import ExperimentConfig, methods_of
 from ebclab.data.holdout import Split
 from ebclab.data.sources.decode import Reading

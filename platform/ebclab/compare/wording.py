@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ebclab.compare.findings import ComparisonFindings, Family, Gap, Side, Verdict
-from ebclab.compare.make_comparison import different_settings
-from ebclab.compare.plan import ComparisonPlan, Task
+from ebclab.compare.plan import ComparisonPlan, Task, different_settings
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.data.sources.location import last_part

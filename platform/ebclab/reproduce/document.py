@@ -57,7 +57,7 @@ def table_document(table: ReproducedTable) -> Document:
     head = (Remark(about.asks, "lead"), Remark(table.what_it_shows, "status"), *failures)
     lists = {
         "What differs from the paper at this scale": table.differs,
-        "Not run at this scale": [f"{title}: {why}" for title, why in table.not_run.items()],
+        "Not run at this scale": [f"{title}: {why}" for title, why in table.plan.left_out.items()],
         "What the released code does differently from the paper": table.released,
     }
     sections = (

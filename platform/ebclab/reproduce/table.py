@@ -101,11 +101,6 @@ class ReproducedTable:
         return [*study.about.released, *paper_of(study).released]
 
     @property
-    def not_run(self) -> dict[str, str]:
-        """Why columns are not run at this scale, keyed by their titles."""
-        return self.plan.left_out
-
-    @property
     def what_it_shows(self) -> str:
         """What numbers at this scale can show, and what they cannot."""
         return WHAT_SCALES_SHOW[self.plan.scale]
@@ -134,7 +129,7 @@ class ReproducedTable:
             "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
             "cells": [cell.to_mapping() for cell in self.cells],
             "differs": self.differs,
-            "not_run": self.not_run,
+            "not_run": self.plan.left_out,
             "released_code": self.released,
             "numbers": study.about.numbers,
             "repeats": study.about.repeats,

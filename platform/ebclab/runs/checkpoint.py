@@ -195,10 +195,6 @@ def latest_path(folder: Path, kind: Kind = "last") -> Path | None:
     return next(iter(_of_kind(folder, kind)), None)
 
 
-def _newest_healthy(folder: Path) -> Path | None:
-    return next(filter(_healthy, _of_kind(folder, "last")), None)
-
-
 def _healthy(path: Path) -> bool:
     """Return whether a checkpoint can be read and its run was healthy; without a health record, it was."""
     try:
@@ -236,7 +232,7 @@ def _outlived(folder: Path, kind: Kind, saved: Path) -> list[Path]:
         return again
     if kind == "best":
         return others
-    needed = _newest_healthy(folder)
+    needed = next(filter(_healthy, _of_kind(folder, "last")), None)
     older = [path for path in others if step_of(path) < step_of(saved)]
     return again + [path for path in older[LAST_KEPT - 1 :] if path != needed]
 

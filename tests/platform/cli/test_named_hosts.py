@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import ebclab as library
-from ebclab.compare.make_comparison import make_comparison
-from ebclab.compare.plan import write_comparison
+from ebclab.compare.plan import make_comparison, write_comparison
 from ebclab.compare.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.errors import UserError

@@ -21,7 +21,7 @@ from PIL import Image
 from ebclab.cli import main
 from ebclab.compare.compare import plan_of_request
 from ebclab.compare.cost import SweepCost, equal_seconds, reading_cost, require_runnable
-from ebclab.compare.make_comparison import make_comparison
+from ebclab.compare.plan import make_comparison
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, UserError
 from ebclab.storage.reading import read_json

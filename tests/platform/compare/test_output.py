@@ -11,9 +11,8 @@ from made_up_comparison import MadeUp, request_for, right
 
 from ebclab.compare.document import as_mapping, comparison_document, facts, write_findings
 from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.make_comparison import make_comparison
 from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import PlanVersion
+from ebclab.compare.plan import PlanVersion, make_comparison
 from ebclab.compare.plots import (
     _style,
     default_and_tuned,

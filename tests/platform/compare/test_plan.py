@@ -11,8 +11,7 @@ import pytest
 from made_up_comparison import request_for
 
 from ebclab.compare.compare import plan_of_request
-from ebclab.compare.make_comparison import make_comparison
-from ebclab.compare.plan import Task, growth, read_comparison, write_comparison
+from ebclab.compare.plan import Task, growth, make_comparison, read_comparison, write_comparison
 from ebclab.errors import ConfigError, UserError
 
 Problems = Callable[[ConfigError], list[str]]

@@ -16,8 +16,7 @@ from scipy import stats
 from ebclab.cli import main
 from ebclab.compare import power
 from ebclab.compare.document import write_findings
-from ebclab.compare.make_comparison import make_comparison
-from ebclab.compare.plan import PlannedSweep
+from ebclab.compare.plan import PlannedSweep, make_comparison
 from ebclab.compare.power import (
     ASSUMED,
     Design,

@@ -76,7 +76,7 @@ def test_a_smoke_run_never_speaks_of_a_reproduction(study: Study):
 def test_a_scale_that_is_not_run_says_so_in_every_cell(study: Study):
     table = table_of_plan(plan_study(study, "paper"), {})
     assert [shown_ours(cell, len(table.plan.seeds)) for cell in table.cells] == [["not run at this scale"]] * 4
-    assert table.not_run == {"kNN, ESS": "nobody has the images"}
+    assert table.plan.left_out == {"kNN, ESS": "nobody has the images"}
     assert "nobody has the images" in as_markdown(table_document(table))
 
 

@@ -48,7 +48,7 @@ class CompareOptions(TrialOptions):
 
     def require_possible(self) -> None:
         """Refuse options from which no comparison can be made, regardless of an existing comparison."""
-        from ebclab.compare.make_comparison import make_comparison
+        from ebclab.compare.plan import make_comparison
         from ebclab.compare.power import pilot_plan
 
         plan = make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))

@@ -150,7 +150,7 @@ def _print(table: ReproducedTable) -> None:
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
     lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]
     lines += [*([claims_asked(table)] if table.claims else []), *table.stand_ins]
-    lines += [f"not run at this scale: {name}: {why}" for name, why in table.not_run.items()]
+    lines += [f"not run at this scale: {name}: {why}" for name, why in table.plan.left_out.items()]
     lines += [f"no number: {line}" for line in table.failures]
     lines += [table.what_it_shows, table.what_seeds_say, cost_in_words(table)]
     print_blocks([beside_the_paper(table, title=title, with_not_run=False), *map(Remark, lines)])
