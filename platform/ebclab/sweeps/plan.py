@@ -133,7 +133,7 @@ class SweepPlan(SweepChoices):
         words, full = f"at most {self.epochs} epochs each", self.config.training.epochs
         if not self.top or full == self.epochs:
             return words
-        return f"{words}, then {full} for those that confirm the best (training.epochs, which --epochs leaves alone)"
+        return f"{words}, then {full} for those that confirm the best (training.epochs; --epochs is for the search)"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, as sweep.yaml holds them."""

@@ -50,7 +50,7 @@ def test_it_is_said_that_confirming_runs_have_all_epochs(sweep_plan: Plans) -> N
     plan = sweep_plan()
     full = replace(plan, config=replace(plan.config, training=replace(plan.config.training, epochs=20)))
     assert replace(full, epochs=3).epochs_in_words() == (
-        "at most 3 epochs each, then 20 for those that confirm the best (training.epochs, which --epochs leaves alone)"
+        "at most 3 epochs each, then 20 for those that confirm the best (training.epochs; --epochs is for the search)"
     )
     assert replace(full, epochs=20).epochs_in_words() == "at most 20 epochs each"
     assert replace(full, epochs=3, top=0).epochs_in_words() == "at most 3 epochs each"
