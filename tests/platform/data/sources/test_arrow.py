@@ -55,7 +55,9 @@ def test_splits_have_their_pixels_labels_and_class_names(saved: Path) -> None:
     assert source.index.groups.unique_consecutive(return_counts=True)[1].tolist() == [2, 1, 2, 2]  # record batches
 
 
-def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(saved: Path) -> None:
+def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(
+    saved: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cache = saved / "cache/owner___my_test_set/default-71f6/0.0.0/c248"
     for number, file in enumerate((saved / "train").glob("*.arrow")):
         put(cache / f"my_test_set-train-{number:05}-of-00003.arrow", file.read_bytes())
@@ -69,6 +71,7 @@ def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(saved: Path)
         assert torch.equal(found.images.flatten(1).sort(0).values, expected.images.flatten(1).sort(0).values)
         assert sorted(found.labels.tolist()) == sorted(expected.labels.tolist())
         assert found.class_names == expected.class_names
+    assert caplog.text == ""
     with pytest.raises(DataError, match=r"did you mean arrow:.*/owner___my_test_set/default-71f6/0.0.0/c248\?"):
         load_split(f"arrow:{saved}/cache", None, "train")
 
