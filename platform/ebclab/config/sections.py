@@ -266,6 +266,13 @@ class TrainingConfig:
         "bfloat16 and float16 run the forward pass under autocast; float16 also scales the loss, and skips steps whose "
         "gradients overflow.",
     )
+    average_weights: float = setting(
+        0.0,
+        "Decay a step of an exponential moving average of the trained weights, which is scored, evaluated and exported "
+        "in their place; 0: the last weights are.",
+        minimum=0.0,
+        below=1.0,
+    )
     channels_last: bool = setting(True, "Keep images and convolutions in NHWC memory order.")
     compile: bool | Literal["default", "graph"] = setting(
         False,

@@ -60,6 +60,8 @@ JARGON: Mapping[str, str] = {
     "bs": "training.batch_size",
     "num_epochs": "training.epochs",
     "max_epochs": "training.epochs",
+    "ema": "training.average_weights",
+    "ema_decay": "training.average_weights",
     "amp": "training.precision",
     "fp16": "training.precision",
     "bf16": "training.precision",

@@ -128,6 +128,8 @@ def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:
         lines.append(
             f"a member of a population: it continued with the weights of {copied}; settings alone do not reproduce it"
         )
+    if decay := trained.config.training.average_weights:
+        lines.append(f"the weights, with batch norm's running statistics, are an average over steps of decay {decay:g}")
     trained_for = f"{count(trained.epochs_done, 'epoch')}, {count(trained.step, 'optimizer step')}"
     lines.append(f"{trained_for}, seed {trained.config.seed}")
     if result is not None:

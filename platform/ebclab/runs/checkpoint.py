@@ -10,8 +10,9 @@ Hidden folders are left over from killed writes and removals; they are never rea
 them.
 
     manifest.json        format, step, facts about the model's input, the SHA-256 of every file below and its own
-    model.safetensors    the method's state_dict (encoder, heads, queues)
-    state.pt             optimizer, generator and counters            (``last`` only; read by ``state_file``)
+    model.safetensors    the method's state_dict (encoder, heads, queues), with averaged weights if they are averaged
+    state.pt             optimizer, generator, counters, and the      (``last`` only; read by ``state_file``)
+                         weights behind averaged ones
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
 """
 
@@ -80,8 +81,10 @@ class Checkpoint:
 
     step: int  # optimizer steps done
     facts: dict[str, Any]  # plain values that describe the model: epoch, input size, normalisation, scores
-    model: dict[str, Tensor]  # the method's state_dict
-    state: dict[str, Any] | None  # optimizer, generator and counters; None in ``best`` and ``kept``
+    model: dict[str, Tensor]  # the method's state_dict, as it is evaluated
+    state: (
+        dict[str, Any] | None
+    )  # optimizer, generator, counters, weights behind averaged ones; None in ``best`` and ``kept``
     memories: dict[str, dict[str, Tensor]]  # state of each of the method's memories by name
 
 

@@ -49,6 +49,7 @@ class RunSummary:
     batch_size: int  # images per step
     train_images: int  # number of images trained on
     holdout_images: int  # number of images held out
+    average_weights: float = 0.0  # decay of the average of weights that was scored; 0: the last weights were
     scores: dict[str, float]  # newest held-out scores by name; empty if nothing was scored
     best: BestScore | None  # best value of the objective; None if nothing was scored
     metrics: dict[str, float] | None  # newest training metrics by name; None if nothing was logged

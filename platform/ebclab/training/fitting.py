@@ -21,6 +21,7 @@ from ebclab.storage.typed_json import typed
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training
 from ebclab.training.loss_scale import ScaleState
+from ebclab.training.weight_average import trained
 from energy_contrast.method import Method
 
 _SHOWN = 3  # misfits
@@ -61,6 +62,7 @@ def fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
         *_of_memories(training.method, saved),
         *_of_optimizer(training.optimizer, state.get("optimizer")),
         *_of_generator(training.generator, state.get("generator")),
+        *_of_weights(training.method, state.get("weights", {})),
     ]
     facts, plain = dict(saved.facts), dict(state)
     try:
@@ -144,6 +146,13 @@ def _is_state_of(parameter: Tensor, values: Any, names: tuple[str, ...]) -> bool
         and value.shape in ((torch.Size(),) if name == "step" else (parameter.shape,))
         for name, value in values.items()
     )
+
+
+def _of_weights(method: Method, saved: Any) -> list[str]:
+    """Return how the weights behind averaged ones, if there are any, differ from those of this method."""
+    if not isinstance(saved, Mapping) or not all(isinstance(value, Tensor) for value in saved.values()):
+        return ["weights that are no tensors"]
+    return differences(trained(method), saved, types=True) if saved else []
 
 
 _STATE_BYTES = (5056, 16)  # of a generator of the CPU, of a CUDA device

@@ -22,6 +22,7 @@ from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, se
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.process_group import Ranks
+from ebclab.training.weight_average import WeightAverage, put, trained
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 _OF_THE_LOG = (
@@ -109,11 +110,15 @@ class Training:
     weight_decay: Callable[[int], float] | None = None  # returns the weight decay of a step; None if it is constant
     # training images per second between log steps of this launch
     images_per_second: RateMeter = field(default_factory=RateMeter)
+    # the average that is scored and saved in place of the weights; None without ``training.average_weights``
+    average: WeightAverage | None = field(init=False, default=None)
     # scales the loss and skips steps in float16; does nothing in other precisions
     loss_scale: LossScale = field(init=False)
 
     def __post_init__(self) -> None:
         self.loss_scale = LossScale(self.generator.device, self.config.precision)
+        if self.config.average_weights:
+            self.average = WeightAverage(self.method, self.config.average_weights)
 
     @property
     def num_steps(self) -> int:
@@ -127,7 +132,17 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Return the state that a resume needs beside the model and its memories."""
         own = {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
-        return own | self.loss_scale.state()
+        weights = {} if self.average is None else {"weights": trained(self.method)}
+        return own | self.loss_scale.state() | weights
+
+    def model(self) -> dict[str, Tensor]:
+        """Return the method's state as it is scored: with averaged weights, if they are averaged."""
+        state: dict[str, Tensor] = self.method.state_dict()
+        return state if self.average is None else state | self.average.tensors
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the method holds averaged weights, if they are averaged."""
+        return nullcontext() if self.average is None else self.average.in_place()
 
     def tensors(self) -> list[Tensor]:
         """Return what outlives a step: weights, buffers, memories and the optimizer's state."""
@@ -136,7 +151,11 @@ class Training:
         return [*self.method.state_dict().values(), *memories, *(value for value in kept if isinstance(value, Tensor))]
 
     def load_state(self, state: dict[str, Any], step: int) -> None:
-        """Continue from ``state`` as saved after ``step`` steps."""
+        """Continue from ``state`` as saved after ``step`` steps; the method holds the model that was saved with it."""
+        if self.average is not None:
+            self.average.restart()
+        if state.get("weights"):
+            put(state["weights"], self.method)
         # momenta come from the checkpoint; learning rates, weight decays and step counters' devices from the settings
         chosen = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         groups = [group | own for group, own in zip(state["optimizer"]["param_groups"], chosen, strict=True)]
@@ -190,6 +209,8 @@ def train_step(training: Training) -> dict[str, Tensor]:
     else:
         metrics = training.captured.make(compute, batch, logged=method.diagnosing)
     training.step += 1
+    if training.average is not None:
+        training.average.update(training.step)
     training.loss_scale.require_useful(training.step)
     training.images_per_second.count(training.ranks.world_size * batch.views.shape[1])
     return metrics

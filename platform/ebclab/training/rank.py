@@ -207,17 +207,18 @@ def _monitor(
         return None
 
     def score(monitored: bool) -> HoldoutScores:
-        return holdout_scores(
-            prepared.training.method.encoder,
-            prepared.bank,
-            prepared.holdout,
-            prepared.preprocessing,
-            config.evaluation,
-            config.views,
-            device=device,
-            monitors=config.evaluation.monitor if monitored else (),
-            project=prepared.training.method.project,
-        )
+        with prepared.training.averaged():
+            return holdout_scores(
+                prepared.training.method.encoder,
+                prepared.bank,
+                prepared.holdout,
+                prepared.preprocessing,
+                config.evaluation,
+                config.views,
+                device=device,
+                monitors=config.evaluation.monitor if monitored else (),
+                project=prepared.training.method.project,
+            )
 
     return score
 
@@ -292,6 +293,7 @@ def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
         batch_size=config.training.batch_size,
         train_images=prepared.facts["train_images"],
         holdout_images=prepared.facts["holdout_images"],
+        average_weights=config.training.average_weights,
         scores=recorder.last_scores,
         best=BestScore(**recorder.best) if recorder.best else None,
         metrics=recorder.last_metrics,

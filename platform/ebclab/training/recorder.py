@@ -180,7 +180,8 @@ class Recorder:
             folder=self.run.path,
         )
         try:
-            numbers = callback.run(view, method)
+            with self.training.averaged():
+                numbers = callback.run(view, method)
         except CallbackError as error:
             self.run.metrics.append("event", step, event="failed", reason=str(error))
             raise
@@ -284,7 +285,7 @@ class Recorder:
                 facts["findings"] = findings
         state = {**training.state(), **own} if kind == "last" else None
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
-        return checkpoint.Checkpoint(training.step, facts, training.method.state_dict(), state, memories)
+        return checkpoint.Checkpoint(training.step, facts, training.model(), state, memories)
 
 
 def norm_of(method: Method) -> float:

@@ -174,7 +174,7 @@ def test_a_run_says_and_records_whether_its_steps_are_recorded(
 def test_a_run_of_recorded_steps_that_is_killed_ends_in_the_bits_of_one_that_is_not(
     method: str, tiny: Callable[..., ExperimentConfig], kills_at: Any, tmp_path: Path
 ) -> None:
-    config = tiny(method, NAME, "training.compile=graph", "data.train_limit=54")
+    config = tiny(method, NAME, "training.compile=graph", "data.train_limit=54", "training.average_weights=0.9")
     whole = pretrain(config, runs=tmp_path, name="whole", display=Listener())
     with pytest.raises(Killed):
         pretrain(config, runs=tmp_path, name="killed", display=kills_at(whole.summary.steps // 2 + 1))

@@ -71,6 +71,8 @@ def page_of(*runs: Path, to: Path | None = None) -> tuple[str, dict[str, Any]]:
 
 def test_facts_of_a_finished_run(tmp_path: Path) -> None:
     told = facts(open_run(a_run(tmp_path / "one", finished=True).path))
+    averaged = facts(open_run(a_run(tmp_path / "two", "training.average_weights=0.999").path))
+    assert (told["weights"], averaged["weights"]) == ("", "averaged over steps, decay 0.999")
     assert told["state"] == "finished 2026-11-20 12:34 UTC"
     assert (told["epochs"], told["steps"], told["data"]) == ("2 of 2", "8", "digits, 1,024 images")
     assert told["held-out kNN"] == "60.0% (best 60.0% after 2 epochs)"

@@ -22,6 +22,7 @@ RESULT: dict[str, Any] = {
     "batch_size": 64,
     "train_images": 1280,
     "holdout_images": 140,
+    "average_weights": 0.0,
     "scores": {"holdout_knn": 0.75, "effective_rank": 9.5},
     "best": {"objective": "holdout_knn", "value": 0.8, "epoch": 1, "step": 20},
     "metrics": {"loss": 2.5},

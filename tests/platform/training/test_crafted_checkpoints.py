@@ -168,6 +168,8 @@ OF_THE_MODEL = {
 OF_THE_REST = {
     "state: no dictionary": of_state(lambda state: [state]),
     "state: a tensor": of_state(lambda state: torch.zeros(3)),
+    "state: averaged weights of nothing": of_state(lambda state: state.update(weights={"encoder.more": torch.ones(1)})),
+    "state: averaged weights that are none": of_state(lambda state: state.update(weights=[1])),
     "state: empty": of_state(lambda state: state.clear()),
     "state: text": written("state.pt", b"what is this"),
     "state: nothing": written("state.pt", b""),

@@ -19,6 +19,7 @@ from ebclab.training.loop import Training, train, train_step
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.pretrain import pretrain
 from ebclab.training.process_group import ALONE, Ranks
+from ebclab.training.weight_average import WeightAverage
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, StepOutput
 from energy_contrast.networks import build_encoder
@@ -263,12 +264,13 @@ def test_a_checkpoint_without_a_scale_opens_and_begins_with_the_first() -> None:
 def be_a_rank(rank: int, num_ranks: int) -> list[dict[str, Any]]:
     """Return what a rank holds after each of three clipped steps; in the second, rank 1 alone overflows."""
     training, found = ready("simclr", "float16", Ranks.of_process_group()), []
-    training.clip_norm = 0.1
+    training.clip_norm, training.average = 0.1, WeightAverage(training.method, 0.5)
     last = list(training.method.parameters())[-1]
     for step in range(3):
         hook = last.register_hook(lambda slope: slope * torch.inf) if step == 1 and rank == 1 else None
         train_step(training)
-        found.append({"weights": weights(training), **training.loss_scale.metrics()})
+        average = {name: value.clone() for name, value in training.average.tensors.items()}
+        found.append({"weights": weights(training), "average": average, **training.loss_scale.metrics()})
         if hook is not None:
             hook.remove()
     return found

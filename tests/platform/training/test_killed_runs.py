@@ -36,7 +36,8 @@ from energy_contrast.samplers import Sampler
 from energy_contrast.sampling_method import SamplingMethod
 
 CONFIG = compose("ebclr", overrides=["training.epochs=2", "training.log_every=1"])
-LONGER = compose("ebclr", overrides=["training.epochs=4", "training.log_every=1", "training.keep_every=2"])
+_MORE = "training.keep_every=2", "training.average_weights=0.7"
+LONGER = compose("ebclr", overrides=["training.epochs=4", "training.log_every=1", *_MORE])
 NO_IMAGES = ImageSet("none", torch.zeros(0, 1, 1, 1), torch.zeros(0), torch.zeros(0), (), (0.0,), (1.0,))
 FACTS = {
     **{"in_channels": 1, "image_size": 1, "mean": [0.0], "std": [1.0]},
@@ -152,6 +153,7 @@ def end_of(run: RunFolder) -> dict[str, Any]:
     optimizer = last.state["optimizer"]["state"]
     return {
         "model": {name: value.tolist() for name, value in last.model.items()},
+        "weights": {name: value.tolist() for name, value in last.state.get("weights", {}).items()},
         "momenta": [optimizer[number]["momentum_buffer"].tolist() for number in sorted(optimizer)],
         "generator": last.state["generator"].tolist(),
         "drawn": last.memories["draws"]["last"].tolist(),

@@ -41,6 +41,7 @@ def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
 
 def facts(record: RunRecord) -> dict[str, str]:
     """Return the facts of a run as text, by heading; empty if unknown."""
+    decay = _setting(record, "training.average_weights")
     return {
         "state": state_in_words(record),
         "method": _setting(record, "method.name"),
@@ -49,6 +50,7 @@ def facts(record: RunRecord) -> dict[str, str]:
         "seed": _setting(record, "seed"),
         "epochs": f"{record.epochs_done:.4g} of {record.epochs}",
         "steps": f"{record.step:,}",
+        "weights": "" if decay in ("", "0") else f"averaged over steps, decay {decay}",
         **scores(record),
         "images a second": speed(record),
         "time": "" if record.seconds is None else clock(record.seconds),
