@@ -25,7 +25,7 @@ CHUNKS = 4
 
 @pytest.mark.parametrize("case", ALLOWED)
 def test_chunks_equal_the_whole_batch_without_batch_norm(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_parity, "NUM_STEPS", NUM_STEPS // 2)
+    monkeypatch.setattr(test_parity, "NUM_STEPS", NUM_STEPS // 3)
     whole, chunked = (train(case, chunks=chunks, batch_norm="none") for chunks in (1, CHUNKS))
     for what, found in chunked.items():
         assert_close(whole[what], found, what, METRIC_TOLERANCE if what == "metrics" else TOLERANCE)
