@@ -33,7 +33,8 @@ _LINE = re.compile(rf"({_KEY}:)|((?:  )?{_KEY}): ({_VALUE})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]*+)?(?:e[-+]?[0-9]{1,4})?|-?\.inf|\.nan")
 _PERHAPS_NO_TEXT = tuple("-+.0123456789=<")
 _WHOLE = re.compile("0|[1-9][0-9]{0,17}")
-_WHOLES = re.compile(rf"\[(?:(?:{_WHOLE.pattern})(?:, (?:{_WHOLE.pattern}))*)?\]")
+_SIMPLE = rf"(?:{_WHOLE.pattern})(?:\.[0-9]{{1,17}})?"
+_NUMBERS = re.compile(rf"\[(?:{_SIMPLE}(?:, {_SIMPLE})*)?\]")
 
 
 def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
@@ -108,7 +109,7 @@ def _value(written: str) -> Any:
     """Return the value that is written in a line."""
     if _WHOLE.fullmatch(written):
         return int(written)
-    if _WHOLES.fullmatch(written):
-        return [int(each) for each in written[1:-1].split(", ") if each]
+    if _NUMBERS.fullmatch(written):
+        return [float(each) if "." in each else int(each) for each in written[1:-1].split(", ") if each]
     is_plain = not written.startswith(("'", '"', "[", "{"))
     return written if is_plain and is_text(written) else from_yaml(written, "a setting")

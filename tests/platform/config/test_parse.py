@@ -116,7 +116,8 @@ def test_all_mistakes_are_reported_at_once(problems_of):
         "views.hue: out of range, got 0.7; must be a number, at least 0, at most 0.5 (unit: turns)",
         "views.blur_kernel_size: must be odd, got 4",
         "training.dropout: no such setting; settings of training: epochs, batch_size, accumulate, precision, "
-        "average_weights, channels_last, compile, log_every, loggers, checkpoint_every, keep_every, health, extended, copied_weights",
+        "average_weights, channels_last, compile, log_every, loggers, checkpoint_every, keep_every, health, "
+        "extended, copied_weights",
         "training.batch_size: wrong type, got true; must be a whole number, at least 2 (unit: images)",
         "training.log_every: out of range, got 0; must be a whole number, at least 1 (unit: steps)",
         "seed: wrong type, got 1.5; must be a whole number, at least 0, at most 4294967295",
