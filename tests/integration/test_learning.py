@@ -30,6 +30,7 @@ EPOCHS = dict.fromkeys(METHODS, 10) | {
     "byol": 20,
     "vem-image": 30,
     "lejepa": 20,
+    "barlow": 20,
     "simsiam": 30,
 }
 """The recipe: 200."""
@@ -38,9 +39,10 @@ FASTER: dict[str, list[str]] = {
     "vem-image": ["training.batch_size=64", "method.num_steps=2"],
     "simsiam": ["training.batch_size=64", "optimizer.learning_rate=0.006"],
     "lejepa": ["method.num_slices=64"],
+    "barlow": ["method.redundancy_weight=0.04"],
 }
 """Where they depart from the recipe, since with it they take long: simsiam needs 80 epochs, vem-image 40; an epoch of
-lejepa with 1,024 slices takes a processor's second."""
+lejepa with 1,024 slices takes a processor's second. With it barlow gains 1.7 points in 20 epochs, with these 5.4."""
 
 
 @pytest.mark.slow
