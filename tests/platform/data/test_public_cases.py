@@ -462,8 +462,9 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
 )
 def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, way_out: str) -> None:
     put(tmp_path / file, b"x")
-    with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{way_out}"):
-        load_split(f"folder:{tmp_path}", None, "train")
+    for place in (tmp_path, tmp_path / file):
+        with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{way_out}"):
+            load_split(f"folder:{place}", None, "train")
 
 
 Image.init()

@@ -88,7 +88,7 @@ def _files_in(place: Location, labels: str = "") -> tuple[dict[str, int], list[s
             images[file] = size
         elif file.rpartition("/")[2].lower() in TABLES and not labels:
             tables.append(file)
-        elif file == labels:
+        elif labels and file == labels:
             continue
         else:
             others[splitext(path)[1].lower()[:_SHOWN] or "without a suffix"] += 1
