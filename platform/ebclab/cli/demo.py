@@ -46,7 +46,7 @@ def _commands(folder: str) -> Iterator[list[str]]:
     """Yield the commands with their arguments."""
     run, sweep, recipe = f"{folder}/runs/digits", f"{folder}/sweeps/digits", ("--recipe", "digits-demo")
     search = ("--space", "examples/digits", "--trials", "8", "--epochs", "3")
-    confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "2")
+    confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "3")
     for command in (
         ("data", "show", "digits", *recipe, "--views", f"{folder}/views.png"),
         ("pretrain", "flatclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),

@@ -82,9 +82,7 @@ class Checkpoint:
     step: int  # optimizer steps done
     facts: dict[str, Any]  # plain values that describe the model: epoch, input size, normalisation, scores
     model: dict[str, Tensor]  # the method's state_dict, as it is evaluated
-    state: (
-        dict[str, Any] | None
-    )  # optimizer, generator, counters, weights behind averaged ones; None in ``best`` and ``kept``
+    state: dict[str, Any] | None  # optimizer, generator, counters, weights behind averages; None if not of kind last
     memories: dict[str, dict[str, Tensor]]  # state of each of the method's memories by name
 
 
