@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 from ray_starts import one_start_at_a_time
-from waiting import until
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hush-this-is-nobodys-key"

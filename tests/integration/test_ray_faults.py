@@ -22,7 +22,7 @@ import torch
 from made_once import made_once
 from ray_starts import one_start_at_a_time
 from safetensors.torch import load_file
-from waiting import until
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.errors import UserError

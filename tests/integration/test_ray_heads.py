@@ -18,6 +18,7 @@ import impatient
 import pytest
 import torch
 from ray_starts import one_start_at_a_time, users_of
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.training.listener import Listener
@@ -29,7 +30,6 @@ from .test_ray_faults import (
     _assert_whole,
     _finish,
     _same_bits,
-    _until,
     _weights,
     pytestmark,
     undisturbed,
@@ -72,7 +72,7 @@ class Head:
         with one_start_at_a_time():
             with said.open("wb") as log:
                 self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
-            _until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
+            until(lambda: b"Ray runtime started" in said.read_bytes() or self._process.poll() is not None)
         assert self._process.poll() is None, said.read_text()
 
     def kill(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from forked_workers import environment_without
 from ray_starts import one_start_at_a_time
+from tests.support.waiting import until
 
 from .test_ray_faults import (
     STEPS_AN_EPOCH,
@@ -26,7 +27,6 @@ from .test_ray_faults import (
     _finish,
     _last_step,
     _same_bits,
-    _until,
     pytestmark,
     undisturbed,
 )
@@ -64,7 +64,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
         with one_start_at_a_time():
             with said(machine).open("wb") as log:
                 started = subprocess.Popen(program, env=variables, stderr=log, start_new_session=True)
-            _until(lambda: _logs(tmp_path / machine) or started.poll() is not None)
+            until(lambda: _logs(tmp_path / machine) or started.poll() is not None)
         return started
 
     def said(machine: str) -> Path:
@@ -76,7 +76,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
         return max((int(name[17:27]) for name in whole), default=0)
 
     first = start("one")
-    _until(lambda: saved() >= 2 * STEPS_AN_EPOCH or first.poll() is not None)
+    until(lambda: saved() >= 2 * STEPS_AN_EPOCH or first.poll() is not None)
     assert first.poll() is None, said("one").read_text()
     (lost,) = [log.parent for log in _logs(tmp_path / "one")]
     run = tmp_path / "two" / lost.relative_to(tmp_path / "one")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.storage.remote import COPIES
@@ -25,7 +26,6 @@ from .test_ray_faults import (
     _records,
     _resumes,
     _same_bits,
-    _until,
     machines,
     pytestmark,
     undisturbed,
@@ -56,12 +56,12 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
 
     def take_away() -> None:
         metadata.announce(60)
-        _until(lambda: len(saved()) > 0)
+        until(lambda: len(saved()) > 0)
         machines.kill(leaving)
         machines.add()
 
     try:
-        _until(lambda: "watching for Amazon's notice" in log.read_text() or watcher.poll() is not None)
+        until(lambda: "watching for Amazon's notice" in log.read_text() or watcher.poll() is not None)
         assert watcher.poll() is None, log.read_text()
         fault = Fault(run, 12, take_away)
         settings = ["training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
@@ -90,7 +90,7 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
 
     def take_away() -> None:
         machines.drain(leaving, 30)
-        _until(lambda: len(saved()) > 0)
+        until(lambda: len(saved()) > 0)
         fault.begins()
         machines.kill(leaving)
         machines.add()

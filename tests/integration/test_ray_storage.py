@@ -13,7 +13,7 @@ from typing import Any
 import impatient
 import pytest
 from forked_workers import environment_without
-from waiting import until
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.cli import main

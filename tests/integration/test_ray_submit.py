@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from ray_starts import ray_folder
-from waiting import until
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.runs.environment import source_commit

@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from waiting import until
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.cli import main

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from ray_starts import ray_folder
-from waiting import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ import boto3
 import impatient
 import pytest
 from pyarrow import fs
-from waiting import until
+from tests.support.waiting import until
 
 from ebclab.cli import main
 from ebclab.storage import lease

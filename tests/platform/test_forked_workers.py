@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from waiting import until
+from tests.support.waiting import until
 
 
 def _look(variable: str, left: Path) -> tuple[bool, str | None, float, dict[str, Any]]:

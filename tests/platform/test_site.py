@@ -139,8 +139,8 @@ def test_the_page_of_the_command_line_has_every_option(script) -> None:
     assert "## `ebclab runs delete`" in page
     assert "`--temperature" not in page
     assert "\nebclab evaluate ENCODER... [OPTIONS]\n" in page
-    assert "\n| `ENCODER...` | Runs (folder or" in page
-    assert "\n| `RUN\\|SWEEP` | Folder or address" in page  # a bare bar would end the cell
+    assert "\n| `ENCODER...` | Runs (name, folder or" in page
+    assert "\n| `RUN\\|SWEEP` | Name, folder or address" in page  # a bare bar would end the cell
     assert "| `--ood [near=\\|far=]NAME` | Out-of-distribution" in page
     assert "| `--workers W` | 0: this process; 2: two Ray workers; 1:4: one to four, as available. |" in page
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import ray
 from ray._private import services
-from waiting import until
+from tests.support.waiting import until
 
 from ebclab.cluster.local_instance import on_loopback, private_instance
 from ebclab.errors import UserError

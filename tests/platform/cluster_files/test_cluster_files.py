@@ -21,7 +21,7 @@ from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
 from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
 from ray.autoscaler.v2.utils import ResourceRequestUtil
 from ray.core.generated.autoscaler_pb2 import ResourceRequestByCount
-from waiting import until
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
 CLUSTER = ROOT / "cluster"

@@ -111,7 +111,7 @@ def test_dropout_and_stochastic_depth_are_off(name: str) -> None:
 
 def test_a_network_whose_draws_cannot_be_switched_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timm_encoder, "_switch_off_draws", lambda network: None)
-    with pytest.raises(ValueError, match=r"timm/ghostnet_050 draws random numbers .*; take another network"):
+    with pytest.raises(ValueError, match=r"timm/ghostnet_050 draws its own random numbers .*; take another network"):
         build_timm("ghostnet_050", 3, 64)
 
 

@@ -211,7 +211,7 @@ def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
 def test_a_file_in_place_of_the_folder_is_one_sentence(sweep_plan: Plans, folder: SweepFolder) -> None:
     folder.path.parent.mkdir()
     folder.path.touch()
-    with pytest.raises(RunError, match="no sweep"):
+    with pytest.raises(RunError, match="not a sweep"):
         look(folder, sweep_plan())
 
 
