@@ -82,8 +82,8 @@ def test_stems_set_the_resolution_of_the_last_stage(name, stem, size, last):
 )
 def test_without_norm_no_image_sees_another_and_every_convolution_has_a_bias(name, convolutions, initialisation):
     settings = {"batch_norm": "none", "activation": "leaky_relu", "initialisation": initialisation}
-    network = build_encoder(name, in_channels=3, width=4, **settings)
-    images = torch.randn(3, 3, 8, 8)
+    network = build_encoder(name, in_channels=3, width=4, **settings).double()
+    images = torch.randn(3, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(network(images)[:1], network(images[:1]))
     biases = [module.bias for module in network.modules() if isinstance(module, torch.nn.Conv2d)]
     assert len(biases) == convolutions
