@@ -18,6 +18,7 @@ from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, STALLED, EpochProtocol, SolvedProtocol, look_up
 from ebclab.optimization.optimizers import eager
+from ebclab.optimization.schedules import half_cosine
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -165,7 +166,7 @@ def rate_at(protocol: EpochProtocol, epoch: float) -> float:
     """Return the learning rate as a fraction of its peak after ``epoch`` epochs, which may be fractional."""
     share = epoch / protocol.epochs
     if protocol.schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * share))
+        return half_cosine(share)
     if protocol.schedule == "steps":
         return 1.0 if share < 0.6 else 0.1 if share < 0.8 else 0.01
     return 1.0

@@ -70,8 +70,13 @@ def learning_rate_at(
         passed = sum(step >= round(share * num_steps) for share in milestones)
         return peak * float(step_factor**passed)
     progress = (step - warmup_steps) / (num_steps - warmup_steps)
-    left = 1 - progress if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    left = 1 - progress if schedule == "linear" else half_cosine(progress)
     return peak * (final_rate + (1 - final_rate) * left)
+
+
+def half_cosine(share: float) -> float:
+    """Return ``(1 + cos(pi * share)) / 2``, which falls from 1 to 0."""
+    return 0.5 * (1 + math.cos(math.pi * share))
 
 
 def scheduled_steps(step: int, training: TrainingConfig, num_batches: int) -> int:
@@ -122,7 +127,7 @@ def weight_decays(
 
     def decay(step: int) -> float:
         progress = step / scheduled_steps(step, training, num_batches)
-        return end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress))
+        return end + (start - end) * half_cosine(progress)
 
     return decay
 
