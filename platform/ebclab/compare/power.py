@@ -415,7 +415,7 @@ def power_facts(powers: Sequence[Power]) -> dict[str, str]:
 def power_warnings(powers: Sequence[Power]) -> list[str]:
     """Return one line if there are places where the margin is not found, which names them and what it takes."""
     blind = [
-        f"{_where(power, powers)}found in {100 * power.at_margin:.0f} of 100 such comparisons, {_way_out(power)}"
+        f"{_where(power, powers)}found in {100 * power.at_margin:.0f} of 100 such comparisons, {_remedy(power)}"
         for power in powers
         if power.at_margin < WANTED
     ]
@@ -452,7 +452,7 @@ def _simulated(power: Power) -> str:
     )
 
 
-def _way_out(power: Power) -> str:
+def _remedy(power: Power) -> str:
     if not power.images_suffice:
         return f"as {count(power.design.images, 'test image')} do not allow more, however many seeds"
     if power.seeds_for_margin is None:

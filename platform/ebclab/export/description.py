@@ -93,7 +93,7 @@ def describe(
 
 def read_description(path: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     """Return the description in the JSON file at ``path``, and the file's raw content."""
-    content = read_json(path, way_out="export the encoder again", error=UserError)
+    content = read_json(path, remedy="export the encoder again", error=UserError)
     if not isinstance(content, dict) or not isinstance(content.get("format_version"), int):
         raise UserError(f"{path}: has no format_version, so it does not describe an encoder of ebclab")
     version = content["format_version"]

@@ -185,7 +185,7 @@ def read_energies(
     again = "export the run again"
     where = folder / ENERGIES
     try:
-        facts = typed(read_json(where, way_out=again, error=UserError), _EnergyFacts)
+        facts = typed(read_json(where, remedy=again, error=UserError), _EnergyFacts)
         if facts.format_version > FORMAT_VERSION:
             raise ValueError(f"written by a newer ebclab, got format_version {facts.format_version}; update ebclab")
         training = {"batch_size": facts.batch_size}  # some settings of a method must fit it

@@ -110,7 +110,7 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     path = run.path / EVALUATION
     if not path.exists():
         return []
-    saved = read_typed(path, _SavedScores, what="not an evaluation", way_out="`ebclab evaluate` writes it again")
+    saved = read_typed(path, _SavedScores, what="not an evaluation", remedy="`ebclab evaluate` writes it again")
     if saved.step != trained.step:
         return []
     return list(saved.rows.get(trained.config.method_name, {}).values())

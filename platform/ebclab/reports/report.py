@@ -68,9 +68,9 @@ def _not_found(place: str) -> str:
     by_name = {folder.name: name for name, folder in known.items()}
     close = nearest(path.name, by_name)
     inside = [folder for folder in sorted(path.iterdir()) if _kind(folder)] if path.is_dir() else []
-    way_out = "`ebclab runs list` shows what there is"
+    remedy = "`ebclab runs list` shows what there is"
     if inside:
-        way_out = f"name one of those in it, such as {inside[0]}"
+        remedy = f"name one of those in it, such as {inside[0]}"
     elif close is not None:
-        way_out = f"did you mean {by_name[close]}?"
-    return f"{place}: no run, sweep or comparison here; {way_out}"
+        remedy = f"did you mean {by_name[close]}?"
+    return f"{place}: no run, sweep or comparison here; {remedy}"

@@ -92,8 +92,8 @@ class ReproductionFolder(Workspace):
         file = self.path / REPRODUCTION.settings
         if not file.exists():
             return now
-        where, way_out = self.address_of(file), "choose another --to"
-        before = read_typed(file, _StoredPlan, where, what="not the plan of a reproduction", way_out=way_out)
+        where, remedy = self.address_of(file), "choose another --to"
+        before = read_typed(file, _StoredPlan, where, what="not the plan of a reproduction", remedy=remedy)
         self._require_same(before, plan, now)
         return before.runs | now
 

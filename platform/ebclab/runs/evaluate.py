@@ -206,8 +206,8 @@ def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSe
     return name, train, test
 
 
-def _other_images(name: str, way_out: str) -> DataError:
-    return DataError(f"{name}: not the images that the run was trained on, by their digest; {way_out}")
+def _other_images(name: str, remedy: str) -> DataError:
+    return DataError(f"{name}: not the images that the run was trained on, by their digest; {remedy}")
 
 
 def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:

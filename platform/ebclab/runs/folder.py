@@ -82,8 +82,8 @@ class RunFolder(Workspace):
         """Return what ``write_answers`` wrote; None if there is nothing."""
         if not self.answers_path.exists():
             return None
-        where, way_out = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
-        return read_typed(self.answers_path, Answers, where, way_out=way_out)
+        where, remedy = self.address_of(self.answers_path), "delete the file; intervals are then over seeds only"
+        return read_typed(self.answers_path, Answers, where, remedy=remedy)
 
     @property
     def ray(self) -> Path:
@@ -135,11 +135,11 @@ class RunFolder(Workspace):
             return
         if (self.path / SWEEP.settings).is_file():
             trials = sorted(self.path.glob(f"{SWEEP.inside}/*/{RUN.settings}"))
-            way_out = f"it is a sweep, whose runs are in {self.path / SWEEP.inside}"
-            way_out += f", such as {trials[-1].parent.name}" if trials else ""
+            remedy = f"it is a sweep, whose runs are in {self.path / SWEEP.inside}"
+            remedy += f", such as {trials[-1].parent.name}" if trials else ""
         else:
-            way_out = other_folder(self.address, RUN.settings, "`ebclab pretrain` makes runs")
-        raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {way_out}")
+            remedy = other_folder(self.address, RUN.settings, "`ebclab pretrain` makes runs")
+        raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {remedy}")
 
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
         """Return the settings of the run."""

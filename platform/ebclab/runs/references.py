@@ -80,8 +80,8 @@ class References:
         """Return the references in a file; none if there is no file."""
         if not path.exists():
             return cls()
-        way_out = "delete the file; the command that made it measures them again"
-        return read_typed(path, cls, where, what="not the references of runs", way_out=way_out)
+        remedy = "delete the file; the command that made it measures them again"
+        return read_typed(path, cls, where, what="not the references of runs", remedy=remedy)
 
     def write(self, path: Path) -> None:
         """Write the file."""

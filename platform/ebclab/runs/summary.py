@@ -85,7 +85,7 @@ class RunSummary:
     @classmethod
     def read(cls, path: Path, where: str) -> RunSummary:
         """Return the summary in the file at ``path``; messages call the file ``where``."""
-        content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
+        content = read_json(path, where, what=_NO_RESULT, remedy=_WAY_OUT)
         return cls.of_mapping(content, where)
 
 

@@ -60,7 +60,7 @@ def read_json(
     where: str = "",
     *,
     what: str = "cannot be read",
-    way_out: str = "restore the file",
+    remedy: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> Any:
     """Return the value of a JSON file, verified against its checksum if it has one.
@@ -69,13 +69,13 @@ def read_json(
         path: The file.
         where: Name of the file in messages; its path if empty.
         what: Description of the problem in messages.
-        way_out: Remedy that messages suggest.
+        remedy: Remedy that messages suggest.
         error: Type of the error to raise.
     """
     try:
         return json_value(read_regular(path, LARGEST))
     except (OSError, ValueError) as reason:
-        raise error(f"{where or path}: {what}, got {_in_words(reason)}; {way_out}") from reason
+        raise error(f"{where or path}: {what}, got {_in_words(reason)}; {remedy}") from reason
 
 
 def read_json_object(
@@ -83,13 +83,13 @@ def read_json_object(
     where: str = "",
     *,
     what: str = "cannot be read",
-    way_out: str = "restore the file",
+    remedy: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> dict[str, Any]:
     """Return the mapping in a JSON file; arguments and errors as in ``read_json``, other values are refused."""
-    value = read_json(path, where, what=what, way_out=way_out, error=error)
+    value = read_json(path, where, what=what, remedy=remedy, error=error)
     if not isinstance(value, dict):
-        raise error(f"{where or path}: {what}, got {value!r:.80}; {way_out}")
+        raise error(f"{where or path}: {what}, got {value!r:.80}; {remedy}")
     return value
 
 

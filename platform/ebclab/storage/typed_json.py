@@ -43,14 +43,14 @@ def typed(content: object, kind: type[T]) -> T:
 
 
 def read_typed(
-    path: Path, kind: type[T], where: str = "", *, what: str = "cannot be read", way_out: str = "restore the file"
+    path: Path, kind: type[T], where: str = "", *, what: str = "cannot be read", remedy: str = "restore the file"
 ) -> T:
     """Return the content of a JSON file as ``kind``; arguments and errors as in ``read_json``."""
-    content = read_json(path, where, what=what, way_out=way_out)
+    content = read_json(path, where, what=what, remedy=remedy)
     try:
         return typed(content, kind)
     except ValueError as error:
-        raise RunError(f"{where or path}: {what}, got {error}; {way_out}") from error
+        raise RunError(f"{where or path}: {what}, got {error}; {remedy}") from error
 
 
 @cache

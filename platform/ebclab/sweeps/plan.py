@@ -287,8 +287,8 @@ def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[st
     one.
     """
     if not path.is_file():
-        way_out = other_folder(where, path.name, otherwise)
-        raise RunError(f"{where}: no {what} here, {path.name} is missing; {way_out}")
+        remedy = other_folder(where, path.name, otherwise)
+        raise RunError(f"{where}: no {what} here, {path.name} is missing; {remedy}")
     return load_yaml_file(path, f"{where}: {path.name}")
 
 

@@ -159,8 +159,8 @@ class SettingsTest:
             try:
                 yield typed(event, cls)
             except ValueError as error:
-                way_out = "restore the file, or delete that line"
-                raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {way_out}") from error
+                remedy = "restore the file, or delete that line"
+                raise RunError(f"{log.where}: its event `tested` cannot be read, got {error}; {remedy}") from error
 
     @classmethod
     def limit_in(cls, log: SweepLog, plan: SweepPlan) -> int:
@@ -303,7 +303,7 @@ class SweepResult:
     @classmethod
     def read(cls, path: Path, where: str = "") -> SweepResult:
         """Return the result in the file at ``path``; messages call it ``where``."""
-        content = read_json(path, where, what=_NO_RESULT, way_out=_WAY_OUT)
+        content = read_json(path, where, what=_NO_RESULT, remedy=_WAY_OUT)
         return cls.of_mapping(content, where or str(path))
 
 

@@ -93,8 +93,8 @@ def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts
     newest = run.metrics.newest_measured()
     reached = resumed.step if newest is None else newest
     dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
-    way_out = "delete the file, and the run continues without comparing machines"
-    before = read_json_object(path, run.address_of(path), way_out=way_out) if path.exists() else {}
+    remedy = "delete the file, and the run continues without comparing machines"
+    before = read_json_object(path, run.address_of(path), remedy=remedy) if path.exists() else {}
     changed = environment.differences(before, facts)
     ranks = run.metrics.newest_ranks()
     if ranks is not None and ranks != facts["ranks"]:

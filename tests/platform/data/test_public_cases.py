@@ -452,7 +452,7 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
 
 
 @pytest.mark.parametrize(
-    ("file", "way_out"),
+    ("file", "remedy"),
     # datasets#7337, MedMNIST#38
     [
         ("a.zip", "unpack it"),
@@ -460,10 +460,10 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
         ("a.tar", "by webdataset:PATH"),
     ],
 )
-def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, way_out: str) -> None:
+def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, remedy: str) -> None:
     put(tmp_path / file, b"x")
     for place in (tmp_path, tmp_path / file):
-        with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{way_out}"):
+        with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{remedy}"):
             load_split(f"folder:{place}", None, "train")
 
 

@@ -72,7 +72,7 @@ def test_what_is_no_json_is_one_sentence(tmp_path: Path, name: str) -> None:
     path = tmp_path / "file.json"
     path.write_bytes(content)
     with pytest.raises(RunError) as raised:
-        read_json(path, way_out="delete it")
+        read_json(path, remedy="delete it")
     text = str(raised.value)
     assert text.startswith(f"{path}: cannot be read, got ")
     assert said in text

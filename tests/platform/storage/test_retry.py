@@ -61,7 +61,7 @@ def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "way_out"),
+    ("number", "remedy"),
     [
         (errno.ENOSPC, "free some space"),
         (errno.EACCES, "check its permissions"),
@@ -70,9 +70,9 @@ def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
         (errno.ENAMETOOLONG, "check the path"),
     ],
 )
-def test_what_a_disk_of_this_machine_refuses_is_told_at_once(number: int, way_out: str, pauses: list[float]) -> None:
+def test_what_a_disk_of_this_machine_refuses_is_told_at_once(number: int, remedy: str, pauses: list[float]) -> None:
     reason = os.strerror(number)
-    with pytest.raises(RunError, match=f"a disk cannot be written to, got .*{reason}; {way_out}"):
+    with pytest.raises(RunError, match=f"a disk cannot be written to, got .*{reason}; {remedy}"):
         with_retries(asker(failing(1, OSError(number, reason))), "s3://b/run", seconds=600)
     assert pauses == []
 

@@ -46,7 +46,7 @@ class UnfinishedSet:
         self.set = self.folder / "set"
         self._records = self.folder / "records"
         self._written = self.folder / "written"
-        self._way_out = f"delete {self.folder} and begin again"
+        self._remedy = f"delete {self.folder} and begin again"
 
     @contextmanager
     def claimed(self, plan: dict[str, Any]) -> Iterator[None]:
@@ -81,7 +81,7 @@ class UnfinishedSet:
         record = self._read(path, ShardRecord)
         file = self.set / shard
         if not file.is_file() or file.stat().st_size != record.bytes:
-            raise DataError(f"{file}: not as it was finished; {self._way_out}")
+            raise DataError(f"{file}: not as it was finished; {self._remedy}")
         return record
 
     def finish(self, shard: str, write: Callable[[Path], tuple[int, list[LeftOut]]]) -> ShardRecord:
@@ -114,7 +114,7 @@ class UnfinishedSet:
         """Start, or continue with finished shards of the same plan."""
         path = self.folder / "plan.json"
         if path.exists():
-            before = read_json(path, way_out=self._way_out, error=DataError)
+            before = read_json(path, remedy=self._remedy, error=DataError)
             if before != plan:
                 raise DataError(
                     f"--to: {self.folder} holds a part of another set, got {_difference(before, plan)}; repeat "
@@ -137,11 +137,11 @@ class UnfinishedSet:
         return self._records / f"{shard.replace('/', '-')}.json"
 
     def _read(self, path: Path, kind: type[T]) -> T:
-        content = read_json(path, way_out=self._way_out, error=DataError)
+        content = read_json(path, remedy=self._remedy, error=DataError)
         try:
             return typed(content, kind)
         except ValueError as error:
-            raise DataError(f"{path}: damaged, {error}; {self._way_out}") from error
+            raise DataError(f"{path}: damaged, {error}; {self._remedy}") from error
 
 
 def _difference(before: object, now: dict[str, Any]) -> str:

@@ -99,14 +99,12 @@ def _read_beside(place: Location, file: str, path: str, name: str) -> bytes:
     is_inside = path.isprintable() and "\ufffd" not in path and {"", ".", ".."}.isdisjoint(inside.split("/"))
     if place.is_local:
         is_inside = is_inside and os.path.realpath(whole).startswith(f"{os.path.realpath(folder)}/")
-    way_out = "write the table again with the images in it"
+    remedy = "write the table again with the images in it"
     if not is_inside:
-        raise DataError(
-            f"{name}: holds a path and no bytes, which leads out of its folder, got {path!r:.80}; {way_out}"
-        )
+        raise DataError(f"{name}: holds a path and no bytes, which leads out of its folder, got {path!r:.80}; {remedy}")
     try:
         if place.filesystem.get_file_info(whole).type != fs.FileType.File:
-            raise DataError(f"{name}: holds a path and no bytes, got no file {inside:.80} beside the table; {way_out}")
+            raise DataError(f"{name}: holds a path and no bytes, got no file {inside:.80} beside the table; {remedy}")
         with place.filesystem.open_input_stream(whole, compression=None) as opened:
             content: bytes = opened.read()
             return content

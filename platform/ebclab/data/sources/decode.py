@@ -121,5 +121,5 @@ def _example(name: str, image: Tensor) -> Example:
 
 
 def _damaged(name: str, error: BaseException) -> DataError:
-    way_out = "make it smaller" if isinstance(error, TooManyPixelsError) else "replace it"
-    return DataError(f"{LeftOut.because(name, error)}; {way_out}, or skip such images with data.skip_corrupt=true")
+    remedy = "make it smaller" if isinstance(error, TooManyPixelsError) else "replace it"
+    return DataError(f"{LeftOut.because(name, error)}; {remedy}, or skip such images with data.skip_corrupt=true")

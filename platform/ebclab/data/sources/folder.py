@@ -25,7 +25,7 @@ from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 _SHOWN = 10  # suffixes in a message
-_WAYS_OUT = {
+_REMEDIES = {
     ".zip": "unpack it",
     ".gz": "unpack it",
     ".tgz": "unpack it",
@@ -48,11 +48,11 @@ class FolderSource(ImageFiles):
         place = Location(path)
         sizes, tables, others = _files_in(place, reading.labels)
         if not sizes:
-            ways_out = [way for suffix, way in _WAYS_OUT.items() if f" {suffix}" in others]
+            remedies = [way for suffix, way in _REMEDIES.items() if f" {suffix}" in others]
             raise DataError(
                 f"data.name: no images in {place.path}, got no file that ends in .png, .jpg or another suffix "
                 f"that Pillow decodes{f', only {others}' if others else ''}; "
-                f"{ways_out[0] if ways_out else 'give the folder that holds the images'}"
+                f"{remedies[0] if remedies else 'give the folder that holds the images'}"
             )
         if others:
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""

@@ -44,7 +44,7 @@ class StopRules:
         0, "No comparison before; 0 means a fifth of the budget, at least 1.", unit="epochs", minimum=0
     )
     reduction_factor: int = setting(
-        3, "asha: one in so many continues at a rung, and each rung is so many times higher.", minimum=2
+        3, "asha: one trial in this many continues at a rung, and each rung is this many times higher.", minimum=2
     )
     min_others: int = setting(3, "median: no comparison with fewer others.", unit="trials", minimum=1)
     plateau_epochs: int = setting(
