@@ -136,7 +136,12 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
     ),
     "comparisons": (
         "a comparison that grew, was killed or was changed",
-        (Tests("its plan and page", ("tests/platform/compare/test_plan.py", "tests/platform/compare/test_output.py")),),
+        (
+            Tests(
+                "its plan and page",
+                ("tests/platform/comparisons/test_plan.py", "tests/platform/comparisons/test_output.py"),
+            ),
+        ),
     ),
     "preparations": (
         "a preparation killed at each shard",

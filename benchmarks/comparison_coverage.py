@@ -36,12 +36,12 @@ from coverage import SCENARIOS, Scenario, Truth, answers_of
 from page import write_page
 from scipy import optimize, stats
 
-from ebclab.compare.findings import ComparisonFindings, Gap, Side
-from ebclab.compare.measured import Draw, Measured, MeasuredSweep, SettingsRuns
-from ebclab.compare.plan import ComparisonPlan, make_comparison
-from ebclab.compare.power import Design, noise_of_pairs, share_of, smallest_difference
-from ebclab.compare.request import ComparisonRequest
-from ebclab.compare.statistics import tuning_curve
+from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
+from ebclab.comparisons.measured import Draw, Measured, MeasuredSweep, SettingsRuns
+from ebclab.comparisons.plan import ComparisonPlan, make_comparison
+from ebclab.comparisons.power import Design, noise_of_pairs, share_of, smallest_difference
+from ebclab.comparisons.request import ComparisonRequest
+from ebclab.comparisons.statistics import tuning_curve
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import CHANCE, Measurements
 
@@ -149,7 +149,7 @@ def _holds(gap: Gap, true: float) -> bool:
 
 def robust_events(num_seeds: int, rng: Any) -> Iterator[tuple[str, bool]]:
     """Yield whether bootstrap intervals hold the truth of two methods with normal scores on two tasks."""
-    from ebclab.compare.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement
+    from ebclab.comparisons.statistics import bootstrap_interval, interquartile_mean, probability_of_improvement
 
     gap = 0.5
     one, other = ([rng.normal(shift, 1.0, num_seeds) for _ in BATCH_SIZES] for shift in (gap, 0.0))

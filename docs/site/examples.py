@@ -12,10 +12,10 @@ from ebclab.card.card import Card, CardFolder, GroupResult
 from ebclab.card.document import card_document
 from ebclab.card.results import Findings
 from ebclab.card.side_by_side import SideBySide
-from ebclab.compare.document import write_findings
-from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import ComparisonFolder, read_comparison
+from ebclab.comparisons.document import write_findings
+from ebclab.comparisons.findings import ComparisonFindings
+from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.plan import ComparisonFolder, read_comparison
 from ebclab.document.html import as_page
 from ebclab.storage.reading import read_json
 

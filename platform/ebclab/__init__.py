@@ -7,6 +7,8 @@
     page = ebclab.report(run.path)
     encoder, preprocessing, info = ebclab.load_encoder("exported")
     energy = ebclab.load_energies(run.path).energy(images)
+    found = ebclab.compare(ebclab.ComparisonRequest(methods=("simclr", "dcl"), batch_sizes=(64,)))
+    page = ebclab.reproduce(ebclab.ReproduceRequest("ebclr/table1")).folder.page
 
 The names are imported lazily on first use, so that ``import ebclab`` is fast.
 """
@@ -17,12 +19,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __getattr__
+    from ebclab.comparisons.compare import compare as compare
+    from ebclab.comparisons.request import ComparisonRequest as ComparisonRequest
     from ebclab.config import ExperimentConfig as ExperimentConfig
     from ebclab.config import compose_for_user
     from ebclab.data.image_set import ImageSet as ImageSet
     from ebclab.export import load_encoder as load_encoder
     from ebclab.export.load_energies import load_energies as load_energies
     from ebclab.reports.report import report as report
+    from ebclab.reproductions.reproduce import reproduce as reproduce
+    from ebclab.reproductions.request import ReproduceRequest as ReproduceRequest
     from ebclab.runs.evaluate import evaluate_run
     from ebclab.runs.record import open_run as open_run
     from ebclab.sweeps.plan import make_plan as make_plan
@@ -38,10 +44,13 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
 
 _HOMES = {
     "Callback": "ebclab.training.callbacks:Callback",
+    "ComparisonRequest": "ebclab.comparisons.request:ComparisonRequest",
     "ExperimentConfig": "ebclab.config:ExperimentConfig",
     "ImageSet": "ebclab.data.image_set:ImageSet",
+    "ReproduceRequest": "ebclab.reproductions.request:ReproduceRequest",
     "RunView": "ebclab.training.callbacks:RunView",
     "SweepRequest": "ebclab.sweeps.request:SweepRequest",
+    "compare": "ebclab.comparisons.compare:compare",
     "compose": "ebclab.config:compose_for_user",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
     "load_encoder": "ebclab.export:load_encoder",
@@ -50,6 +59,7 @@ _HOMES = {
     "open_run": "ebclab.runs.record:open_run",
     "pretrain": "ebclab.training.pretrain:pretrain",
     "report": "ebclab.reports.report:report",
+    "reproduce": "ebclab.reproductions.reproduce:reproduce",
     "sweep": "ebclab.sweeps.sweep:sweep",
 }
 

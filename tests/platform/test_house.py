@@ -38,8 +38,8 @@ LAB_LAYERS = [
     {"training"},
     {"sweeps"},
     {"inventory", "reports", "export"},
-    {"submission", "card", "compare"},
-    {"reproduce"},
+    {"submission", "card", "comparisons"},
+    {"reproductions"},
     {"cli"},
     {"__main__"},
 ]

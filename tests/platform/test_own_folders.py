@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ebclab.card.card import CardFolder
-from ebclab.compare.plan import ComparisonFolder
+from ebclab.comparisons.plan import ComparisonFolder
 from ebclab.errors import RunError
-from ebclab.reproduce.folder import ReproductionFolder
+from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage import atomic

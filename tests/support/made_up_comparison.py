@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from ebclab.compare.findings import ComparisonFindings
-from ebclab.compare.measured import read_measured
-from ebclab.compare.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
-from ebclab.compare.request import ComparisonRequest
+from ebclab.comparisons.findings import ComparisonFindings
+from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.log import SweepLog

@@ -55,8 +55,8 @@ def report(
 
 def _report_comparison(place: str, to: str | None, price_per_gpu_hour: float | None) -> None:
     """Write the page of a comparison, which is always in its folder."""
-    from ebclab.compare.compare import page_of
-    from ebclab.compare.plan import ComparisonFolder
+    from ebclab.comparisons.compare import page_of
+    from ebclab.comparisons.plan import ComparisonFolder
 
     for option, given in (("--to", to), ("--price-per-gpu-hour", price_per_gpu_hour)):
         if given is not None:

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import ebclab as library
-from ebclab.compare.plan import make_comparison, write_comparison
-from ebclab.compare.request import ComparisonRequest
+from ebclab.comparisons.plan import make_comparison, write_comparison
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.errors import UserError
 from ebclab.sweeps.plan import make_plan, write_plan

@@ -15,10 +15,10 @@ from ebclab.cli.options import read_options
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
-from ebclab.compare.request import ComparisonRequest
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.options import option_problems, values_of, word_of
 from ebclab.errors import UserError
-from ebclab.reproduce.request import ReproduceRequest
+from ebclab.reproductions.request import ReproduceRequest
 from ebclab.sweeps.request import SweepRequest
 
 REQUESTS: dict[str, Any] = {

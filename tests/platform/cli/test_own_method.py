@@ -11,8 +11,8 @@ import typer
 
 from ebclab.cli.app import app
 from ebclab.cli.submit_check import named_code
-from ebclab.compare.plan import make_comparison, read_comparison, write_comparison
-from ebclab.compare.request import ComparisonRequest
+from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.submission.code import stage_code
 from ebclab.submission.command import with_sent_files
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.reproduce import study as studies
+from ebclab.reproductions import study as studies
 
 from .conftest import Outcome
 

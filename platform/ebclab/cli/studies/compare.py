@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ebclab.cli.options import TrialOptions, takes
-from ebclab.compare.request import ComparisonRequest
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.named_hosts import name_hosts_in
 from ebclab.config.options import given_of, option
 from ebclab.document.document import Remark, Table, numeric
@@ -17,8 +17,8 @@ from ebclab.methods_by_name import is_import_name
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
-    from ebclab.compare.compare import ComparisonRun
-    from ebclab.compare.plan import ComparisonFolder, ComparisonPlan
+    from ebclab.comparisons.compare import ComparisonRun
+    from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +48,8 @@ class CompareOptions(TrialOptions):
 
     def require_possible(self) -> None:
         """Refuse options from which no comparison can be made, regardless of an existing comparison."""
-        from ebclab.compare.plan import make_comparison
-        from ebclab.compare.power import pilot_plan
+        from ebclab.comparisons.plan import make_comparison
+        from ebclab.comparisons.power import pilot_plan
 
         plan = make_comparison(ComparisonRequest(**{"methods": (), "batch_sizes": (), **self.given}))
         if self.pilot is not None:
@@ -57,7 +57,7 @@ class CompareOptions(TrialOptions):
 
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
-        from ebclab.compare.plan import ComparisonFolder, read_comparison
+        from ebclab.comparisons.plan import ComparisonFolder, read_comparison
         from ebclab.config.names import require_folder_name
 
         if self.name is None:
@@ -94,19 +94,19 @@ def compare(given: CompareOptions) -> None:
     if given.page:
         if given.pilot is not None:
             raise UserError("--pilot: trains runs, and --page trains nothing; leave one of them out")
-        from ebclab.compare.compare import page_so_far
+        from ebclab.comparisons.compare import page_so_far
 
         return _print_result(page_so_far(_named(given.name), given.comparisons))
     request, limits = given.request(), given.limits()
     if given.show or given.pilot is not None:
-        from ebclab.compare.compare import plan_of_request, run_pilot
+        from ebclab.comparisons.compare import plan_of_request, run_pilot
 
         plan, folder, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
         if given.pilot is not None:
             run_pilot(plan, folder, given.pilot, limits)
         if given.show:
             return _print_plan(plan, folder)
-    from ebclab.compare.compare import compare as run_comparison
+    from ebclab.comparisons.compare import compare as run_comparison
 
     found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
     _print_result(found)
@@ -121,11 +121,11 @@ def _named(name: str | None) -> str:
 
 def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
-    from ebclab.compare.cost import costs, reading_cost, require_runnable
-    from ebclab.compare.document import facts
-    from ebclab.compare.findings import ComparisonFindings
-    from ebclab.compare.measured import Measured
-    from ebclab.compare.power import pilot_seconds, planned_power, power_facts, power_warnings
+    from ebclab.comparisons.cost import costs, reading_cost, require_runnable
+    from ebclab.comparisons.document import facts
+    from ebclab.comparisons.findings import ComparisonFindings
+    from ebclab.comparisons.measured import Measured
+    from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.sweeps.space.check import describe_space
 
@@ -165,9 +165,9 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
 
 def _print_result(found: ComparisonRun) -> None:
     """Print whether anything was learnt, two tables, the other conclusions and the location of the page."""
-    from ebclab.compare.power import measured_power, power_facts, power_warnings
-    from ebclab.compare.tables import differences, tuned_and_default
-    from ebclab.compare.wording import answer
+    from ebclab.comparisons.power import measured_power, power_facts, power_warnings
+    from ebclab.comparisons.tables import differences, tuned_and_default
+    from ebclab.comparisons.wording import answer
     from ebclab.evaluation.comparison import few_seeds
 
     findings = found.findings

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebclab.cli.options import Json, takes
-from ebclab.errors import UserError
 from ebclab.formatting import count
-from ebclab.reproduce.request import SCALES, ReproduceRequest
+from ebclab.reproductions.request import SCALES, ReproduceRequest
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
-    from ebclab.reproduce.folder import ReproductionFolder
-    from ebclab.reproduce.plan import StudyPlan
-    from ebclab.reproduce.table import ReproducedTable
+    from ebclab.reproductions.folder import ReproductionFolder
+    from ebclab.reproductions.plan import StudyPlan
+    from ebclab.reproductions.table import ReproducedTable
 
 _WIDTH = 79
 
@@ -42,62 +41,28 @@ def reproduce(
     """
     if list_studies:
         return _list()
-    if request.study is None:
-        raise UserError("reproduce: name a study, such as ebclr/table1; `ebclab reproduce --list` shows all")
-    from ebclab.reproduce.folder import ReproductionFolder
-    from ebclab.reproduce.plan import plan_study
-    from ebclab.reproduce.study import load_study
+    from ebclab.reproductions.reproduce import plan_of_request
+    from ebclab.reproductions.reproduce import reproduce as run_study
 
-    if problems := request.problems():
-        raise UserError("\n".join(problems))
-    plan = plan_study(
-        load_study(request.study),
-        request.scale,
-        seeds=range(request.seeds or 0),
-        data_root=request.data_root,
-        assignments=request.assignments,
-        images=request.places,
-    )
-    folder = ReproductionFolder.of_plan(plan, request.to)
     if show:
-        return _show(plan, folder)
-    table = _run(plan, folder, request)
+        return _show(*plan_of_request(request))
+    found = run_study(request)
     if as_json:
         import json
 
-        say(json.dumps(table.to_mapping(), indent=2))
+        say(json.dumps(found.table.to_mapping(), indent=2))
     else:
-        _print(table)
-        say(f"wrote {folder.address_of(folder.page)}")
-    if table.failures:
+        _print(found.table)
+        say(f"wrote {found.folder.address_of(found.folder.page)}")
+    if found.table.failures:
         raise typer.Exit(1)
-
-
-def _run(plan: StudyPlan, folder: ReproductionFolder, request: ReproduceRequest) -> ReproducedTable:
-    """Train, measure and write the table."""
-    from ebclab.reproduce.document import write_table
-    from ebclab.reproduce.run import run_plan
-    from ebclab.reproduce.table import table_of_plan
-    from ebclab.training.display import choose_display
-
-    outcomes = run_plan(
-        plan,
-        folder,
-        data_root=request.data_root,
-        note=lambda text: say(text, err=True),
-        display=None if plan.scale == "smoke" else choose_display(),
-        at_once=request.at_once,
-    )
-    table = table_of_plan(plan, outcomes, request.assignments)
-    write_table(table, folder)
-    return table
 
 
 def _list() -> None:
     """Print each study's title, number of claims, cost and images at each scale, and what is not a study."""
-    from ebclab.reproduce.cost import estimate
-    from ebclab.reproduce.plan import plan_study
-    from ebclab.reproduce.study import list_studies, load_study, without_study
+    from ebclab.reproductions.cost import estimate
+    from ebclab.reproductions.plan import plan_study
+    from ebclab.reproductions.study import list_studies, load_study, without_study
 
     for name in list_studies():
         study = load_study(name)
@@ -118,7 +83,7 @@ def _list() -> None:
 
 def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     """Print the runs of a plan and their estimated cost."""
-    from ebclab.reproduce.cost import estimate
+    from ebclab.reproductions.cost import estimate
 
     about, cost = plan.study.about, estimate(plan)
     _echo(about.title)
@@ -145,7 +110,7 @@ def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
-    from ebclab.reproduce.document import beside_the_paper, claims_asked, cost_in_words
+    from ebclab.reproductions.document import beside_the_paper, claims_asked, cost_in_words
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
     lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]

@@ -1,0 +1,186 @@
+"""Run a comparison: write its plan, run its sweeps one after the other, write the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ebclab.cluster.switches import set_ray_switches
+from ebclab.comparisons.cost import equal_seconds, require_runnable
+from ebclab.comparisons.document import write_findings
+from ebclab.comparisons.findings import ComparisonFindings
+from ebclab.comparisons.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
+from ebclab.comparisons.plan import (
+    PILOT,
+    ComparisonFolder,
+    ComparisonPlan,
+    PlannedSweep,
+    PlanVersion,
+    growth,
+    make_comparison,
+    read_comparison,
+    write_comparison,
+)
+from ebclab.comparisons.power import pilot_plan, planned_power, power_warnings
+from ebclab.comparisons.request import ComparisonRequest
+from ebclab.config.experiment import methods_of
+from ebclab.config.names import LONGEST_NAME, require_folder_name
+from ebclab.data.sources.location import short_name
+from ebclab.errors import TrainingError
+from ebclab.methods_by_name import as_file_name
+from ebclab.runs.references import Protocol, try_references
+from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.folder import finished_result
+from ebclab.sweeps.resources import Limits
+from ebclab.sweeps.sweep import sweep
+
+
+@dataclass(frozen=True)
+class ComparisonRun:
+    """Result of running a comparison."""
+
+    folder: ComparisonFolder
+    findings: ComparisonFindings  # its results
+    versions: tuple[PlanVersion, ...]  # all versions of its plan
+    failed: tuple[str, ...]  # the sweeps that failed, with the error messages
+
+
+def compare(
+    request: ComparisonRequest,
+    *,
+    comparisons: str | Path = "comparisons",
+    name: str | None = None,
+    limits: Limits | None = None,
+    display: SweepDisplay | None = None,
+) -> ComparisonRun:
+    """Run a comparison, resume it, or extend it.
+
+    The plan is written before any training starts. If a sweep fails with a training error, the other sweeps are still
+    run.
+
+    Args:
+        comparisons: Folder that contains comparisons, or its address in an object store (s3://, gs://).
+        name: Name of the comparison; if None, it is derived from methods and dataset.
+        limits: GPUs and number of concurrent trials.
+        display: Progress display; if None, it is chosen by the terminal.
+
+    Returns:
+        The results, which are also written to its folder.
+    """
+    shown = display or choose_sweep_display()
+    plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
+    left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
+    for warning in [*require_runnable(plan), *power_warnings(planned_power(plan, folder))] if left else ():
+        shown.note(f"warning: {warning}")
+    failed = []
+    with folder.claim() as syncer:
+        if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
+            folder.add_version(plan, grown)
+        write_comparison(folder.plan, plan)
+        syncer.push()
+        shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
+        try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note)
+        syncer.push()
+        with _one_ray(plan, shown) if left else nullcontext():
+            for number, planned in enumerate(left, start=1):
+                shown.note(f"search {number} of {len(left)}: {planned.name}")
+                try:
+                    sweep(
+                        planned.plan,
+                        sweeps=folder.inside,
+                        name=planned.name,
+                        limits=limits,
+                        display=shown,
+                        probes=(plan.request.metric,),
+                        references=False,
+                    )
+                except TrainingError as error:
+                    failed.append(f"{planned.name}: {error}")
+                    shown.note(failed[-1])
+        measured = read_measured(folder, plan)
+        require_measured(measured, folder.address)
+        try_references(folder.references, _protocols(plan, measured.sweeps), shown.note)
+        found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
+        write_findings(folder, found, versions)
+        syncer.push()
+    return ComparisonRun(folder, found, versions, tuple(failed))
+
+
+def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, limits: Limits | None = None) -> None:
+    """Run the first method's default settings with other seeds than the comparison's, or resume that.
+
+    The runs say how far seeds scatter, on held-out images; test images are not read.
+    """
+    shown, pilot = choose_sweep_display(), pilot_plan(plan, num_seeds)
+    require_runnable(plan)
+    with folder.claim(), _one_ray(plan, shown):
+        shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
+        sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
+
+
+def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
+    """Yield the protocol by which the runs of each sweep are measured, and their seeds."""
+    return ((protocol_of(plan, each), each.planned.plan.confirming_seeds) for each in sweeps)
+
+
+def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
+    """Return whether a sweep is finished; False if it starts from given weights, for which ``sweep`` itself decides."""
+    if planned.plan.config.init.weights is not None:
+        return False
+    there = folder.sweep(planned.name).of("reader").pull()
+    return finished_result(there, planned.plan, methods_of(planned.plan.config), resume=False) is not None
+
+
+def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
+    """Write the page of the results of a comparison so far, without training."""
+    return page_of(ComparisonFolder.named(comparisons, require_folder_name(name)))
+
+
+def page_of(folder: ComparisonFolder) -> ComparisonRun:
+    """Write the page of the results of the comparison in ``folder`` so far, without training."""
+    folder.require_free()
+    plan = read_comparison(folder.pull().plan, where=folder.address)
+    found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
+    require_measured(found.measured, folder.address)
+    write_findings(folder, found, versions)
+    folder.send(folder.result.name, folder.table.name, folder.page.name)
+    return ComparisonRun(folder, found, versions, ())
+
+
+def plan_of_request(
+    request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
+) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:
+    """Return the plan of a request, its folder, and what it adds to the plan there; nothing is written."""
+    if name is not None:
+        require_folder_name(name)
+    plan = make_comparison(request)
+    chosen = name or default_name(plan)
+    folder = ComparisonFolder.named(comparisons, chosen)
+    folder.require_free()
+    folder.pull()
+    before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
+    folder.refuse_foreign()
+    if request.budget == "seconds":
+        plan = make_comparison(request, equal_seconds(plan, before))
+    grown = growth(before, plan, folder.address) if before else []
+    return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
+
+
+def default_name(plan: ComparisonPlan) -> str:
+    """Return the default name of a comparison: methods and the first dataset."""
+    methods = map(as_file_name, plan.request.methods)
+    return "-".join([*methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
+
+
+@contextmanager
+def _one_ray(plan: ComparisonPlan, display: SweepDisplay) -> Iterator[None]:
+    """Join a Ray cluster or start Ray, once for all sweeps."""
+    set_ray_switches()
+    from ebclab.cluster.join import cluster_session  # imported late: Ray reads its switches on import
+
+    address = plan.sweeps[0].plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
+    with cluster_session(address, display):
+        yield

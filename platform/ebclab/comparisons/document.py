@@ -1,0 +1,211 @@
+"""The document of a comparison: conclusions, the plan, tables, plots and limitations; and the files that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ebclab.comparisons.findings import ComparisonFindings, Gap, MethodAt, Overall, Side
+from ebclab.comparisons.measured import SettingsRuns
+from ebclab.comparisons.plan import RULES, ComparisonFolder, PlanVersion
+from ebclab.comparisons.plots import plots
+from ebclab.comparisons.power import measured_power, power_facts, power_warnings
+from ebclab.comparisons.tables import tables
+from ebclab.comparisons.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
+from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section
+from ebclab.document.html import as_page
+from ebclab.document.markdown import as_markdown
+from ebclab.formatting import clock
+from ebclab.interval import Interval
+from ebclab.runs.environment import command_in_words, machine_in_words, versions_in_words
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.sweeps.log import finite
+
+
+def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> Document:
+    """Return the document of a comparison with all versions of its plan."""
+    digest = findings.measured.plan.digest
+    title = " · ".join(findings.request.methods)
+    warnings = [f"Not complete: {line}" for line in _problems(findings)]
+    powers = measured_power(findings)
+    warnings += [*_old(findings), *(f"Little power: {line}" for line in power_warnings(powers))]
+    warnings += [f"The plan grew when there were numbers already: {line}" for line in _growth(versions)]
+    head = [*(Remark(line, "lead") for line in answer(findings)), *(Remark(line, "warning") for line in warnings)]
+    written = f"{digest}, of comparison.yaml, which was written before any number"
+    plan = (
+        Facts.of({**facts(findings), **power_facts(powers), "digest": written}),
+        Folded("How settings are chosen and compared", (Items(RULES, is_ordered=True),)),
+        Remark(what_intervals_say(findings), "note"),
+    )
+    made, drawn = tables(findings), plots(findings)
+    first = 2 + bool(findings.gaps_of("learnt"))
+    sections = (
+        Section(title, tuple(head), is_head=True),
+        Section("The plan", plan),
+        Section("Results", (*made[:first], *drawn[:2])),
+        Section("Plots", tuple(drawn[2:])),
+        Section("More numbers", tuple(made[first:])),
+        Section("What this does not show", (Items(tuple(what_it_does_not_show(findings))),)),
+    )
+    files = "All numbers: comparison.json beside this page; tables: comparison.md."
+    return Document(title, "comparison", f"comparison · plan {digest}", sections, files)
+
+
+def facts(findings: ComparisonFindings) -> dict[str, str]:
+    """Return the settings of the comparison as text, by label."""
+    plan, request = findings.measured.plan, findings.request
+    config = plan.sweeps[0].plan.config
+    epochs = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
+    why = (
+        ", so that runs at default settings take equal seconds, to the nearest epoch"
+        if request.budget == "seconds"
+        else ""
+    )
+    but = f" except for {', '.join(request.may_differ)}" if request.may_differ else ""
+    made = {
+        "methods": ", ".join(request.methods),
+        "images": ", ".join(dict.fromkeys(task.dataset for task in plan.tasks)),
+        "batch size": ", ".join(map(str, dict.fromkeys(task.batch_size for task in plan.tasks))),
+        "encoder, views": f"{config.encoder.name}, {config.views.recipe}; the same for all{but}",
+        "epochs": f"{epochs[0]}, the same for all" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}{why}",
+        "search": f"{request.trials} random draws for each method and batch size, one seed each",
+        "confirmed with": f"{request.seeds} other seeds, the same for all methods",
+        "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {margin_words(request)}",
+        "pairs": f"each with {request.reference}" if request.reference else "every method with every other",
+    }
+    if request.practice_seconds:
+        made["in practice"] = f"TPE and ASHA for {clock(request.practice_seconds)} of training each"
+    if request.repeats > 1:
+        made["repeats"] = f"{request.repeats} whole searches"
+    return made | _made_by(findings)
+
+
+def _made_by(findings: ComparisonFindings) -> dict[str, str]:
+    """Return command, commit, versions and machine of the processes that ran the searches; empty if none has begun."""
+    environments = [each.environment for each in findings.measured.sweeps]
+    texts = {
+        "command": [command_in_words(each) for each in environments],
+        "commit": [str(each.get("commit") or "") for each in environments],
+        "versions": [versions_in_words(each) for each in environments],
+        "machine": [machine_in_words(each, "a trial") for each in environments],
+    }
+    if not environments:
+        return {}
+    found = {name: "; ".join(dict.fromkeys(filter(None, lines))) for name, lines in texts.items()}
+    return {name: text or "not written down" for name, text in found.items()}
+
+
+def _old(findings: ComparisonFindings) -> list[str]:
+    """Return a line for accuracies that older versions measured with other labelled images than the plan says."""
+    old = [each.planned.name for each in findings.measured.sweeps if not each.is_by_plan]
+    why = "measured by an older version with all training images as labelled ones, not with those of data.train_limit"
+    return [f"{', '.join(old)}: {why}; another --name measures them again"] if old else []
+
+
+def _problems(findings: ComparisonFindings) -> list[str]:
+    """Return what is missing, one line each."""
+    begun = {each.planned.name for each in findings.measured.sweeps}
+    missing = [planned.name for planned in findings.measured.plan.sweeps if planned.name not in begun]
+    lines = [f"{each.planned.name}: {each.problem}" for each in findings.measured.sweeps if each.problem]
+    return [*lines, f"not begun: {', '.join(missing)}"] if missing else lines
+
+
+def _growth(versions: Sequence[PlanVersion]) -> list[str]:
+    """Return one line for each extension of the plan."""
+    return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
+
+
+def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> None:
+    """Write the numbers, the tables and the page of a comparison."""
+    atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
+    document = comparison_document(findings, versions)
+    atomic.write_text(folder.table, as_markdown(document))
+    atomic.write_text(folder.page, as_page(document))
+
+
+def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, Any]:
+    """Return all numbers of the page as plain values; the result is deterministic."""
+    return {
+        "format": 1,
+        "plan": findings.measured.plan.digest,
+        "plans": [asdict(version) for version in versions],
+        "answer": answer(findings),
+        "methods": [_method(findings, each) for each in findings.methods_at],
+        "references": [
+            {"name": name, "task": task._asdict(), "methods": methods, **value.as_mean()}
+            for (task, name, value), methods in findings.references_at.items()
+        ],
+        "differences": [_gap(findings, gap) for gap in findings.gaps],
+        "power": [each.to_mapping() for each in measured_power(findings)],
+        "overall": [_overall(each) for each in findings.overall],
+        "improvements": [
+            {"one": each.one, "other": each.other, **_ends("probability", each.probability)}
+            for each in findings.improvements
+        ],
+        "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
+        "practice": [
+            {"method": each.planned.method, "task": each.planned.task._asdict(), "seconds": each.search_seconds}
+            | {"tuned": _runs(each.tuned)}
+            for each in findings.measured.sweeps
+            if each.planned.arm == "practice"
+        ],
+    }
+
+
+def _ends(name: str, found: Interval) -> dict[str, float | None]:
+    """Return a number under its name, and the ends of its interval."""
+    return {name: found.mean, "low": found.low, "high": found.high}
+
+
+def _overall(each: Overall) -> dict[str, Any]:
+    rest = {"search_seconds": each.search_seconds, "lost": each.lost, "draws": each.draws}
+    return {"method": each.method, **_ends("iqm", each.iqm), **rest}
+
+
+def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:
+    sweep = each.sweep
+    return {
+        "method": each.method,
+        "task": each.task._asdict(),
+        "tuned": _runs(sweep.tuned) | {"interval": each.tuned and each.tuned.as_mean()},
+        "default": _runs(sweep.default) | {"interval": each.default and each.default.as_mean()},
+        "found_better": sweep.found_better,
+        "draws": [asdict(draw) for draw in sweep.draws],
+        "curve": asdict(each.curve) if each.curve else None,
+        "importance": dict(sweep.importance or {}),
+        "search_seconds": sweep.search_seconds,
+        "test_readings": sweep.test_readings,
+        "problem": sweep.problem,
+    }
+
+
+def _runs(runs: SettingsRuns | None) -> dict[str, Any]:
+    """Return runs as plain values, without per-image answers."""
+    if runs is None:
+        return {}
+    return {
+        "source": runs.source,
+        "settings": runs.settings,
+        "held_out": dict(runs.held_out.by_seed),
+        "tested": {probe: dict(measured.by_seed) for probe, measured in runs.tested.items()},
+        "curves": [asdict(curve) for curve in runs.curves],
+        "lost": runs.lost,
+    }
+
+
+def _gap(findings: ComparisonFindings, gap: Gap) -> dict[str, Any]:
+    return {
+        "family": gap.family,
+        "one": _side(gap.one),
+        "other": _side(gap.other),
+        **gap.difference.as_difference(),
+        "verdict": gap.verdict(findings.margin),
+        "seeds_ahead": gap.seeds_ahead,
+        "seeds": gap.seeds,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {"method": side.method, "settings": side.settings, "arm": side.arm, **side.task._asdict()}

@@ -1,0 +1,417 @@
+"""The plots of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from ebclab.comparisons.findings import ComparisonFindings, MethodAt
+from ebclab.comparisons.plan import Task
+from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
+from ebclab.comparisons.wording import METRICS, margin_words, task_words
+from ebclab.document.document import Plot
+from ebclab.interval import Interval
+from ebclab.reports.comparable import as_text
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot, range_of
+from ebclab.runs.references import PIXELS, UNTRAINED, Name
+
+MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_REFERENCE = {
+    PIXELS: {"color": GREY, "width": 2, "dash": "dash"},
+    UNTRAINED: {"color": GREY, "width": 2, "dash": "dot"},
+}
+_COLUMNS = 3  # panels side by side
+_FEW = 10  # epochs or draws; with more, plotly's default ticks are integers
+
+
+def plots(findings: ComparisonFindings) -> list[Plot]:
+    """Return the plots that have data, the most important first."""
+    made = [
+        tuned_differences(findings),
+        default_and_tuned(findings),
+        tuning_curves(findings, by_seconds=False),
+        tuning_curves(findings, by_seconds=True),
+        score_by_batch_size(findings),
+        learning(findings, by_seconds=False),
+        learning(findings, by_seconds=True),
+        improvement_matrix(findings),
+        profile(findings),
+        what_matters(findings),
+    ]
+    return [each for each in made if each is not None]
+
+
+def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
+    """Return colour and marker of a method; with more methods than colours, colours are reused with other markers."""
+    place = findings.request.methods.index(method)
+    return COLOURS[place % len(COLOURS)], MARKS[(place + place // len(COLOURS)) % len(MARKS)]
+
+
+def _named(findings: ComparisonFindings, task: Task) -> str:
+    """Return the name of a task as text without markup."""
+    return as_text(task_words(findings, task))
+
+
+def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str) -> tuple[go.Figure, int]:
+    """Return a figure with a panel for each task, and its height."""
+    columns = min(len(tasks), _COLUMNS)
+    rows = -(-len(tasks) // columns)
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[_named(findings, task) for task in tasks],
+        shared_yaxes="all",
+        horizontal_spacing=0.04,
+        vertical_spacing=0.16 / rows,
+    )
+    figure.update_annotations(font_size=12)  # titles do not overlap on a narrow screen
+    for row in range(1, rows + 1):
+        figure.update_yaxes(title=y, tickformat=".1%", row=row, col=1)
+        for column in range(1, columns + 1):
+            figure.update_xaxes(title=x, row=row, col=column)
+    return figure, 130 + 270 * rows
+
+
+def _place(index: int, tasks: Sequence[Task]) -> dict[str, int]:
+    columns = min(len(tasks), _COLUMNS)
+    return {"row": index // columns + 1, "col": index % columns + 1}
+
+
+def _in_panels(made: Plot) -> Plot:
+    """Enlarge the top margin of panels for their titles and the legend."""
+    made.figure["layout"]["margin"]["t"] = 70
+    made.figure["layout"]["legend"] |= {"y": 1.0, "yref": "container", "yanchor": "top"}
+    return made
+
+
+def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
+    """Plot the median best score after n draws, with its band, over draws or over the seconds that they take."""
+    found = [each for each in findings.methods_at if each.curve]
+    if not found:
+        return None
+    tasks = list(dict.fromkeys(each.task for each in found))
+    x = "seconds of training" if by_seconds else "random draws"
+    figure, height = _panels(findings, tasks, x, "held-out score")
+    named = set[str]()  # methods in the legend
+    for each in found:
+        _add_curve(figure, findings, each, tasks, by_seconds, is_named=each.method in named)
+        named.add(each.method)
+    figure.update_xaxes(type="log" if by_seconds else "linear")
+    if not by_seconds and max(len(each.sweep.draws) for each in found) <= _FEW:
+        figure.update_xaxes(dtick=1)
+    figure.update_yaxes(range=_span(found))
+    over = "the seconds that n draws take on average" if by_seconds else "n draws"
+    note = (
+        f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
+        "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
+        "Panels span the lines; a band may continue below."
+    )
+    title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
+    return _in_panels(plot(title, note, figure, height=height))
+
+
+def _span(found: Sequence[MethodAt]) -> list[float]:
+    """Return the range of the y axes: medians and default scores, with a margin below for the bands.
+
+    A band often begins at 0, or at a diverged draw; a range that included it completely would compress the lines.
+    """
+    values = [score for each in found if each.curve for score in each.curve.median]
+    values += [each.sweep.default_draw.score for each in found if each.sweep.default_draw]
+    room = max(max(values) - min(values), 0.01)
+    return [max(0.0, min(values) - room / 2), min(1.0, max(values) + room / 10)]
+
+
+def _add_curve(
+    figure: go.Figure,
+    findings: ComparisonFindings,
+    each: MethodAt,
+    tasks: Sequence[Task],
+    by_seconds: bool,
+    *,
+    is_named: bool,
+) -> None:
+    curve, (colour, mark) = each.curve, _style(findings, each.method)
+    if curve is None:
+        return
+    seconds = sum(draw.seconds for draw in each.sweep.draws) / len(each.sweep.draws)
+    x = [n * seconds if by_seconds else n for n in curve.trials]
+    place, known = _place(tasks.index(each.task), tasks), curve.known_until
+    upper = [high if n <= known else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)]
+    figure.add_scatter(
+        x=[*x, *reversed(x)],
+        y=[*upper, *reversed(curve.low)],
+        mode="lines",
+        fill="toself",
+        fillcolor=colour,
+        opacity=0.13,
+        line={"width": 0},
+        hoverinfo="skip",
+        showlegend=False,
+        legendgroup=each.method,
+        **place,
+    )
+    figure.add_scatter(
+        x=x,
+        y=curve.median,
+        mode="lines+markers",
+        name=each.method,
+        legendgroup=each.method,
+        showlegend=not is_named,
+        line={"color": colour, "width": 2},
+        marker={"symbol": mark, "size": 5},
+        **place,
+    )
+    if each.sweep.default_draw is not None and not by_seconds:
+        figure.add_scatter(
+            x=[x[0], x[-1]],
+            y=[each.sweep.default_draw.score] * 2,
+            mode="lines",
+            line={"color": colour, "width": 1, "dash": "dot"},
+            hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
+            showlegend=False,
+            legendgroup=each.method,
+            **place,
+        )
+
+
+def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
+    """Plot the accuracies of default and of tuned settings, with their intervals."""
+    found = [each for each in findings.methods_at if each.tuned]
+    if not found:
+        return None
+    figure = go.Figure()
+    kinds: list[tuple[str, str, Callable[[MethodAt], Interval | None]]] = [
+        ("default", GREY, lambda each: each.default),
+        ("tuned", BLUE, lambda each: each.tuned),
+    ]
+    for name, colour, of in kinds:
+        shown = [(each, value) for each in found if (value := of(each))]
+        figure.add_scatter(
+            x=[value.mean for _, value in shown],
+            y=[f"{each.method} · {_named(findings, each.task)}" for each, _ in shown],
+            error_x=error_bars([value for _, value in shown], 1.5),
+            mode="markers",
+            orientation="h",
+            offsetgroup=name,
+            name=name,
+            marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
+        )
+    names = {(each.method, each.task): place for place, each in enumerate(found)}
+    for (task, name, value), methods in findings.references_at.items():
+        for place in (names[method, task] for method in methods if (method, task) in names):
+            figure.add_shape(
+                type="line", x0=value.mean, x1=value.mean, y0=place - 0.5, y1=place + 0.5, line=_REFERENCE[name]
+            )
+    for name in dict.fromkeys(name for _, name, _ in findings.references_at):  # shapes have no hover and no legend
+        figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
+    values = [value for each in found for value in (each.default, each.tuned) if value]
+    values += [Interval(value.mean) for _, _, value in findings.references_at]
+    spanned = range_of(values, least_margin=0.01, most=1.0)
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(scattermode="group")
+    note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
+    if findings.references_at:
+        note += " What is left of a line scores less than features that no one trained."
+    return plot("Default and tuned", note, figure, height=150 + 26 * len(found))
+
+
+def tuned_differences(findings: ComparisonFindings) -> Plot | None:
+    """Plot the differences between tuned methods by seed, with their intervals and the margin."""
+    gaps = [gap for gap in findings.gaps_of("tuned") if gap.difference.low is not None]
+    if not gaps:
+        return None
+    figure = go.Figure()
+    names = [f"{gap.one.method} over {gap.other.method} · {_named(findings, gap.one.task)}" for gap in gaps]
+    seeds, rows, labels = [], [], []
+    for gap, name in zip(gaps, names, strict=True):
+        one, other = findings.score(gap.one), findings.score(gap.other)
+        if one is None or other is None:
+            continue
+        for seed in (seed for seed in one.by_seed if seed in other.by_seed):
+            seeds.append(100 * (one.by_seed[seed] - other.by_seed[seed]))
+            rows.append(name)
+            labels.append(f"seed {seed}")
+    figure.add_scatter(
+        x=seeds, y=rows, text=labels, mode="markers", name="one seed",
+        marker={"color": GREY, "size": 6, "symbol": "circle-open"},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[100 * gap.difference.mean for gap in gaps],
+        y=names,
+        error_x=error_bars([100.0 * gap.difference for gap in gaps], 2),
+        mode="markers",
+        name="mean, interval",
+        marker={"color": BLUE, "size": 10, "symbol": "diamond"},
+    )
+    margin = findings.request.margin
+    figure.add_vrect(x0=-margin, x1=margin, fillcolor=GREY, opacity=0.18, line_width=0)
+    figure.add_vline(x=0, line={"color": GREY, "width": 1})
+    figure.update_xaxes(title="difference of accuracies, points")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    note = (
+        f"All intervals hold together with 95 %. Shaded: the margin of {margin_words(findings.request)}, below which a "
+        "difference does not matter; an interval inside it shows that there is no larger one."
+    )
+    return plot("Differences between tuned methods", note, figure, height=150 + 30 * len(gaps))
+
+
+def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
+    """Plot the accuracies over the batch size; None if there are fewer than two batch sizes."""
+    found = [each for each in findings.methods_at if each.tuned]
+    if len({each.task.batch_size for each in found}) < 2:
+        return None
+    figure = go.Figure()
+    lines = dict.fromkeys((each.method, each.task.dataset, each.task.repeat) for each in found)
+    for method, dataset, repeat in lines:
+        mine = [
+            each for each in found if (each.method, each.task.dataset, each.task.repeat) == (method, dataset, repeat)
+        ]
+        colour, mark = _style(findings, method)
+        several = len({place[1:] for place in lines}) > 1
+        name = f"{method}, {as_text(dataset)}, repeat {repeat + 1}" if several else method
+        for settings, dash in (("tuned", "solid"), ("default", "dot")):
+            values = [(each, value) for each in mine if (value := each.tuned if settings == "tuned" else each.default)]
+            figure.add_scatter(
+                x=[each.task.batch_size for each, _ in values],
+                y=[value.mean for _, value in values],
+                error_y=error_bars([value for _, value in values], 1.2) | {"visible": settings == "tuned"},
+                mode="lines+markers",
+                name=name if settings == "tuned" else f"{name}, default",
+                line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},
+                marker={"symbol": mark, "size": 8 if settings == "tuned" else 5},
+                legendgroup=name,
+            )
+    _add_references(figure, findings)
+    sizes = sorted({each.task.batch_size for each in found})
+    figure.update_xaxes(title="batch size", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
+    figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
+    return plot("Accuracy by batch size", note, figure, height=440)
+
+
+def _add_references(figure: go.Figure, findings: ComparisonFindings) -> None:
+    """Draw raw pixels and untrained encoders over the batch sizes, which they do not depend on."""
+    lines: dict[tuple[str, Name, int, tuple[str, ...]], list[tuple[int, float]]] = {}
+    for (task, name, value), methods in findings.references_at.items():
+        lines.setdefault((task.dataset, name, task.repeat, methods), []).append((task.batch_size, value.mean))
+    several = len({key[:1] + key[2:] for key in lines}) > 1
+    for (dataset, name, repeat, methods), points in lines.items():
+        whose = f", {as_text(dataset)}, {', '.join(methods)}, repeat {repeat + 1}" if several else ""
+        figure.add_scatter(
+            x=[size for size, _ in points],
+            y=[value for _, value in points],
+            mode="lines+markers",
+            marker={"size": 3},
+            name=name + whose,
+            line=_REFERENCE[name],
+        )
+
+
+def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
+    """Plot the held-out score of the tuned settings over epochs or seconds, the mean over seeds."""
+    found = [each for each in findings.methods_at if each.sweep.tuned and each.sweep.tuned.curves]
+    if not found:
+        return None
+    tasks = list(dict.fromkeys(each.task for each in found))
+    x = "seconds of training" if by_seconds else "epochs"
+    figure, height = _panels(findings, tasks, x, "held-out score")
+    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW:
+        figure.update_xaxes(dtick=1)
+    named = set[str]()  # methods in the legend
+    for each in found:
+        curves = each.sweep.tuned.curves if each.sweep.tuned else ()
+        length = min(len(curve.epochs) for curve in curves)
+        if not length:
+            continue
+        colour, mark = _style(findings, each.method)
+        along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
+        figure.add_scatter(
+            x=np.mean([line[:length] for line in along], axis=0),
+            y=np.mean([curve.scores[:length] for curve in curves], axis=0),
+            mode="lines+markers",
+            name=each.method,
+            legendgroup=each.method,
+            showlegend=each.method not in named,
+            line={"color": colour, "width": 2},
+            marker={"symbol": mark, "size": 5},
+            **_place(tasks.index(each.task), tasks),
+        )
+        named.add(each.method)
+    note = "Means over the seeds of the tuned settings. The learning rate falls towards each run's own end."
+    title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
+    return _in_panels(plot(title, note, figure, height=height))
+
+
+def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
+    """Plot the probabilities of improvement as a matrix; None for fewer than three methods."""
+    if len(findings.whole) < 3:
+        return None
+    names = list(findings.whole)
+    chances = {(each.one, each.other): each.probability.mean for each in findings.improvements}
+    figure = _matrix(chances, rows=names, columns=names, between=" over ", digits=".2f")
+    figure.update_xaxes(title="over this method", side="bottom")
+    note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."
+    return plot("Chance of improvement", note, figure, height=150 + 44 * len(names))
+
+
+def _matrix(
+    shares: Mapping[tuple[str, str], float], *, rows: Sequence[str], columns: Sequence[str], between: str, digits: str
+) -> go.Figure:
+    """Return a heatmap of values in [0, 1] by row and column; cells without a value are empty."""
+    values = [[shares.get((row, column)) for column in columns] for row in rows]
+    text = [["" if value is None else format(value, digits) for value in row] for row in values]
+    hover = f"%{{y}}{between}%{{x}}: %{{z:{digits}}}<extra></extra>"
+    figure = go.Figure(
+        go.Heatmap(
+            z=values, x=columns, y=rows, text=text, texttemplate="%{text}", zmin=0, zmax=1, colorscale=SCALE,
+            hovertemplate=hover,
+        )
+    )  # fmt: skip
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return figure
+
+
+def profile(findings: ComparisonFindings) -> Plot | None:
+    """Plot the performance profile: the fraction of runs that score above a level, over all tasks."""
+    if len(findings.whole) < 2:
+        return None
+    scores = np.concatenate([task for method in findings.whole for task in findings.scores_of(method)])
+    levels = np.linspace(float(scores.min()) - 0.005, float(scores.max()) + 0.005, 200)
+    figure = go.Figure()
+    for method in findings.whole:
+        figure.add_scatter(
+            x=levels,
+            y=score_distribution(findings.scores_of(method), levels),
+            mode="lines",
+            name=method,
+            line={"color": _style(findings, method)[0], "width": 2, "shape": "hv"},
+        )
+    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    figure.update_yaxes(title="share of runs above it", tickformat=".0%")
+    note = (
+        f"Over {len(findings.tasks)} tasks and {findings.request.seeds} seeds, tuned settings: further right is better."
+    )
+    return plot("Performance profile", note, figure, height=360)
+
+
+def what_matters(findings: ComparisonFindings) -> Plot | None:
+    """Plot the importance of each setting for each method: the mean fraction of variance over tasks."""
+    shares: dict[tuple[str, str], list[float]] = {}
+    for each in findings.methods_at:
+        for name, share in (each.sweep.importance or {}).items():
+            shares.setdefault((name, each.method), []).append(share)
+    if not shares:
+        return None
+    settings = list(dict.fromkeys(name for name, _ in shares))
+    methods = [method for method in findings.request.methods if any(method == each for _, each in shares)]
+    means = {place: float(np.mean(values)) for place, values in shares.items()}
+    figure = _matrix(means, rows=settings, columns=methods, between=", ", digits=".0%")
+    note = (
+        "Share of the variance of the held-out score over the space that a setting explains alone (fANOVA), scaled to "
+        "100 % in sum, mean over tasks; rough with few draws. Empty: not searched for this method."
+    )
+    return plot("What had to be tuned", note, figure, height=150 + 34 * len(settings))

@@ -1,0 +1,276 @@
+"""Tables of a comparison as text, the same on the page, in the Markdown file and in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ebclab.comparisons.findings import ComparisonFindings, Gap, MethodAt
+from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same, task_words
+from ebclab.config.check import short
+from ebclab.document.document import Table
+from ebclab.formatting import clock
+from ebclab.interval import PERCENT, POINTS, NumberFormat
+from ebclab.reports.references import verdict
+from ebclab.runs.references import REFERENCES
+
+_CHANCE = NumberFormat(digits=2)
+
+
+def tables(findings: ComparisonFindings) -> list[Table]:
+    """Return the tables that have rows, the most important first."""
+    made = [
+        was_anything_learnt(findings),
+        tuned_and_default(findings),
+        differences(findings),
+        asked(findings),
+        practice(findings),
+        over_all_tasks(findings),
+        after_trials(findings),
+        paces(findings),
+        what_was_tuned(findings),
+        Table(
+            "What was not the same",
+            ("setting", "default of each method"),
+            tuple(not_the_same(findings.measured.plan)),
+            "Settings outside `method` that differ between methods before tuning. Everything else is equal.",
+        ),
+    ]
+    return [table for table in made if table.rows]
+
+
+def was_anything_learnt(findings: ComparisonFindings) -> Table:
+    """Return what each method is above raw pixels and the untrained encoder, with default and with tuned settings."""
+    both = (*findings.gaps_of("learnt"), *findings.gaps_of("learnt by default"))
+    gaps = {(gap.one, gap.other.settings): gap for gap in both}
+    rows = []
+    places = [(each.task, each.method) for each in findings.methods_at]
+    for side in sorted(
+        dict.fromkeys(side for side, _ in gaps), key=lambda side: places.index((side.task, side.method))
+    ):
+        of_side = [gaps.get((side, name)) for name in REFERENCES]
+        cells = [cell for gap in of_side for cell in _over_reference(gap)]
+        rows.append((task_words(findings, side.task), side.method, side.settings, *cells))
+    heads = ("on", "method", "settings", *(head for name in REFERENCES for head in (f"over {name}", "verdict")))
+    note = (
+        "Raw pixels and the encoder with the random weights of the same seeds, measured as the runs are: same probe, "
+        "labelled images and test images. A method that is not above both has not been shown to learn what is in "
+        "neither. The intervals of tuned settings hold together, and so do those of default settings."
+    )
+    return Table("Was anything learnt?", heads, tuple(rows), note)
+
+
+def _over_reference(gap: Gap | None) -> tuple[str, str]:
+    if gap is None:
+        return "-", "not measured"
+    return POINTS.difference(gap.difference), verdict(gap.difference)
+
+
+def tuned_and_default(findings: ComparisonFindings) -> Table:
+    """Return the accuracies of each method on each task with default and tuned settings, and of the references."""
+    metric = METRICS[findings.request.metric]
+    gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
+    rows: list[tuple[str, ...]] = []
+    for task in findings.tasks:
+        mine = [each for each in findings.methods_at if each.task == task]
+        rows += [
+            (
+                task_words(findings, task),
+                each.method,
+                PERCENT.interval(each.default, "-"),
+                PERCENT.interval(each.tuned, "-"),
+                _gain(findings, each, gains.get((each.method, task))),
+                _draws(each),
+                clock(each.sweep.search_seconds),
+                _seconds_a_run(each),
+            )
+            for each in mine
+        ]
+        for (on, name, value), methods in findings.references_at.items():
+            if on == task:
+                of = f" of {', '.join(methods)}" if len(methods) < len(mine) else ""
+                rows.append((task_words(findings, task), name + of, *[PERCENT.interval(value)] * 2, "", "", "", ""))
+    heads = (
+        "on",
+        "method",
+        f"default, {metric} %",
+        f"tuned, {metric} %",
+        "tuning gained",
+        "draws",
+        "search",
+        "a run",
+    )
+    note = (
+        f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
+        "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
+    )
+    if findings.references_at:
+        note += " Raw pixels and the untrained encoder have nothing to tune: the same number twice."
+    return Table("Default and tuned", heads, tuple(rows), note)
+
+
+def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
+    if gap is not None:
+        return f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
+    if at.sweep.problem:
+        return at.sweep.problem
+    if at.sweep.found_better:
+        default = at.sweep.default
+        is_lost = default is not None and default.lost == len(default.held_out.by_seed)
+        return f"every run of the default settings {'was lost' if is_lost else 'has yet to read the test images'}"
+    return "nothing better was found" if at.tuned is not None else ""
+
+
+def _draws(at: MethodAt) -> str:
+    lost = sum(draw.is_lost for draw in at.sweep.draws)
+    return f"{len(at.sweep.draws)}" + (f", {lost} lost" if lost else "")
+
+
+def _seconds_a_run(at: MethodAt) -> str:
+    runs = at.sweep.tuned
+    return clock(runs.seconds) if runs and runs.curves else "-"
+
+
+def differences(findings: ComparisonFindings) -> Table:
+    """Return the differences between tuned methods, and those at default settings."""
+    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
+    rows = []
+    for gap in findings.gaps_of("tuned"):
+        default = before.get((gap.one.method, gap.other.method, gap.one.task))
+        rows.append(
+            (
+                task_words(findings, gap.one.task),
+                f"{gap.one.method} over {gap.other.method}",
+                POINTS.difference(gap.difference),
+                VERDICTS[gap.verdict(findings.margin)],
+                f"{gap.seeds_ahead} of {gap.seeds}",
+                POINTS.difference(default.difference) if default else "-",
+                VERDICTS[default.verdict(findings.margin)] if default else "",
+            )
+        )
+    heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
+    margin = f"The margin is {margin_words(findings.request)}."
+    return Table("Differences between methods", heads, tuple(rows), margin)
+
+
+def asked(findings: ComparisonFindings) -> Table:
+    """Return the differences specified in advance."""
+    rows = tuple(
+        (
+            f"{gap.one.method}, {task_words(findings, gap.one.task)}",
+            f"{gap.other.method}, {task_words(findings, gap.other.task)}",
+            POINTS.difference(gap.difference),
+            VERDICTS[gap.verdict(findings.margin)],
+            f"{gap.seeds_ahead} of {gap.seeds}",
+        )
+        for gap in findings.gaps_of("asked")
+    )
+    return Table("Asked beforehand", ("one", "other", "one over other, tuned", "verdict", "seeds ahead"), rows)
+
+
+def practice(findings: ComparisonFindings) -> Table:
+    """Return the differences between methods tuned by TPE and ASHA with equal time budgets."""
+    rows = []
+    for gap in findings.gaps_of("practice"):
+        sweeps = [findings.measured.sweep(side.method, side.task, "practice") for side in (gap.one, gap.other)]
+        rows.append(
+            (
+                task_words(findings, gap.one.task),
+                f"{gap.one.method} over {gap.other.method}",
+                POINTS.difference(gap.difference),
+                VERDICTS[gap.verdict(findings.margin)],
+                " and ".join(clock(sweep.search_seconds) for sweep in sweeps if sweep),
+                " and ".join(str(len(sweep.draws) + 1) for sweep in sweeps if sweep),
+            )
+        )
+    heads = ("on", "difference", "tuned by TPE and ASHA", "verdict", "search", "trials")
+    return Table("Tuned as in practice, for equal seconds", heads, tuple(rows))
+
+
+def over_all_tasks(findings: ComparisonFindings) -> Table:
+    """Return the results of each method over all tasks, with its probability of improvement over each other one."""
+    chances = {(each.one, each.other): each for each in findings.improvements}
+    rows = []
+    for each in findings.overall:
+        against = [chances.get((each.method, other)) for other in findings.whole]
+        rows.append(
+            (
+                each.method,
+                PERCENT.interval(each.iqm),
+                *(_CHANCE.interval(p.probability) if p else "-" for p in against),
+                clock(each.search_seconds),
+            )
+        )
+    heads = ("method", "interquartile mean, %", *(f"chance over {other}" for other in findings.whole), "all searches")
+    note = (
+        "Over all tasks. The chance that a run of the row's method, tuned, scores higher than a run of the column's on "
+        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself; with few seeds "
+        "they are too narrow."
+    )
+    return Table("Over all tasks", heads, tuple(rows), note)
+
+
+def after_trials(findings: ComparisonFindings) -> Table:
+    """Return the expected best score after 1, 2, 4, ... random draws."""
+    most = findings.request.trials
+    counts = [n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96) if n < most] + [most]
+    rows = []
+    for each in findings.methods_at:
+        if each.curve is None:
+            continue
+        default = each.sweep.default_draw
+        found = [f"{100 * each.curve.expected[n - 1]:.1f}" if n <= len(each.curve.trials) else "-" for n in counts]
+        shown = f"{100 * default.score:.1f}" if default else "-"
+        rows.append((task_words(findings, each.task), each.method, shown, *found))
+    note = (
+        "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. The search "
+        "chooses by this score; it is of other images than the accuracies above, and not to be compared with them."
+    )
+    heads = ("on", "method", "default", *(f"{n} draw{'s' * (n > 1)}" for n in counts))
+    return Table("Expected best after n draws", heads, tuple(rows), note)
+
+
+def paces(findings: ComparisonFindings) -> Table:
+    """Return the times of methods to the target, and to the final scores of the methods they are compared with."""
+    rows = tuple(
+        (
+            task_words(findings, pace.task),
+            pace.method,
+            f"{100 * pace.score:.1f}: " + ("the target" if pace.goal == "target" else f"final score of {pace.goal}"),
+            "never" if pace.epochs is None else f"{pace.epochs:g}",
+            "never" if pace.share is None else f"{pace.share:.2f}",
+            "never" if pace.seconds is None else f"{pace.seconds:.1f}",
+        )
+        for pace in findings.paces
+    )
+    note = (
+        "Medians over the seeds of the tuned settings, by the held-out score after each epoch; never: half of the runs "
+        "or more did not get there. A share of the epochs is what EBCLR's paper calls relative efficiency."
+    )
+    return Table("Time to a score", ("on", "method", "score, %", "epochs", "share of epochs", "seconds"), rows, note)
+
+
+def what_was_tuned(findings: ComparisonFindings) -> Table:
+    """Return the settings chosen by the search, the default ones, and the importance of each setting."""
+    rows = []
+    for each in findings.methods_at:
+        shares: Mapping[str, float] = each.sweep.importance or {}
+        tuned, default = each.sweep.tuned, each.sweep.default
+        if tuned is None:
+            continue
+        for name, value in tuned.settings.items():
+            rows.append(
+                (
+                    task_words(findings, each.task),
+                    each.method,
+                    name,
+                    short(default.settings[name]) if default else "-",
+                    short(value),
+                    f"{shares[name]:.0%}" if name in shares else "-",
+                )
+            )
+    note = (
+        "Share: how much of the variance of the held-out score over the space the setting explains alone (fANOVA), "
+        "scaled to 100 % in sum for each method and task. With fewer than ten draws a setting it is rough, and chance "
+        "has its part in it."
+    )
+    return Table("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)

@@ -1,0 +1,275 @@
+"""Texts of a comparison: conclusions, explanation of intervals, settings that differ, and limitations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ebclab.comparisons.findings import ComparisonFindings, Family, Gap, Side, Verdict
+from ebclab.comparisons.plan import ComparisonPlan, Task, different_settings
+from ebclab.comparisons.request import ComparisonRequest
+from ebclab.config.check import shown
+from ebclab.data.sources.location import last_part
+from ebclab.evaluation.comparison import CHANCE, few_seeds
+from ebclab.formatting import count
+from ebclab.interval import POINTS
+from ebclab.reports.references import BY, THE, against, is_above
+from ebclab.runs.references import REFERENCES
+
+METRICS = {"knn": "kNN", "linear": "linear probe"}
+VERDICTS: dict[Verdict, str] = {
+    "ahead": "ahead, beyond noise",
+    "behind": "behind, beyond noise",
+    "equal": "no difference larger than the margin",
+    "open": "within noise",
+    "no interval": "no interval",
+}
+_MOST = 4  # maximum number of statements of one kind in the conclusions
+
+
+def task_words(findings: ComparisonFindings, task: Task) -> str:
+    """Return the name of a task, without parts that all tasks share; the batch size is always included."""
+    plan = findings.measured.plan
+    parts = [f"batch size {task.batch_size}"]
+    datasets = {each.dataset: last_part(each.dataset) for each in plan.tasks}
+    if len(datasets) > 1:
+        parts.append(datasets[task.dataset] if len({*datasets.values()}) == len(datasets) else task.dataset)
+    if findings.request.repeats > 1:
+        parts.append(f"repeat {task.repeat + 1}")
+    return ", ".join(parts)
+
+
+def margin_words(request: ComparisonRequest) -> str:
+    """Return the margin of a comparison, in points."""
+    return f"{request.margin:g} point{'s' * (request.margin != 1)}"
+
+
+def answer(findings: ComparisonFindings) -> list[str]:
+    """Return the conclusions in a few sentences: first whether anything was learnt, then who is ahead."""
+    done, planned = findings.pairs_done
+    so_far = f"So far: {done} of {count(planned, 'pair')}. " if done < planned else ""
+    tuned = findings.gaps_of("tuned")
+    if not tuned:
+        nothing = "Nothing can be compared yet: fewer than two methods have been measured on the same task."
+        return [so_far + nothing, *([learnt(findings)] if any(each.tuned for each in findings.methods_at) else [])]
+    lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
+    margin = margin_words(findings.request)
+    equal = [gap for gap in tuned if gap.verdict(findings.margin) == "equal"]
+    if equal:
+        named = [f"{gap.one.method} and {gap.other.method} at {task_words(findings, gap.one.task)}" for gap in equal]
+        lines.append(f"No difference larger than {margin}: {_some(named)}.")
+    lines += [*_was_it_tuning(findings), *_could_it_choose(findings)]
+    for gap in findings.gaps_of("asked"):
+        lines.append(
+            f"Asked beforehand: {gap.one.method} at {task_words(findings, gap.one.task)} against {gap.other.method} at "
+            f"{task_words(findings, gap.other.task)}: {POINTS.difference(gap.difference)}, "
+            f"{VERDICTS[gap.verdict(findings.margin)]}."
+        )
+    return lines
+
+
+def learnt(findings: ComparisonFindings) -> str:
+    """Return whether the tuned methods are above raw pixels and the untrained encoder, beyond noise."""
+    places: dict[Side, list[Gap]] = {}
+    for gap in findings.gaps_of("learnt"):
+        places.setdefault(gap.one, []).append(gap)
+    measured = [each for each in findings.methods_at if each.tuned]
+    known = [
+        name for name in REFERENCES if all(any(gap.other.settings == name for gap in gaps) for gaps in places.values())
+    ]
+    if not known or len(places) < len(measured):
+        return (
+            "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured by the "
+            "same protocol; the command of this comparison, repeated, measures them."
+        )
+    both = " and ".join(THE[name] for name in known)
+    low = {side: [gap for gap in gaps if not is_above(gap.difference)] for side, gaps in places.items()}
+    below = [
+        f"{side.method} at {task_words(findings, side.task)} is "
+        + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
+        for side, gaps in low.items()
+        if gaps
+    ]
+    if not below:
+        least = min((gap for gaps in places.values() for gap in gaps), key=lambda gap: gap.difference.mean)
+        return (
+            f"Every tuned method is above {both}, beyond noise; the least: {least.one.method} at "
+            f"{task_words(findings, least.one.task)}, {POINTS.interval(least.difference)} over "
+            f"{THE[least.other.settings]}."
+        )
+    if len(below) == len(places):
+        return (
+            f"No tuned method is above {both} beyond noise: {_some(below)}. A lead among such methods says little "
+            "about learning."
+        )
+    return f"Not every tuned method is above {both} beyond noise: {_some(below)}."
+
+
+def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
+    """Return the sentence that no method is ahead; it includes default settings where that is true of them."""
+    by_default = findings.gaps_of("default")
+    leads = [gap for gap in by_default if gap.verdict(findings.margin) in ("ahead", "behind")]
+    which = "tuned or with default settings, " if by_default and not leads else "tuned, "
+    some = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
+    return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{some}."]
+
+
+def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
+    """Return a sentence for each pair of methods with a difference beyond noise, the largest first."""
+    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
+    for gap in tuned:
+        verdict = gap.verdict(findings.margin)
+        if verdict in ("ahead", "behind"):
+            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
+            sign = 1 if verdict == "ahead" else -1
+            place = f"at {task_words(findings, first.task)} by {BY.interval(sign * gap.difference)}"
+            default = before.get((gap.one.method, gap.other.method, gap.one.task))
+            if default is not None:
+                place += f", with default settings by {POINTS.interval(sign * default.difference)}"
+                place += {True: ", within noise", None: ", no interval"}.get(default.difference.is_noise, "")
+            found.setdefault((first.method, second.method), []).append((sign * gap.difference.mean, place))
+    pairs = sorted(found.items(), key=lambda pair: max(gain for gain, _ in pair[1]), reverse=True)
+    lines = [
+        f"{first} is ahead of {second}, both tuned alike: {_some([place for _, place in places])}."
+        for (first, second), places in pairs[:_MOST]
+    ]
+    if rest := pairs[_MOST:]:
+        lines.append(f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them.")
+    return lines
+
+
+def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
+    """Yield the effects of tuning: leads at default settings that vanish when tuned, losses, and gains beyond noise."""
+    margin = findings.margin
+    tuned = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("tuned")}
+    gone = []
+    for gap in findings.gaps_of("default"):
+        after = tuned.get((gap.one.method, gap.other.method, gap.one.task))
+        verdict = gap.verdict(margin)
+        if verdict in ("ahead", "behind") and after is not None and after.verdict(margin) != verdict:
+            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
+            gone.append(f"{first.method} over {second.method} at {task_words(findings, first.task)}")
+    if gone:
+        yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
+    gains = findings.gaps_of("gain")
+    if losses := [gap for gap in gains if gap.difference.is_noise is False and gap.difference.mean < 0]:
+        yield (
+            "The chosen settings are worse than the default ones by more than noise, so that a lead over them may be "
+            f"that of an unlucky choice; in points: {_gains(findings, losses)}."
+        )
+    if lower := [gap for gap in gains if gap.difference.is_noise is not False and gap.difference.mean < 0]:
+        yield (
+            "The default settings score higher than the tuned ones, though not beyond noise; in points: "
+            f"{_gains(findings, lower)}."
+        )
+    if better := [gap for gap in gains if gap.verdict(margin) == "ahead"]:
+        yield f"Tuning is worth more than noise, in points: {_gains(findings, better)}."
+    kept = [each for each in findings.methods_at if each.tuned and not each.sweep.found_better]
+    if kept:
+        named = [f"{each.method} at {task_words(findings, each.task)}" for each in kept]
+        yield f"No draw was better than the default settings, which count as tuned: {_some(named)}."
+
+
+def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
+    """Yield the searches whose draws differ no more than the luck of a seed explains."""
+    unsure = [
+        f"{each.at.method} at {task_words(findings, each.at.task)}, {100 * each.spread:.1f} and {100 * each.noise:.1f}"
+        for each in findings.choices
+        if each.chance > CHANCE
+    ]
+    if unsure:
+        yield (
+            "The search could not choose: by an F test, its draws differ no more than the luck of a seed explains; "
+            "standard deviations of held-out scores, in points, over draws and of one setting by its seed: "
+            f"{_some(unsure)}."
+        )
+
+
+def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
+    """Return gains of tuned over default settings, in points."""
+    return _some(
+        [f"{gap.one.method} at {task_words(findings, gap.one.task)}, {100 * gap.difference.mean:+.1f}" for gap in gaps]
+    )
+
+
+def _some(named: Sequence[str]) -> str:
+    """Return a list as text, truncated to the first ``_MOST`` items."""
+    rest = f"; {len(named) - _MOST} more" if len(named) > _MOST else ""
+    return "; ".join(named[:_MOST]) + rest
+
+
+def what_intervals_say(findings: ComparisonFindings) -> str:
+    """Return an explanation of the intervals of differences."""
+    families: tuple[Family, ...] = ("tuned", "default", "gain")
+    numbers = {family: len(findings.gaps_of(family)) for family in families}
+    return (
+        "An interval of a difference says how far it would move with other seeds and other test images; runs with the "
+        "same seed are compared with each other, and so are answers about the same image. The intervals between tuned "
+        f"methods ({numbers['tuned']}), between default settings ({numbers['default']}) and of tuned over default "
+        f"settings ({numbers['gain']}) each hold together: in at least 95 of 100 comparisons all of a kind contain the "
+        "true value, and the chance is shared by all that were planned. Intervals of single accuracies are 95 % each. "
+        "With few seeds or a few hundred images all of them are rather too wide than too short. "
+        f"{few_seeds(findings.request.seeds)}"
+    ).strip()
+
+
+def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
+    """Return the limitations of the comparison, one text each."""
+    plan = findings.measured.plan
+    config = plan.sweeps[0].plan.config
+    known = [each.curve.known_until for each in findings.methods_at if each.curve]
+    lines = [
+        f"One encoder ({config.encoder.name}), {_epochs(plan)}; other encoders and longer training may rank otherwise.",
+        f"Tuned means the best of {findings.request.trials} random draws of a method's search space, chosen by one "
+        "seed each on held-out images.",
+    ]
+    if findings.request.budget == "seconds":
+        lines.append(
+            "Seconds are equal at default settings alone: a draw that makes a step dearer or cheaper keeps the epochs "
+            "of its method; the table has the seconds of a run."
+        )
+    if known and min(known) < findings.request.trials:
+        end = f"an upper end only up to {count(min(known), 'draw')}" if min(known) else "no upper end"
+        lines.append(
+            f"With {count(findings.request.trials, 'draw')} the bands of the tuning curves have {end}: what more "
+            "tuning could reach is not known (about seven draws are needed for each)."
+        )
+    if _is_any_lost(findings):
+        seeds = findings.request.seeds
+        lines.append(
+            "Some runs were lost. An interval knows of lost runs only what its seeds met: where one run in ten is lost,"
+            f" none of {seeds} is in {0.9**seeds:.0%} of comparisons, and the interval is then of sound runs alone."
+        )
+    if findings.request.repeats == 1:
+        lines.append("The search was made once for each method; another search may choose other settings (--repeat 3).")
+    return lines
+
+
+def _is_any_lost(findings: ComparisonFindings) -> bool:
+    """Return whether any draw or confirmation run diverged, collapsed or failed."""
+    sweeps = findings.measured.sweeps
+    confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
+    return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)
+
+
+def _epochs(plan: ComparisonPlan) -> str:
+    numbers = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
+    if len(numbers) == 1:
+        return f"{numbers[0]} epochs"
+    why = ", for equal seconds at default settings" if plan.request.budget == "seconds" else ""
+    return f"{numbers[0]} to {numbers[-1]} epochs{why}"
+
+
+def not_the_same(plan: ComparisonPlan) -> list[tuple[str, str]]:
+    """Return the settings outside ``method`` that differ between methods by default, with their values as text."""
+    found: dict[str, str] = {}
+    for task in plan.tasks:
+        configs = {
+            planned.method: planned.plan.config
+            for planned in plan.sweeps
+            if planned.task == task and planned.arm == "draws"
+        }
+        sections = ("data", "views", "encoder", "optimizer", "training", "evaluation")
+        for key, values in different_settings(configs, sections).items():
+            found.setdefault(key, ", ".join(f"{method} {shown(value)}" for method, value in values.items()))
+    return list(found.items())

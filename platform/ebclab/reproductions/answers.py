@@ -1,0 +1,225 @@
+"""Answers the claims of a paper by our numbers, with the intervals that say so, and by the published numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import correlation
+from typing import Literal, NamedTuple
+
+from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
+from ebclab.reproductions.claims import Cell, Claim, Inequality, clauses
+from ebclab.reproductions.study import FACTORS, Study, Unit
+
+_FEWEST_POINTS = 3  # two always lie on a line
+
+Answer = Literal["holds", "does not hold", "cannot be told"]
+
+
+@dataclass(frozen=True)
+class AnsweredComparison:
+    """One comparison of a claim."""
+
+    compares: str  # the cells, in words
+    needs: str  # what the claim needs of the number, in words
+    unit: Unit  # unit of the numbers
+    number: float | None  # our number; None if a cell has none
+    low: float | None  # lower end of its interval; None if there is none
+    high: float | None  # upper end of its interval; None if there is none
+    answer: Answer
+    why: str  # why it cannot be told; empty otherwise
+    in_print: bool | None  # whether it is so by the published numbers; None if they are not all there
+
+
+@dataclass(frozen=True)
+class AnsweredClaim:
+    """A claim with its answer."""
+
+    says: str  # the claim
+    answer: Answer  # the answer by our numbers
+    why: str  # the comparison that decides it or leaves it open, or why no cell answers it
+    in_print: Answer  # the answer by the published numbers
+    parts: tuple[AnsweredComparison, ...]
+
+
+def answer_claims(
+    study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> tuple[AnsweredClaim, ...]:
+    """Answer the claims of a study by the cells that were measured; the others say why they are ``missing``."""
+    return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
+
+
+class _Chances(NamedTuple):
+    """Error probabilities of the interval of a comparison."""
+
+    # of the one that says that it holds. All comparisons of a claim have to, so that each may have the whole chance (an
+    # intersection-union test), divided by the alternatives of which one suffices
+    holds: float
+    fails: float  # of the one that says the opposite. One such comparison suffices, so that they share the chance
+
+
+def _answered(
+    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredClaim:
+    if claim.untold:
+        return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
+    if claim.correlate:
+        part = _correlation(claim, study, measured, missing)
+        return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
+    wanted = clauses(claim, study.columns_of)
+    count = len({part for clause in wanted for some in clause for part in some})
+    chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
+    answered = [
+        [[_part(part, chances, study, measured, missing) for part in some] for some in clause] for clause in wanted
+    ]
+    answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
+    in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
+    parts = [part for clause in answered for some in clause for part in some]
+    return AnsweredClaim(claim.says, answer, _why(answer, parts), in_print, tuple(parts))
+
+
+def _correlation(
+    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredComparison:
+    """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
+    pairs = list(zip(claim.correlate, claim.against, strict=True))
+    points: dict[int, list[tuple[float, float]]] = {}
+    for row, (column, against) in product(study.rows, pairs):
+        one, other = measured.get((row, column)), measured.get((row, against))
+        if one is None or other is None:
+            continue
+        for seed in one.by_seed:
+            points.setdefault(seed, []).append((one.by_seed[seed], other.by_seed.get(seed, math.nan)))
+    low, high = claim.bounds
+    titles = " and ".join(study.columns[column].title for column in pairs[0])
+    compares = f"r over {len(pairs) * len(study.rows)} points, the first of {titles}"
+    found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
+    low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
+    by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
+    if not by_seed:
+        lacking = [missing[row, column] for row, column in product(study.rows, pairs[0]) if (row, column) in missing]
+        why = lacking[0] if lacking else f"at least {_FEWEST_POINTS} points that differ are needed"
+        return found(None, None, None, "cannot be told", why, None)
+    over_seeds = contrast_with_chance([(1.0, Measurements(by_seed, {}))], CHANCE)
+    if over_seeds.low is None or over_seeds.high is None:
+        return found(over_seeds.mean, None, None, "cannot be told", over_seeds.open, None)
+    answer: Answer = "holds" if low < over_seeds.low and over_seeds.high < high else "cannot be told"
+    if over_seeds.high < low or high < over_seeds.low:
+        answer = "does not hold"
+    why = "the interval has both sides" if answer == "cannot be told" else ""
+    return found(over_seeds.mean, over_seeds.low, over_seeds.high, answer, why, None)
+
+
+def _pearson(points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the correlation of points; None for few of them, or for equal ones."""
+    finite = [point for point in points if not math.isnan(point[1])]
+    if len(finite) < _FEWEST_POINTS or any(len(set(values)) == 1 for values in zip(*finite, strict=True)):
+        return None
+    return correlation(*zip(*finite, strict=True))
+
+
+def _printed(part: AnsweredComparison) -> Answer:
+    return "cannot be told" if part.in_print is None else "holds" if part.in_print else "does not hold"
+
+
+def _all(answers: Iterable[Answer]) -> Answer:
+    """Return the answer to several claims at once."""
+    given = set(answers)
+    return "does not hold" if "does not hold" in given else "cannot be told" if "cannot be told" in given else "holds"
+
+
+def _any(answers: Iterable[Answer]) -> Answer:
+    """Return the answer to one of several claims."""
+    given = set(answers)
+    return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
+
+
+def _why(answer: Answer, parts: Sequence[AnsweredComparison]) -> str:
+    """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
+    deciding = [part for part in parts if part.answer == answer] or list(parts)
+    asked = [part for part in deciding if part.number is not None]
+    if not asked:
+        return deciding[0].why
+    part = min(asked, key=lambda each: abs(each.number or 0.0))
+    open_ones = sum(each.answer == "cannot be told" for each in parts)
+    more = (
+        f"; {open_ones} of {len(parts)} comparisons are open" if answer == "cannot be told" and len(parts) > 1 else ""
+    )
+    return f"{in_words(part)}{more}"
+
+
+def in_words(part: AnsweredComparison) -> str:
+    """Return a comparison as text: cells, number, interval, and what the claim needs."""
+    if part.number is None:
+        return f"{part.compares}: {part.why}"
+    sign = {"percent": "+.2f", "plain": "+.3g", "seconds": "+.1f", "hours": "+.2f"}[part.unit]
+    between = "" if part.low is None or part.high is None else f" ({part.low:{sign}} to {part.high:{sign}})"
+    why = f" ({part.why})" if part.why else ""
+    return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
+
+
+def _part(
+    part: Inequality,
+    chances: _Chances,
+    study: Study,
+    measured: Mapping[Cell, Measurements],
+    missing: Mapping[Cell, str],
+) -> AnsweredComparison:
+    """Answer one comparison."""
+    cells = [cell for cell, _ in part.weights]
+    unit = study.columns[cells[0][1]].unit
+    compares, needs, in_print = _compared(part, study), _needs(part), _in_print(part, study)
+    lacking = [cell for cell in cells if cell not in measured]
+    if lacking:
+        why = missing.get(lacking[0], "no number")
+        return AnsweredComparison(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
+    factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
+    answer: Answer = "cannot be told"
+    found = contrast_with_chance(terms, chances.holds)
+    number, low, high = (None if value is None else factor * value for value in (found.mean, found.low, found.high))
+    if low is None or high is None:
+        return AnsweredComparison(compares, needs, unit, number, None, None, answer, found.open, in_print)
+    if part.low < low and high < part.high:
+        answer = "holds"
+    else:
+        wide = contrast_with_chance(terms, chances.fails)
+        low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
+        answer = "does not hold" if high < part.low or low > part.high else answer
+    why = "the interval has both sides" if answer == "cannot be told" else ""
+    return AnsweredComparison(compares, needs, unit, number, low, high, answer, why, in_print)
+
+
+def _in_print(part: Inequality, study: Study) -> bool | None:
+    numbers = [study.published_number(*cell) for cell, _ in part.weights]
+    values = [None if each is None else each.value for each in numbers]
+    if any(value is None for value in values):
+        return None
+    total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
+    total = round(total, 9)  # printed decimals
+    return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
+
+
+def _needs(part: Inequality) -> str:
+    if math.isfinite(part.high):
+        return f"{part.low:g} to {part.high:g}"
+    return f"above {part.low:g}"
+
+
+def _compared(part: Inequality, study: Study) -> str:
+    """Return a weighted sum of cells in words; what all cells share is said once."""
+    cells = [cell for cell, _ in part.weights]
+    rows, columns = {row for row, _ in cells}, {column for _, column in cells}
+    names = []
+    for (row, column), weight in part.weights:
+        title = study.columns[column].title if len(rows) == 1 else study.rows[row].title
+        if len(rows) > 1 and len(columns) > 1:
+            title += f" ({study.columns[column].title})"
+        times = "" if abs(weight) == 1 else f"{abs(weight):g} x "
+        names.append(f"{'-' if weight < 0 else '+'} {times}{title}")
+    text = " ".join(names).removeprefix("+ ")
+    if len(rows) == 1:
+        return f"{study.rows[cells[0][0]].title}, {text}"
+    return f"{study.columns[cells[0][1]].title}, {text}" if len(columns) == 1 else text

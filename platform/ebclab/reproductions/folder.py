@@ -1,0 +1,145 @@
+"""ReproductionFolder: the folder of one reproduction.
+
+reproductions/<paper>-<row>-<scale>/
+  plan.json         study, scale, and the settings of every run
+  runs/<name>/      ordinary runs
+  measured/<name>.json   measured values of each run, with a checksum
+  table.json  table.md  table.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ebclab.config import to_mapping
+from ebclab.config.addresses import expanded, is_address
+from ebclab.config.options import values_of
+from ebclab.errors import RunError
+from ebclab.evaluation.answers import Answers
+from ebclab.reproductions.measure import Found, Wanted
+from ebclab.reproductions.plan import StudyPlan
+from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
+from ebclab.storage import atomic
+from ebclab.storage.checksum import with_checksum
+from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.sync import Syncer
+from ebclab.storage.typed_json import read_typed
+from ebclab.storage.workspace import Workspace
+
+FORMAT = 1
+_SHOWN = 5  # maximum number of changed settings in a message
+
+
+@dataclass(frozen=True)
+class _StoredPlan:
+    study: str
+    scale: str
+    runs: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredNumber(Wanted):
+    value: float
+    detail: str
+    answers: Answers | None
+
+
+@dataclass(frozen=True)
+class _StoredNumbers:
+    run: str
+    finished: str
+    numbers: tuple[_StoredNumber, ...]
+
+
+class ReproductionFolder(Workspace):
+    """The folder of one study at one scale. Each run is synced by the process that trains it."""
+
+    kind = REPRODUCTION
+
+    @classmethod
+    def of_plan(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
+        """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder."""
+        usual = f"reproductions/{plan.study.name.replace('/', '-')}-{plan.scale}"
+        return cls.at(usual if to is None else to if is_address(to) else expanded(to))
+
+    @property
+    def page(self) -> Path:
+        return self.path / "table.html"
+
+    @contextmanager
+    def enter(self, plan: StudyPlan) -> Iterator[Syncer]:
+        """Claim the folder and write the plan; the plan of an existing folder may only be extended by further runs."""
+        self.require_free()
+        self.pull()
+        self._runs_with(plan)  # refused before anything is written
+        with self.claim() as syncer:
+            runs = self._runs_with(plan)
+            content = {"format": FORMAT, "study": plan.study.name, "scale": plan.scale, "runs": runs}
+            atomic.write_json(self.path / REPRODUCTION.settings, with_checksum(content))
+            syncer.push()
+            yield syncer
+
+    def _runs_with(self, plan: StudyPlan) -> dict[str, dict[str, Any]]:
+        """Return the settings of the runs there and of those of ``plan``, by name."""
+        now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
+        for name in plan.runs:
+            self.own(REPRODUCTION.inside, name)
+        self.refuse_foreign()
+        file = self.path / REPRODUCTION.settings
+        if not file.exists():
+            return now
+        where, remedy = self.address_of(file), "choose another --to"
+        before = read_typed(file, _StoredPlan, where, what="not the plan of a reproduction", remedy=remedy)
+        self._require_same(before, plan, now)
+        return before.runs | now
+
+    def _require_same(self, before: _StoredPlan, plan: StudyPlan, now: Mapping[str, dict[str, Any]]) -> None:
+        if (before.study, before.scale) != (plan.study.name, plan.scale):
+            raise RunError(
+                f"{self.address}: holds {before.study} at scale {before.scale}, not {plan.study.name} at {plan.scale}; "
+                "choose another --to"
+            )
+        changed = [
+            f"{name}, {line}"
+            for name in now
+            if name in before.runs
+            for line in changed_settings(before.runs[name], now[name], tuple(MAY_CHANGE), what="folder")
+        ]
+        refuse_changes(self.address, changed, "holds runs with other settings; choose another --to", most=_SHOWN)
+
+    def write_numbers(self, run: str, finished: str, found: Mapping[Wanted, Found]) -> None:
+        """Save the measured values of a run.
+
+        ``finished``, from its result, identifies the training, so that a new one is measured again.
+        """
+        numbers = [
+            {
+                **asdict(wanted),
+                "value": each.value,
+                "detail": each.detail,
+                "answers": each.answers and each.answers.to_mapping(),
+            }
+            for wanted, each in found.items()
+        ]
+        file = self._numbers(run)
+        atomic.make_folder(file.parent)
+        atomic.write_json(file, with_checksum({"format": FORMAT, "run": run, "finished": finished, "numbers": numbers}))
+
+    def read_numbers(self, run: str, finished: str) -> dict[Wanted, Found]:
+        """Return the saved values of a run; empty if the file is missing, damaged, or of an earlier training."""
+        try:
+            stored = read_typed(self._numbers(run), _StoredNumbers)
+        except RunError:
+            return {}
+        if (stored.run, stored.finished) != (run, finished):
+            return {}
+        return {
+            Wanted(**values_of(Wanted, each)): Found(each.value, each.detail, each.answers) for each in stored.numbers
+        }
+
+    def _numbers(self, run: str) -> Path:
+        return self.own("measured") / f"{run}.json"

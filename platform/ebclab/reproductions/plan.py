@@ -1,0 +1,313 @@
+"""Plans the runs of a study at a scale: their settings, their names, and the table cells that use them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ebclab.config import ExperimentConfig, compose, did_you_mean, read_overrides
+from ebclab.errors import ConfigError
+from ebclab.reproductions.measure import Wanted
+from ebclab.reproductions.request import Scale
+from ebclab.reproductions.study import (
+    EFFICIENCY,
+    Assignments,
+    CellOfRow,
+    ColumnAtScale,
+    Shared,
+    Study,
+    in_common,
+    paper_of,
+)
+
+POINTS = 20
+"""Number of equal parts of a run after which it is measured for an efficiency."""
+
+_PLACE = ":PATH"
+_DATA = "data.name="
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study."""
+
+    name: str  # name of its folder
+    row: str  # row of the study
+    config: ExperimentConfig  # its settings
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The scores of a row's runs over their epochs, which another row's last score is looked up in."""
+
+    runs: dict[int, str]  # names of the runs by seed
+    points: dict[int, Wanted]  # what is measured on them, by epoch; the last epoch has the usual measurement
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell of the table."""
+
+    row: str  # row of the study
+    column: str  # column of the study
+    wanted: Wanted  # what is measured on each run
+    runs: dict[int, str]  # names of the runs by seed; empty if nothing is run
+    not_run: str = ""  # why nothing is run; empty if there are runs
+    here: str = ""  # substitute for what the paper measured; empty if there is none
+    curve: Curve | None = None  # of an efficiency, the scores that the cell's are looked up in; else None
+
+
+@dataclass(frozen=True)
+class StudyPlan:
+    """A study at one scale."""
+
+    study: Study
+    scale: Scale
+    seeds: tuple[int, ...]  # seeds of each run
+    seeds_from: str  # where their number comes from, in words
+    runs: dict[str, PlannedRun]  # the runs by name, in the order in which they are trained
+    cells: tuple[PlannedCell, ...]  # the cells, row by row
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of the datasets used for training and evaluation."""
+        names = [run.config.data.name for run in self.runs.values()]
+        return list(
+            dict.fromkeys(names + [cell.wanted.dataset for cell in self.cells if cell.runs and cell.wanted.dataset])
+        )
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why columns are not run, keyed by their titles; columns with the same reason share a key."""
+        titles: dict[str, list[str]] = {}
+        for name, reason in {cell.column: cell.not_run for cell in self.cells if cell.not_run}.items():
+            titles.setdefault(reason, []).append(self.study.columns[name].title)
+        return {", ".join(each): reason for reason, each in titles.items()}
+
+    def cells_of(self, run: str) -> list[PlannedCell]:
+        """Return the cells that use a run."""
+        return [cell for cell in self.cells if run in cell.runs.values()]
+
+    def wanted_of(self, run: str) -> list[Wanted]:
+        """Return everything that is measured on a run, for its cells and for efficiencies of other rows."""
+        curves = [cell.curve for cell in self.cells if cell.curve and run in cell.curve.runs.values()]
+        own = [cell.wanted for cell in self.cells_of(run)]
+        return list(dict.fromkeys([*own, *(point for curve in curves for point in curve.points.values())]))
+
+
+def plan_study(
+    study: Study,
+    scale: Scale,
+    *,
+    seeds: Sequence[int] = (),
+    data_root: str | None = None,
+    assignments: Sequence[str] = (),
+    images: Mapping[str, str] | None = None,
+) -> StudyPlan:
+    """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
+
+    Without ``seeds``, there are those of the scale, or as many as the paper has. ``assignments`` override all other
+    settings. ``images`` are places of those that everybody has to get on their own, such as ``imagenet``.
+    """
+    _require_no_seed(assignments)
+    own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
+    layers = _Layers(study, scale, tuple(own), images or {})
+    used, seeds_from = _seeds(study, scale, tuple(seeds))
+    configs: dict[str, tuple[str, ExperimentConfig]] = {}  # row and settings by name without the seed
+    names: dict[tuple[str, Assignments], str] = {}
+    cells: dict[tuple[str, str], PlannedCell] = {}
+    problems: dict[str, list[str]] = {}  # names of runs by problem
+    for row, columns in study.columns_of.items():
+        for name in columns:
+            cell = cells[row, name] = layers.cell(row, name)
+            if cell.not_run or _is_efficiency(study, name):
+                continue
+            of_column = layers.of_column(row, name)
+            is_new = (row, of_column) not in names
+            base = names.setdefault((row, of_column), f"{row}-{name}" if of_column else row)
+            cells[row, name] = replace(cell, runs={seed: f"{base}-seed{seed}" for seed in used})
+            if is_new:
+                try:
+                    configs[base] = (row, layers.compose(row, name))
+                except ConfigError as error:
+                    for line in error.problems:
+                        problems.setdefault(line, []).append(base)
+    if problems:
+        raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
+    runs = {
+        f"{base}-seed{seed}": PlannedRun(f"{base}-seed{seed}", row, replace(config, seed=seed))
+        for base, (row, config) in configs.items()
+        for seed in used
+    }
+    plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
+    return _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
+
+
+def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+    """Return the seeds of each run, and where their number comes from."""
+    own, repeats = study.scales[scale].seeds, study.about.repeats
+    if given or own:
+        return (given, "--seeds") if given else (own, "the study's at this scale")
+    if scale != "paper":
+        return (0,), "one, as at every scale where the study names none"
+    return tuple(range(max(repeats, 1))), "as in the paper" if repeats else "the paper does not say how often"
+
+
+def _is_efficiency(study: Study, column: str) -> bool:
+    return study.columns[column].measure.startswith(f"{EFFICIENCY}/")
+
+
+def _looked_up(
+    study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, PlannedRun]
+) -> Iterator[PlannedCell]:
+    """Yield the cells; efficiencies with the runs of their row, and the curve that its scores are looked up in."""
+    for (row, name), cell in cells.items():
+        if cell.not_run or not _is_efficiency(study, name):
+            yield cell
+            continue
+        _, reference, reached = study.columns[name].measure.split("/")
+        own, other = cells[row, reached], cells[reference, reached]
+        if own.not_run or other.not_run:
+            yield replace(cell, not_run=own.not_run or other.not_run)
+            continue
+        epochs = runs[next(iter(other.runs.values()))].config.training.epochs
+        places = sorted({max(1, round(part * epochs / POINTS)) for part in range(1, POINTS + 1)})
+        points = {epoch: replace(other.wanted, epoch=epoch) for epoch in places}
+        yield replace(cell, wanted=own.wanted, runs=own.runs, here=own.here, curve=Curve(other.runs, points))
+
+
+def _with_epochs(plan: StudyPlan) -> StudyPlan:
+    """Return the plan with runs that keep their checkpoints of all epochs that are measured."""
+    runs, problems = {}, []
+    for name, run in plan.runs.items():
+        last, measured = run.config.training.epochs, {each.epoch for each in plan.wanted_of(name)}
+        problems += [
+            f"{plan.study.name}, {plan.scale}, {name}: measured after epoch {epoch}, and trained for {last}; "
+            "train it for longer, or measure earlier"
+            for epoch in sorted(measured)
+            if epoch > last
+        ]
+        keep = math.gcd(*(measured - {last}))
+        training = replace(run.config.training, keep_every=keep or run.config.training.keep_every)
+        runs[name] = replace(run, config=replace(run.config, training=training))
+    if problems:
+        raise ConfigError(problems)
+
+    def at_end(wanted: Wanted, run: str) -> Wanted:
+        return replace(wanted, epoch=0) if wanted.epoch == runs[run].config.training.epochs else wanted
+
+    def settled(cell: PlannedCell) -> PlannedCell:
+        curve = cell.curve
+        if curve is not None:
+            run = next(iter(curve.runs.values()))
+            curve = replace(curve, points={epoch: at_end(each, run) for epoch, each in curve.points.items()})
+        wanted = at_end(cell.wanted, next(iter(cell.runs.values()))) if cell.runs else cell.wanted
+        return replace(cell, wanted=wanted, curve=curve)
+
+    return replace(plan, runs=runs, cells=tuple(map(settled, plan.cells)))
+
+
+def _require_no_seed(assignments: Sequence[str]) -> None:
+    given, _ = read_overrides(assignments)  # invalid assignments are reported later, with other problems
+    if "seed" in given:
+        raise ConfigError([f"--set seed: every run has its own seed, got {given['seed']}; use --seeds"])
+
+
+def _and_more(bases: Sequence[str]) -> str:
+    return bases[0] + (f" and {len(bases) - 1} more" if len(bases) > 1 else "")
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """The settings of a study's cells at a scale, from recipe, paper, row, column, scale and the user's own."""
+
+    study: Study
+    scale: Scale
+    own: Assignments
+    images: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        """Refuse images that the study has not."""
+        known = _needed(self.study)
+        if wrong := [name for name in self.images if name not in known]:
+            raise ConfigError(
+                [f"--images: {self.study.name} has none, got {name}; {did_you_mean(name, known)}" for name in wrong]
+            )
+
+    def cell(self, row: str, name: str) -> PlannedCell:
+        """Return a cell without its runs; with the reason if there are none."""
+        column, at_scale = self.study.columns[name], self.study.scales[self.scale]
+        change = at_scale.columns.get(name, ColumnAtScale())
+        wanted = Wanted(
+            self._of_row(row, name).measure or column.measure,
+            self._placed(change.dataset or column.dataset),
+            change.epoch or column.epoch,
+            self._placed(change.outside or column.outside),
+            change.attacked,
+            change.protocol,
+        )
+        data = [text for text in self._texts(row, name) if text.startswith(_DATA)]
+        needed = [text for text in (*data[-1:], wanted.dataset, wanted.outside) if text.endswith(_PLACE)]
+        not_run = at_scale.not_run or change.not_run
+        if at_scale.only and name not in at_scale.only:
+            not_run = not_run or at_scale.others
+        if needed and not not_run:
+            kinds = dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in needed)
+            not_run = f"needs images of your own; give {' '.join(f'--images {kind}=PATH' for kind in kinds)}"
+        return PlannedCell(row, name, wanted, {}, not_run, change.here)
+
+    def of_column(self, row: str, column: str) -> Assignments:
+        """Return what a column adds to the settings of a row."""
+        at_scale = self.study.scales[self.scale].columns.get(column, ColumnAtScale())
+        return self.study.columns[column].set + self._of_row(row, column).set + at_scale.set
+
+    def _of_row(self, row: str, column: str) -> CellOfRow:
+        return self.study.rows[row].columns.get(column, CellOfRow())
+
+    def compose(self, row: str, column: str) -> ExperimentConfig:
+        """Return the settings of a run without its seed."""
+        what = self.study.rows[row]
+        return compose(
+            what.method, what.recipe or paper_of(self.study).recipe or None, overrides=self._texts(row, column)
+        )
+
+    def _texts(self, row: str, column: str) -> list[str]:
+        what, at_scale = self.study.rows[row], self.study.scales[self.scale]
+        layers: list[Assignments] = [
+            *_shared_settings(paper_of(self.study), what.method),
+            what.set,
+            self.study.columns[column].set,
+            *(each.set for name, each in what.columns.items() if name == column),
+            *_shared_settings(in_common().scales[self.scale], what.method),
+            at_scale.set,
+            *(each.set for name, each in at_scale.rows.items() if name == row),
+            *(each.set for name, each in at_scale.columns.items() if name == column),
+            self.own,
+        ]
+        return [self._placed(text) for layer in layers for text in layer]
+
+    def _placed(self, text: str) -> str:
+        """Return a dataset, or a setting with one, with the user's place in it."""
+        if not text.endswith(_PLACE):
+            return text
+        front, _, kind = text.removesuffix(_PLACE).rpartition("=")
+        given = self.images.get(kind)
+        return text if given is None else f"{front}{'=' if front else ''}{kind}:{given}"
+
+
+def _needed(study: Study) -> list[str]:
+    """Return the kinds of images that a study has a place for, such as ``imagenet``."""
+    scales = study.scales.values()
+    changes = [change for scale in scales for change in scale.columns.values()]
+    settings = [each.set for each in study.rows.values()] + [each.set for each in study.columns.values()]
+    settings += [each.set for each in scales] + [each.set for each in changes]
+    texts = [text for some in settings for text in some]
+    texts += [text for each in study.columns.values() for text in (each.dataset, each.outside)]
+    texts += [text for each in changes for text in (each.dataset, each.outside)]
+    return list(dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in texts if text.endswith(_PLACE)))
+
+
+def _shared_settings(shared: Shared, method: str) -> list[Assignments]:
+    return [shared.set, *(each.set for name, each in shared.methods.items() if name == method)]

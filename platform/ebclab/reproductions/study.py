@@ -1,0 +1,469 @@
+"""A study: one table or figure of a paper as our runs, their metrics, and the published numbers.
+
+about      question, source, and origin of the published numbers
+columns    the metric, and the settings that a column adds to a run
+rows       a method with its recipe and settings
+published  numbers by row and column
+claims     what the paper says of its numbers, as inequalities between cells
+scales     changes at the scales smoke, small and paper
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Literal
+
+from ebclab.config.check import Problems, check_section, shown
+from ebclab.config.experiment import settings_of
+from ebclab.config.names import did_you_mean, is_folder_name
+from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.errors import ConfigError, UserError
+from ebclab.evaluation.evaluate import PROBES
+from ebclab.reproductions.claims import Claim, ColumnsOf, clauses, problems_of
+from ebclab.reproductions.measure import PAPER_OPTIONS, measure_problem
+from ebclab.reproductions.request import SCALES, Scale
+from energy_contrast.settings import setting
+
+Unit = Literal["percent", "plain", "seconds", "hours"]
+
+FACTORS: Mapping[Unit, float] = {"percent": 100.0, "plain": 1.0, "seconds": 1.0, "hours": 1 / 3600}
+"""What a measured value (a share, a number, seconds) is multiplied by."""
+
+EFFICIENCY = "efficiency"
+"""Kind of a column of efficiencies: ``efficiency/ROW/COLUMN``."""
+
+_COLLAPSED = "~"
+_WITH_SPREAD = re.compile(r"(\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)")
+
+Assignments = tuple[str, ...]
+"""Assignments in the form of ``--set``: ``training.batch_size=16``."""
+
+
+@dataclass(frozen=True)
+class StudyAbout:
+    """Description of a study, and the origin of the published numbers."""
+
+    title: str = setting("", "What the table or figure shows.")
+    asks: str = setting("", "The question that it answers.")
+    source: str = setting("", "Paper, and number of the table or figure where that is known.")
+    numbers: str = setting(
+        "", "How the published numbers are known: printed, or read off a plot, and of how many runs."
+    )
+    repeats: int = setting(0, "Runs behind each published number, as printed; 0: not said.", minimum=0)
+    unknown: str = setting("", "What is not known of the published numbers, and why.")
+    released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
+
+
+@dataclass(frozen=True)
+class StudyColumn:
+    """The metric of a column, and the settings that the column adds to a run."""
+
+    title: str = setting("", "Heading of the column.")
+    measure: str = setting(
+        "linear",
+        "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch, seconds-per-run, or "
+        "efficiency/ROW/COLUMN: the share of its epochs after which ROW has in COLUMN what this row ends with.",
+    )
+    dataset: str = setting("", "Dataset that the frozen encoder is measured on; empty means the run's own.")
+    epoch: int = setting(0, "Epoch of the run after which it is measured; 0: the last.", minimum=0)
+    outside: str = setting("", "Images from outside that a card measures against, as ``--ood`` takes them.")
+    unit: Literal["percent", "plain", "seconds", "hours"] = setting("percent", "Unit of the published numbers.")
+    set: tuple[str, ...] = setting((), "Settings.")
+
+
+@dataclass(frozen=True)
+class SettingsOfSome:
+    """Settings of a subset of runs: of one row, of one method, or of one column of a row."""
+
+    set: tuple[str, ...] = setting((), "Settings.")
+
+
+@dataclass(frozen=True)
+class CellOfRow(SettingsOfSome):
+    """A column of one row: its settings, and another number of a card where the row has its own."""
+
+    measure: str = setting("", "card/GROUP/NUMBER in place of the column's, in the same unit; empty: the column's.")
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A method with its recipe and settings; columns with settings of their own have a separate run."""
+
+    title: str = setting("", "Heading of the row.")
+    method: str = setting("", "Method.")
+    recipe: str = setting("", "Named settings; empty means those of the paper's studies, or the defaults.")
+    beside: str = setting("", "Row of the published numbers that it is compared with; empty: its own name.")
+    only: tuple[str, ...] = setting((), "Columns that the row has; empty: all.")
+    set: tuple[str, ...] = setting((), "Settings.")
+    columns: dict[str, CellOfRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ColumnAtScale:
+    """Changes of a scale in a column."""
+
+    here: str = setting("", "What replaces what the paper measured; empty: nothing.")
+    dataset: str = setting("", "Dataset that is measured on in place of the paper's.")
+    epoch: int = setting(0, "Epoch in place of the paper's; 0: the paper's.", minimum=0)
+    outside: str = setting("", "Images from outside in place of the paper's.")
+    attacked: int = setting(1_000, "Test images that are attacked; 0: all.", minimum=0)
+    protocol: str = setting("", "flatnce: measured by FlatNCE's transfer and fine-tuning protocols; empty: as usual.")
+    not_run: str = setting("", "Why it is not run at this scale, and what to put where; empty where it is run.")
+    set: tuple[str, ...] = setting((), "Settings over all others.")
+
+
+@dataclass(frozen=True)
+class StudyScale:
+    """The scale at which a study is run."""
+
+    seeds: tuple[int, ...] = setting(
+        (), "Seeds of each run; empty: 0, and at scale paper as many as the paper has runs (about.repeats).", minimum=0
+    )
+    differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
+    not_run: str = setting("", "Why nothing is run at this scale, and what to put where; empty where it is run.")
+    only: tuple[str, ...] = setting((), "Columns that are run at this scale; empty: all.")
+    others: str = setting("left out to be quick; use --scale paper", "Why the others are not.")
+    set: tuple[str, ...] = setting((), "Settings of all runs.")
+    rows: dict[str, SettingsOfSome] = field(default_factory=dict)
+    columns: dict[str, ColumnAtScale] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishedNumber:
+    """A number as printed."""
+
+    value: float | None  # the number; None if the training collapsed
+    spread: float | None = None  # the standard deviation that is printed with it; None without one
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure."""
+
+    name: str  # paper and table or figure, e.g. ``ebclr/table1``
+    about: StudyAbout  # its description
+    columns: Mapping[str, StudyColumn]  # columns by name, with what is measured
+    rows: Mapping[str, StudyRow]  # rows by name, with what is trained
+    # published numbers by row and column, in the unit of the column
+    published: Mapping[str, Mapping[str, PublishedNumber]]
+    claims: tuple[Claim, ...]  # what the paper says of them
+    scales: Mapping[Scale, StudyScale]  # changes of each scale
+
+    def published_number(self, row: str, column: str) -> PublishedNumber | None:
+        """Return the published number of a cell; None if there is none."""
+        return self.published.get(self.rows[row].beside or row, {}).get(column)
+
+    @property
+    def columns_of(self) -> ColumnsOf:
+        return {
+            name: tuple(column for column in self.columns if not row.only or column in row.only)
+            for name, row in self.rows.items()
+        }
+
+    def has(self, row: str, column: str) -> bool:
+        """Return whether the study has a cell."""
+        return column in self.columns_of.get(row, ())
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Defaults of all studies of a paper, or of all studies at a scale; a study's own settings take precedence."""
+
+    cite: str = setting("", "Title, authors, year and address of the paper.")
+    recipe: str = setting("", "Named settings of rows that name none.")
+    set: tuple[str, ...] = setting((), "Settings of all runs.")
+    methods: dict[str, SettingsOfSome] = field(default_factory=dict)
+    differs: tuple[str, ...] = setting((), "What differs from the paper.")
+    released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
+
+
+@dataclass(frozen=True)
+class InCommon:
+    """Defaults that studies share."""
+
+    papers: Mapping[str, Shared]  # defaults by paper, the first part of a study's name
+    scales: Mapping[Scale, Shared]  # defaults by scale
+
+
+def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
+    """Return the validated study in the plain values of its YAML file, which messages call ``where``."""
+    problems = Problems()
+    _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
+    about = _section("about", StudyAbout, given.get("about"), problems)
+    columns = _sections("columns", StudyColumn, given.get("columns"), problems)
+    rows = _sections("rows", StudyRow, given.get("rows"), problems, columns=CellOfRow)
+    by_scale = _mapping("scales", given.get("scales"), problems)
+    _refuse_others(by_scale, SCALES, problems, "scales.")
+    parts = {"columns": ColumnAtScale, "rows": SettingsOfSome}
+    scales = {
+        scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
+    }
+    published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
+    study = Study(name, about, columns, rows, published, claims, scales)
+    problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study) + _wrong_claims(study)
+    if problems.lines:
+        raise ConfigError([f"{where}: {line}" for line in problems.lines])
+    return study
+
+
+def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
+    """Return the defaults that studies share; arguments and errors as in ``parse_study``."""
+    problems = Problems()
+    _refuse_others(given, ("papers", "scales"), problems)
+    papers, scales = (_mapping(key, given.get(key), problems) for key in ("papers", "scales"))
+    _refuse_others(scales, SCALES, problems, "scales.")
+    shared = partial(_section, kind=Shared, problems=problems, methods=SettingsOfSome)
+    by_paper = {name: shared(f"papers.{name}", value=inner) for name, inner in papers.items()}
+    by_scale = {scale: shared(f"scales.{scale}", value=scales.get(scale)) for scale in SCALES}
+    if problems.lines:
+        raise ConfigError([f"{where}: {line}" for line in problems.lines])
+    return InCommon(by_paper, by_scale)
+
+
+def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
+    """Return the content of a section; empty if the section is empty or invalid, which is reported."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        problems.add(key, f"not a section, got {shown(value)}; write names with a colon, indented below it")
+        return {}
+    return {str(name): inner for name, inner in value.items()}
+
+
+def _section(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> Any:
+    """Return a section as ``kind``; ``parts`` are its fields that hold subsections, with what these are."""
+    own = _mapping(key, value, problems)
+    inner = {name: _sections(f"{key}.{name}", part, own.pop(name, None), problems) for name, part in parts.items()}
+    return replace(check_section(key, kind, own, partial(_unknown, key, kind), problems), **inner)
+
+
+def _sections(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> dict[str, Any]:
+    """Return the subsections of a section by name; names must be valid folder names."""
+    found = _mapping(key, value, problems)
+    for name in found:
+        if not is_folder_name(name):
+            problems.lines.append(f"{key}.{name}: not a name, got {shown(name)}; use letters, digits and hyphens")
+    return {name: _section(f"{key}.{name}", kind, inner, problems, **parts) for name, inner in found.items()}
+
+
+def _unknown(key: str, kind: type, name: str) -> str:
+    return f"{key}.{name}: no such key; {did_you_mean(name, settings_of(kind))}"
+
+
+def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: Problems, prefix: str = "") -> None:
+    problems.lines += [
+        f"{prefix}{name}: no such section; {did_you_mean(str(name), known)}" for name in given if name not in known
+    ]
+
+
+def _published(value: Any, problems: Problems) -> dict[str, dict[str, PublishedNumber]]:
+    return {
+        row: {
+            column: _number(f"published.{row}.{column}", number, problems)
+            for column, number in _mapping(f"published.{row}", cells, problems).items()
+        }
+        for row, cells in _mapping("published", value, problems).items()
+    }
+
+
+def _number(key: str, given: Any, problems: Problems) -> PublishedNumber:
+    """Return a published number written as 1.5, as 1.5 ± 0.2 with its standard deviation, or as ~ for a collapse."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return PublishedNumber(float(given))
+    if isinstance(given, str) and (parts := _WITH_SPREAD.fullmatch(given)):
+        return PublishedNumber(float(parts[1]), float(parts[2]))
+    if given != _COLLAPSED:
+        problems.lines.append(
+            f'{key}: wrong type, got {shown(given)}; must be a number, NUMBER ± SPREAD, or "~" for a collapse'
+        )
+    return PublishedNumber(None)
+
+
+def _claims(value: Any, problems: Problems) -> tuple[Claim, ...]:
+    given = [] if value is None else value
+    if not isinstance(given, list):
+        problems.add("claims", f"not a list, got {shown(given)}; begin each claim with a hyphen")
+        return ()
+    return tuple(
+        _section(f"claims.{place}", Claim, {key: _listed(key, inner) for key, inner in each.items()}, problems)
+        if isinstance(each, Mapping)
+        else _section(f"claims.{place}", Claim, each, problems)
+        for place, each in enumerate(given, start=1)
+    )
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Return a single row or cell as a list of one."""
+    is_listed = key in ("above", "below", "alike", "best", "among", "between", "correlate", "against", "columns")
+    return [value] if is_listed and isinstance(value, str) else value
+
+
+def _gaps(study: Study) -> list[str]:
+    """Return a line for each required entry that is missing from a study."""
+    missing = [f"about.{name}" for name in ("title", "asks", "source") if not getattr(study.about, name)]
+    missing += [name for name in ("columns", "rows") if not getattr(study, name)]
+    missing += [f"columns.{name}.title" for name, column in study.columns.items() if not column.title]
+    missing += [
+        f"rows.{name}.{key}" for name, row in study.rows.items() for key in ("title", "method") if not getattr(row, key)
+    ]
+    lines = [f"{key}: missing; write it" for key in missing]
+    if not any(study.published.values()) and not study.about.unknown:
+        lines.append("published: no number, and about.unknown does not say why; write one of them")
+    if any(study.published.values()) and not study.about.numbers:
+        lines.append("about.numbers: missing; say how the published numbers are known")
+    if study.about.repeats < 2:
+        lines += [
+            f"published.{row}.{column}: a spread of {number.spread:g}, and about.repeats is {study.about.repeats}; "
+            "write how many runs it is of"
+            for row, cells in study.published.items()
+            for column, number in cells.items()
+            if number.spread is not None
+        ]
+    return lines
+
+
+def _names_of_nothing(study: Study) -> list[str]:
+    """Return a line for each name that refers to an unknown row or column."""
+    rows, columns = study.rows, study.columns
+    printed = {row.beside or name for name, row in rows.items()}
+    named: list[tuple[str, Collection[str], Collection[str], str]] = [("published", study.published, printed, "row")]
+    named += [(f"published.{row}", cells, columns, "column") for row, cells in study.published.items()]
+    for name, row in rows.items():
+        named += [(f"rows.{name}.{key}", getattr(row, key), columns, "column") for key in ("only", "columns")]
+    for scale, changes in study.scales.items():
+        named.append((f"scales.{scale}.rows", changes.rows, rows, "row"))
+        named += [(f"scales.{scale}.{key}", getattr(changes, key), columns, "column") for key in ("only", "columns")]
+    lines = [
+        f"{key}.{name}: no such {what}; {did_you_mean(name, known)}"
+        for key, names, known, what in named
+        for name in names
+        if name not in known
+    ]
+    lines += [
+        f"published.{row}.{name}: the row has no such column, by rows.{row}.only; take it out of one of them"
+        for row, cells in study.published.items()
+        for name in cells
+        if row in rows and name in columns and not study.has(row, name)
+    ]
+    return lines + [
+        f"rows.{name}.beside: no published row of this name, got {row.beside!r}; "
+        f"{did_you_mean(row.beside, study.published)}"
+        for name, row in rows.items()
+        if row.beside and row.beside not in study.published
+    ]
+
+
+def _wrong_measures(study: Study) -> list[str]:
+    found = {name: measure_problem(column.measure) for name, column in study.columns.items()}
+    lines = [f"columns.{name}.measure: {problem}" for name, problem in found.items() if problem]
+    lines += [
+        f"scales.{scale}.columns.{name}.protocol: no such protocol, got {change.protocol!r}; "
+        f"{did_you_mean(change.protocol, [each for each in PAPER_OPTIONS if each])}"
+        for scale, changes in study.scales.items()
+        for name, change in changes.columns.items()
+        if change.protocol not in PAPER_OPTIONS
+    ]
+    for row, each in study.rows.items():
+        for name, cell in each.columns.items():
+            replaced = study.columns[name].measure if name in found else ""
+            problem = measure_problem(cell.measure) if cell.measure else None
+            if cell.measure and not problem and not all(text.startswith("card/") for text in (cell.measure, replaced)):
+                problem = f"replaces numbers of a card alone, got {cell.measure} for {replaced}; leave it out"
+            if problem:
+                lines.append(f"rows.{row}.columns.{name}.measure: {problem}")
+    for name, column in study.columns.items():
+        kind, _, rest = column.measure.partition("/")
+        row, _, reached = rest.partition("/")
+        if kind == EFFICIENCY and not study.has(row, reached):
+            lines.append(f"columns.{name}.measure: no such cell, got {rest!r}; write efficiency/ROW/COLUMN")
+        if column.epoch and kind not in (*PROBES, "log"):
+            lines.append(f"columns.{name}.epoch: {kind} is measured at the end alone, got {column.epoch}; leave it out")
+        if column.outside and kind != "card":
+            lines.append(f"columns.{name}.outside: {kind} has no images from outside; choose a measure of a card")
+    return lines
+
+
+def _wrong_claims(study: Study) -> list[str]:
+    """Return a line for each mistake in the claims: of their form, their cells, and units that do not fit together."""
+    lines = []
+    for place, claim in enumerate(study.claims, start=1):
+        problems = problems_of(claim, study.columns_of, study.columns)
+        lines += [f"claims.{place}.{problem}" for problem in problems]
+        if problems:
+            continue
+        parts = [part for clause in clauses(claim, study.columns_of) for some in clause for part in some]
+        units = [{study.columns[column].unit for (_, column), _ in part.weights} for part in parts]
+        if mixed := next((each for each in units if len(each) > 1), None):
+            lines.append(f"claims.{place}: compares columns of different units, got {', '.join(sorted(mixed))}")
+        if not parts and not claim.untold and not claim.correlate:
+            lines.append(f"claims.{place}: compares nothing; its rows have no column in common")
+    return lines
+
+
+_IN_COMMON, _WITHOUT = "common.yaml", "no-study.yaml"
+
+_NUMBERED = re.compile(r"(table|figure)(-s)?(\d+)([a-z]?)")
+
+
+def _folder() -> Traversable:
+    return files("ebclab").joinpath("studies")
+
+
+def list_studies() -> list[str]:
+    """Return the names of all studies by paper: figures and tables in numerical order, then the rest."""
+    names = [
+        f"{paper.name}/{entry.name.removesuffix('.yaml')}"
+        for paper in _folder().iterdir()
+        if paper.is_dir()
+        for entry in paper.iterdir()
+        if entry.name.endswith(".yaml")
+    ]
+    return sorted(names, key=_order)
+
+
+def _order(name: str) -> tuple[str, bool, str, int, str]:
+    """Return the sort key of a study: ``table2`` before ``table12``, and both before names without a number."""
+    paper, _, row = name.partition("/")
+    found = _NUMBERED.fullmatch(row)
+    if found is None:
+        return paper, True, row, 0, ""
+    kind, supplement, digits, letter = found.groups(default="")
+    return paper, False, kind + supplement, int(digits), letter
+
+
+def load_study(name: str) -> Study:
+    """Return a study by paper and table or figure, e.g. ``ebclr/table1``."""
+    known, without = list_studies(), without_study()
+    if name in without:
+        raise UserError(f"{name}: no study, since {without[name]}")
+    if name not in known:
+        raise UserError(f"reproduce: no such study, got {name!r}; {did_you_mean(name, known)}")
+    paper, _, row = name.partition("/")
+    where = f"studies/{name}.yaml"
+    text = _folder().joinpath(paper, f"{row}.yaml").read_text(encoding="utf-8")
+    return parse_study(name, mapping_from_yaml(text, where), where)
+
+
+@cache
+def in_common() -> InCommon:
+    """Return the defaults that studies of a paper, and studies at a scale, share."""
+    where = f"studies/{_IN_COMMON}"
+    text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
+    return parse_common(mapping_from_yaml(text, where), where)
+
+
+@cache
+def without_study() -> Mapping[str, str]:
+    """Return the tables and figures without a study, each with the reason."""
+    text = _folder().joinpath(_WITHOUT).read_text(encoding="utf-8")
+    return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_WITHOUT}").items()}
+
+
+def paper_of(study: Study) -> Shared:
+    """Return the defaults of the study's paper."""
+    return in_common().papers.get(study.name.partition("/")[0], Shared())

@@ -1,0 +1,223 @@
+"""The table of a reproduction: our numbers and the published ones, and how to interpret them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
+from ebclab.interval import Interval
+from ebclab.reproductions.answers import AnsweredClaim, answer_claims
+from ebclab.reproductions.cost import StudyCost, estimate
+from ebclab.reproductions.measure import is_rate
+from ebclab.reproductions.plan import PlannedCell, StudyPlan
+from ebclab.reproductions.request import Scale
+from ebclab.reproductions.run import RunOutcome
+from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, in_common, paper_of
+
+NOT_REACHED = "the other row never reaches this row's last score"
+"""Problem of an efficiency."""
+
+WHAT_SCALES_SHOW: Mapping[Scale, str] = {
+    "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
+    "the paper: images, network and epochs are others, and a difference from the published number means nothing.",
+    "small": "A small run shows how methods compare on few images with a small network. It can disagree with the paper "
+    "without contradicting it: a difference from the published number is mostly one of scale.",
+    "paper": "These are the settings of the paper as far as they are known. A difference beyond the interval is to be "
+    "explained by what differs, below, or by a mistake on either side; one published run has no interval.",
+}
+
+
+@dataclass(frozen=True)
+class ReproducedCell:
+    """One cell of a table, in the unit of its column."""
+
+    row: str  # row of the study
+    column: str  # column of the study
+    unit: Unit  # unit of the numbers
+    ours: Interval | None  # our number, the mean over seeds with its interval; None if there is none
+    seeds: tuple[int, ...]  # seeds that the mean is over
+    published: PublishedNumber | None  # the published number; None if there is none
+    detail: str  # how our number was measured
+    here: str  # substitute for what the paper measured; empty if there is none
+    not_run: str  # why nothing was run; empty if there are runs
+    problem: str  # why the runs gave no number; empty if at least one did
+
+    @property
+    def difference(self) -> float | None:
+        """Our number minus the published one; None if one of them is missing."""
+        if self.ours is None or self.published is None or self.published.value is None:
+            return None
+        return self.ours.mean - self.published.value
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the cell as plain values."""
+        plain = {name: getattr(self, name) for name in ("row", "column", "unit")}
+        plain |= {"ours": self.ours and self.ours.mean}
+        plain |= {name: self.ours and getattr(self.ours, name) for name in ("std", "low", "high")}
+        plain |= {"seeds": self.seeds, "published": self.published and asdict(self.published)}
+        plain |= {name: getattr(self, name) for name in ("detail", "here", "not_run", "problem", "difference")}
+        return plain
+
+
+@dataclass(frozen=True)
+class ReproducedTable:
+    """A study at one scale with its numbers."""
+
+    plan: StudyPlan
+    cells: tuple[ReproducedCell, ...]  # the cells, row by row
+    claims: tuple[AnsweredClaim, ...]  # the claims of the paper, answered
+    seconds: float  # total training time of all runs, over all launches
+    expected: StudyCost  # the estimated cost
+    failures: tuple[str, ...]  # a line for each run that failed
+    assignments: tuple[str, ...]  # the user's ``--set`` assignments
+
+    @property
+    def differs(self) -> list[str]:
+        """How these numbers differ from the paper's setup, one sentence each."""
+        study, scale = self.plan.study, self.plan.scale
+        given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
+        layers = (study.scales[scale], in_common().scales[scale], paper_of(study))
+        return [*given, *self.stand_ins, *(line for layer in layers for line in layer.differs)]
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """Substitutes at this scale for what the paper measured, one sentence per column."""
+        heads = self.plan.study.columns
+        columns = {cell.column: cell.here for cell in self.cells if cell.here}
+        return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
+
+    @property
+    def source(self) -> str:
+        """Where the published numbers are, with the paper's title, authors, year and address."""
+        return "; ".join(filter(None, [self.plan.study.about.source, paper_of(self.plan.study).cite]))
+
+    @property
+    def released(self) -> list[str]:
+        """How the released code differs from the paper."""
+        study = self.plan.study
+        return [*study.about.released, *paper_of(study).released]
+
+    @property
+    def what_it_shows(self) -> str:
+        """What numbers at this scale can show, and what they cannot."""
+        return WHAT_SCALES_SHOW[self.plan.scale]
+
+    @property
+    def what_seeds_say(self) -> str:
+        """What the intervals cover, and a warning if there are few seeds."""
+        count = len(self.plan.seeds)
+        shown = ", ".join(map(str, self.plan.seeds))
+        if count == 1:
+            return f"One seed ({shown}): there is no interval, and nothing follows for another seed. Add --seeds 3."
+        text = f"Means over seeds {shown} with 95 % intervals, for other seeds and, of accuracies, other test images."
+        return text if count >= ENOUGH_SEEDS else f"{text} {count} seeds are few: read the intervals as a hint."
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        study = self.plan.study
+        return {
+            "format": 1,
+            "study": study.name,
+            "title": study.about.title,
+            "source": self.source,
+            "scale": self.plan.scale,
+            "seeds": list(self.plan.seeds),
+            "what_it_shows": self.what_it_shows,
+            "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
+            "cells": [cell.to_mapping() for cell in self.cells],
+            "differs": self.differs,
+            "not_run": self.plan.left_out,
+            "released_code": self.released,
+            "numbers": study.about.numbers,
+            "repeats": study.about.repeats,
+            "unknown": study.about.unknown,
+            "runs": list(self.plan.runs),
+            "seconds": self.seconds,
+            "expected_seconds": self.expected.seconds,
+            "failures": list(self.failures),
+        }
+
+
+def table_of_plan(
+    plan: StudyPlan, outcomes: Mapping[str, RunOutcome], assignments: tuple[str, ...] = ()
+) -> ReproducedTable:
+    """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
+    measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
+    cells = tuple(_cell(plan, cell, measured[cell.row, cell.column], outcomes) for cell in plan.cells)
+    whole = {cell: found.measurements for cell, found in measured.items() if found.values}
+    missing = {
+        (cell.row, cell.column): cell.problem or f"not run at this scale: {cell.not_run}"
+        for cell in cells
+        if cell.ours is None
+    }
+    return ReproducedTable(
+        plan,
+        cells,
+        answer_claims(plan.study, whole, missing),
+        sum(each.seconds for each in outcomes.values()),
+        estimate(plan),
+        tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
+        assignments,
+    )
+
+
+@dataclass(frozen=True)
+class _CellValues:
+    """What was measured for a cell, by seed."""
+
+    values: dict[int, float]
+    answers: dict[int, Answers | None]
+    detail: str
+
+    @property
+    def measurements(self) -> Measurements:
+        return Measurements.of(list(self.values), list(self.values.values()), list(self.answers.values()))
+
+
+def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _CellValues:
+    """Return what was measured for a cell; of an efficiency, the share of its epochs that the other row needs."""
+    found = {
+        seed: outcomes[run].numbers[cell.wanted]
+        for seed, run in cell.runs.items()
+        if cell.wanted in outcomes[run].numbers
+    }
+    detail = next((each.detail for each in found.values()), "")
+    if cell.curve is None:
+        values = {seed: each.value for seed, each in found.items()}
+        return _CellValues(values, {seed: each.answers for seed, each in found.items()}, detail)
+    shares, points = {}, cell.curve.points
+    for seed, run in cell.curve.runs.items():
+        scores = {
+            epoch: outcomes[run].numbers[each].value for epoch, each in points.items() if each in outcomes[run].numbers
+        }
+        if seed in found and len(scores) == len(points):
+            reached = [epoch for epoch, score in scores.items() if score >= found[seed].value]
+            if reached:
+                shares[seed] = min(reached) / max(points)
+    return _CellValues(shares, dict.fromkeys(shares), f"least share of {max(points)} epochs, of {len(points)} measured")
+
+
+def _cell(plan: StudyPlan, cell: PlannedCell, found: _CellValues, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
+    """Return a cell with the mean over the runs that have a value."""
+    column = plan.study.columns[cell.column]
+    lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
+    if cell.curve is not None and not found.values and not lost:
+        lost = [NOT_REACHED]
+    ours = None
+    if found.values:
+        ours = FACTORS[column.unit] * mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))
+    return ReproducedCell(
+        row=cell.row,
+        column=cell.column,
+        unit=column.unit,
+        ours=ours,
+        seeds=tuple(found.values),
+        published=plan.study.published_number(cell.row, cell.column),
+        detail=found.detail,
+        here=cell.here,
+        not_run=cell.not_run,
+        problem=lost[0] if lost and not found.values else "",
+    )

@@ -1,0 +1,304 @@
+"""``ebclab compare`` as a user sees it: a plan before any number, the same command goes on, mistakes are sentences."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_comparison import MadeUp, request_for
+from PIL import Image
+
+from ebclab.cli import main
+from ebclab.comparisons.compare import plan_of_request
+from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
+from ebclab.comparisons.plan import make_comparison
+from ebclab.data.sources.load import load_split
+from ebclab.errors import ConfigError, UserError
+from ebclab.storage.reading import read_json
+from ebclab.sweeps.forecast import reading_seconds
+from ebclab.training.setup import load_images
+
+Make = Callable[..., MadeUp]
+TINY = ["--recipe", "digits-demo", "--batch-size", "32", "--epochs", "2", "--trials", "2", "--seeds", "2"]
+TINY += ["--set", "data.train_limit=160", "--set", "encoder.width=8", "--set", "resources.threads=1"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EBCLAB_DATA", raising=False)
+    return tmp_path
+
+
+def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "simclr", "flatclrr", *TINY, "--margin", "0"]) == 2
+    error = capsys.readouterr().err
+    assert "no such method, got flatclrr; did you mean flatclr?" in error
+    assert "--margin: must be above 0, below 100, got 0" in error
+    assert "Traceback" not in error
+    assert list(here.iterdir()) == []
+
+
+def test_without_methods_and_without_a_comparison_of_this_name(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare"]) == 2
+    assert "a comparison takes at least two methods, got none" in capsys.readouterr().err
+    there = made_up(request_for("simclr", "dcl")).folder.path
+    assert main(["compare", "--name", "comparsion", "--comparisons", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/comparsion: no comparison here, comparison.yaml is missing; did you mean {there}?\n"
+    )
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:
+    (here / "comparisons" / "mine").mkdir(parents=True)
+    (here / "comparisons" / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="the folder holds something that is not a comparison; choose another --name"):
+        plan_of_request(request_for("simclr", "dcl"), name="mine")
+
+
+def test_a_name_is_not_a_path(here: Path) -> None:
+    with pytest.raises(UserError, match="name"):
+        plan_of_request(request_for("simclr", "dcl"), name="../mine")
+
+
+def test_a_comparison_that_was_planned_otherwise_is_refused_with_the_difference(made_up: Make, tmp_path: Path) -> None:
+    made_up(request_for("simclr", "dcl"))
+    with pytest.raises(UserError, match=r"margin: 0\.5 there, 2\.0 here"):
+        plan_of_request(request_for("simclr", "dcl", margin=2.0), comparisons=tmp_path, name="comparison")
+
+
+def test_what_cannot_be_trained_is_said_of_every_method_at_once() -> None:
+    asked = request_for("moco", "simclr", "dcl", batch_sizes=(126, 134), assignments=("data.train_limit=140",))
+    with pytest.raises(ConfigError) as error:
+        require_runnable(make_comparison(asked))
+    said = {line.partition(":")[0] for line in error.value.problems}
+    assert said == {
+        "moco at batch size 126",  # eight groups of batch norm do not divide it
+        "moco at batch size 134",  # nor this, and with the held-out images taken away 126 are left to train on
+        "simclr at batch size 134",
+        "dcl at batch size 134",
+    }
+
+
+def test_images_without_a_test_set_are_refused(here: Path) -> None:
+    for number in range(80):
+        path = here / "set" / f"{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), number, dtype=np.uint8)).save(path)
+    asked = request_for("simclr", "dcl", datasets=("folder:set",), batch_sizes=(16,))
+    with pytest.raises(ConfigError, match=r"data\.name: methods are compared on test images, got folder:.*has none"):
+        require_runnable(make_comparison(asked))
+
+
+@pytest.fixture
+def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs are measured with a few steps only."""
+    monkeypatch.setattr("ebclab.sweeps.forecast._MEASURE_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("quick_look")
+def test_a_practice_of_less_than_one_trial_is_refused() -> None:
+    asked = request_for("simclr", "dcl", practice_seconds=1e-4, assignments=("data.train_limit=160",))
+    with pytest.raises(ConfigError, match="--practice: less than one trial of simclr at batch size 64"):
+        require_runnable(make_comparison(asked))
+
+
+@pytest.mark.usefixtures("quick_look")
+def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued() -> None:
+    asked = request_for(
+        "simclr",
+        "ebclr",
+        budget="seconds",
+        epochs=40,
+        may_differ=("views", "encoder"),
+        assignments=("data.train_limit=160",),
+    )
+    plan = make_comparison(asked)
+    epochs = equal_seconds(plan, None)
+    assert epochs["simclr", "digits", 64] == 40
+    assert 1 <= epochs["ebclr", "digits", 64] < 20  # ten steps of its chains a step
+    settled = make_comparison(asked, epochs)
+    assert settled.sweep("ebclr", settled.tasks[0]).plan.config.training.epochs == epochs["ebclr", "digits", 64]
+    assert equal_seconds(plan, settled) == epochs
+
+
+def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four epochs of SimCLR take 10 s, one of DCL 100 s, one of DHEL 2.5 s."""
+    plan = make_comparison(request_for("simclr", "dcl", "dhel", budget="seconds", epochs=4))
+    seconds = {"simclr": 10.0, "dcl": 400.0, "dhel": 10.0}
+    monkeypatch.setattr(
+        "ebclab.comparisons.cost.costs", lambda plan: [SweepCost(each, seconds[each.method], 1) for each in plan.sweeps]
+    )
+    with pytest.raises(ConfigError) as error:
+        equal_seconds(plan, None)
+    assert error.value.problems == [
+        "--budget seconds: less than one epoch of dcl at batch size 64, got 10 s, those of a run of simclr; "
+        "one takes 100 s: raise --epochs"
+    ]
+    seconds["dcl"] = 16.0
+    assert equal_seconds(plan, None) == {
+        ("simclr", "digits", 64): 4,
+        ("dcl", "digits", 64): 2,  # 10 s are two and a half epochs of 4 s
+        ("dhel", "digits", 64): 4,
+    }
+
+
+def test_readings_of_the_test_images_and_their_time_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two methods at two batch sizes, tuned and default, three seeds: 24; three untrained encoders, and raw pixels."""
+    plan = make_comparison(request_for("simclr", "dcl", batch_sizes=(32, 64)))
+    asked = list[int]()
+
+    def two_seconds(config: Any, probe: str, split: Any, num_test: int) -> float:
+        asked.append(num_test)
+        return 2.0
+
+    monkeypatch.setattr("ebclab.comparisons.cost.reading_seconds", two_seconds)
+    assert reading_cost(plan) == (28, 56.0)
+    assert asked == [len(load_split("digits", None, "test"))]  # once, since all searches have one encoder
+
+
+def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A millisecond an image and a microsecond a pair of images, of 1,000 labelled images and 5,000 for the test."""
+    now = [0.0]
+
+    def features(encoder: Any, images: Any, *args: Any, **options: Any) -> None:
+        now[0] += 1e-3 * len(images)
+
+    def probe(encoder: Any, train: Any, test: Any, *args: Any, **options: Any) -> None:
+        now[0] += 1e-3 * (len(train) + len(test)) + 1e-6 * len(train) * len(test)
+
+    monkeypatch.setattr("ebclab.sweeps.forecast.compute_features", features)
+    monkeypatch.setattr("ebclab.sweeps.forecast.evaluate_encoder", probe)
+    monkeypatch.setattr("ebclab.sweeps.forecast.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    config = make_comparison(request_for("simclr", "dcl", assignments=("data.train_limit=1000",))).sweeps[0].plan.config
+    assert reading_seconds(config, "knn", load_images(config), 5_000) == pytest.approx(6.0 + 5.0)
+
+
+def test_the_page_of_what_is_there_so_far_trains_nothing(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    shutil.rmtree(comparison.folder.sweep("dcl-digits-b64").path)
+    assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 0
+    assert "Nothing can be compared yet" in capsys.readouterr().out
+    assert "not begun: dcl-digits-b64" in comparison.folder.table.read_text()
+
+
+def test_a_report_of_a_comparison_is_its_page(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = made_up(request_for("simclr", "dcl")).folder
+    folder.page.unlink(missing_ok=True)
+    assert main(["report", str(folder.path)]) == 0
+    assert capsys.readouterr().out == f"report: {folder.page}\nbeside it: comparison.md, comparison.json\n"
+    assert folder.page.is_file()
+    assert main(["report", str(folder.path), "--to", str(tmp_path / "page.html")]) == 2
+    assert "--to: of runs and sweeps only, got a comparison; leave it out" in capsys.readouterr().err
+
+
+def test_a_page_needs_a_name_and_something_measured(
+    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    shutil.rmtree(comparison.folder.path / "sweeps")
+    assert main(["compare", "--page"]) == 2
+    assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
+    assert main(["compare", "--page", "--name", "nothing", "--comparisons", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    for line in ("of which comparison, got no --name", "nothing to show yet: no sweep has begun", "no comparison here"):
+        assert line in error
+
+
+WORDS = ["compare", "simclr", "dcl", *TINY, "--name", "mine", "--concurrent", "1", "--comparisons"]
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main([*WORDS, str(folder)]) == 0
+    return folder / "mine"
+
+
+@pytest.mark.slow
+def test_a_comparison_is_repeated_without_training_and_may_grow(
+    whole: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = read_json(whole / "comparison.json")
+    assert len(first["differences"]) >= 2
+    assert [len(each["draws"]) for each in first["methods"]] == [2, 2]
+    assert all(len(each["tuned"]["tested"]["knn"]) == 2 for each in first["methods"])
+    assert all(set(each["tuned"]["tested"]) == {"knn"} for each in first["methods"])
+    assert [each["name"] for each in first["references"]] == ["raw pixels", "untrained encoder"]
+    logs = {path: path.read_text() for path in (*whole.glob("sweeps/*/trials.jsonl"), whole / "references.json")}
+    assert main([*WORDS, str(whole.parent)]) == 0
+    assert "Differences between methods: batch size 32" in capsys.readouterr().out
+    assert {path: path.read_text() for path in logs} == logs
+    assert read_json(whole / "comparison.json") == first
+    grown = whole.parent / "grown"
+    shutil.copytree(whole, grown, ignore=shutil.ignore_patterns(".*"))
+    words = ["--trials", "3", "--concurrent", "1", "--comparisons", str(whole.parent)]
+    assert main(["compare", "--name", "grown", *words]) == 0
+    result = read_json(grown / "comparison.json")
+    assert [len(each["draws"]) for each in result["methods"]] == [3, 3]
+    assert [each["draws"][:2] for each in result["methods"]] == [each["draws"] for each in first["methods"]]
+    assert result["plans"][1]["grown"] == ["trials: 2 to 3"]
+
+
+def _without_times(value: Any) -> Any:
+    """Return a result without what depends on the clock."""
+    timed = ("seconds", "search_seconds", "plans", "digest", "test_readings")
+    if isinstance(value, dict):
+        return {key: _without_times(each) for key, each in value.items() if key not in timed}
+    return [_without_times(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test starts; all of them end with it."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers(
+    whole: Path, cluster: str, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    command = [sys.executable, "-m", "ebclab", *WORDS, str(tmp_path)]
+    shutil.copytree(whole, tmp_path / "mine", ignore=shutil.ignore_patterns(".*", "dcl-*", "comparison.[jmh]*"))
+    assert read_json(tmp_path / "mine" / "sweeps" / "simclr-digits-b32" / "result.json")  # the first of two searches
+    log = tmp_path / "mine" / "sweeps" / "dcl-digits-b32" / "trials.jsonl"
+    for event, times in (('"epoch"', 1), ('"confirm"', 2)):  # in the search, and among the runs that confirm
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "RAY_ADDRESS": cluster},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        processes.append(process)
+        while process.poll() is None:
+            if log.exists() and log.read_text().count(event) >= times:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            time.sleep(0.02)
+        assert process.returncode == -signal.SIGKILL
+    assert main([*WORDS, str(tmp_path)]) == 0
+    found = read_json(tmp_path / "mine" / "comparison.json")
+    assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))

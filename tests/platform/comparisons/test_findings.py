@@ -1,0 +1,394 @@
+"""What a comparison says it found: who is chosen, which differences hold together, what tuning took away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
+
+from ebclab.comparisons.document import comparison_document, facts
+from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
+from ebclab.comparisons.measured import WORST
+from ebclab.comparisons.plan import Task
+from ebclab.comparisons.tables import tuned_and_default
+from ebclab.comparisons.wording import answer, task_words, what_it_does_not_show
+from ebclab.document.markdown import as_markdown
+from ebclab.evaluation.answers import table_of
+from ebclab.evaluation.seeds_and_images import difference_interval
+from ebclab.interval import Interval
+
+Make = Callable[..., MadeUp]
+TASK = Task("digits", 64)
+
+
+def gap_between(low: float | None, high: float | None) -> Gap:
+    """Return a difference with an interval."""
+    middle = 0.0 if low is None or high is None else (low + high) / 2
+    return Gap("tuned", Side("a", TASK), Side("b", TASK), Interval(middle, low, high, open="one seed"), 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.01, 0.03, "ahead"),
+        (-0.03, -0.01, "behind"),
+        (-0.01, 0.03, "open"),
+        (-0.003, 0.004, "equal"),
+        (0.001, 0.004, "equal"),  # beyond noise, and too small to matter
+        (0.001, 0.02, "ahead"),
+        (None, None, "no interval"),
+    ],
+)
+def test_a_verdict_reads_the_interval_against_the_margin(low: float | None, high: float | None, verdict: str) -> None:
+    assert gap_between(low, high).verdict(0.005) == verdict
+
+
+def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    sweep = found.methods_at[0].sweep
+    assert [draw.score for draw in sweep.draws] == [0.4, 0.6, 0.3]
+    assert sweep.default_draw is not None
+    assert sweep.default_draw.score == 0.5
+    assert sweep.tuned is not None
+    assert sweep.default is not None
+    assert (sweep.tuned.source, sweep.default.source) == ("0002", "baseline")
+    assert list(sweep.tuned.tested["knn"].by_seed.values()) == [0.75, 0.76, 0.755]
+    assert sweep.found_better
+
+
+def test_a_seed_that_was_stopped_for_collapse_counts_as_one_that_diverged(made_up: Make) -> None:
+    # (140 + 0 + 139) / 200 / 3 = 0.465: the default settings have a score, and tuning gained more than half of it.
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"default_runs": (140, COLLAPSED, 139)}}).findings()
+    default = found.methods_at[0].sweep.default
+    assert default is not None
+    assert (default.lost, len(default.curves)) == (1, 2)
+    assert list(default.tested["knn"].by_seed.values()) == [0.7, WORST, 0.695]
+    row = next(row for row in tuned_and_default(found).rows if row[1] == "simclr")
+    assert row[2].startswith("46.5 (")
+    assert row[4].startswith("+29.0 points")
+
+
+def test_default_settings_that_were_never_measured_are_not_said_to_be_as_good(made_up: Make) -> None:
+    lost = {"simclr": {"default_runs": (None, COLLAPSED, None)}}
+    found = made_up(request_for("simclr", "dcl"), lost).findings()
+    row = next(row for row in tuned_and_default(found).rows if row[1] == "simclr")
+    assert (row[2], row[4]) == ("-", "every run of the default settings was lost")
+
+
+def test_where_no_draw_is_better_the_default_settings_are_the_tuned_ones(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"default": 0.7}}).findings()
+    sweep = found.methods_at[0].sweep
+    assert sweep.tuned is sweep.default
+    assert not sweep.found_better
+    assert [gap.one.method for gap in found.gaps_of("gain")] == ["dcl"]
+
+
+def test_a_draw_that_diverged_counts_as_the_worst(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": (None, 0.6, 0.3)}}).findings()
+    draws = found.methods_at[0].sweep.draws
+    assert (draws[0].score, draws[0].state) == (WORST, "diverged")
+    curve = found.methods_at[0].curve
+    assert curve is not None
+    assert curve.expected[0] == pytest.approx((0.0 + 0.6 + 0.3) / 3)
+    assert found.overall[0].lost == 1
+
+
+def test_a_seed_that_diverged_is_wrong_about_every_image(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (150, None, 151)}}).findings()
+    runs = found.runs(Side("simclr", TASK))
+    assert runs is not None
+    measured = runs.score("knn")
+    assert list(measured.by_seed.values()) == [0.75, 0.0, 0.755]
+    assert table_of([measured.answers[2]]).sum() == 0
+    assert runs.lost == 1
+
+
+def test_differences_are_over_seeds_and_images_and_share_the_chance_to_miss(made_up: Make) -> None:
+    by_method = {"simclr": {"tuned_runs": (180, 182, 181)}, "dcl": {}, "dhel": {"tuned_runs": (150, 150, 153)}}
+    found = made_up(request_for("simclr", "dcl", "dhel"), by_method).findings()
+    gaps = {(gap.one.method, gap.other.method): gap for gap in found.gaps_of("tuned")}
+    assert list(gaps) == [("dcl", "simclr"), ("dhel", "simclr"), ("dhel", "dcl")]
+    tables = [
+        np.stack([table_of([right(count, seed)])[0] for seed, count in enumerate(counts, start=1)])
+        for counts in ((150, 152, 151), (180, 182, 181))
+    ]
+    low, high = difference_interval(tables[0], tables[1], 0.05 / 3)
+    gap = gaps["dcl", "simclr"]
+    assert (gap.difference.low, gap.difference.high) == pytest.approx((low, high))
+    assert gap.difference.mean == pytest.approx(-30 / IMAGES)
+    assert (gap.seeds_ahead, gap.seeds) == (0, 3)
+
+
+def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: Make) -> None:
+    request = request_for("simclr", "dcl", "dhel")
+    whole = made_up(request).findings()
+    some = replace(
+        whole.measured, sweeps=tuple(each for each in whole.measured.sweeps if each.planned.method != "dhel")
+    )
+    (gap,) = ComparisonFindings(some).gaps_of("tuned")
+    assert gap == next(
+        each for each in whole.gaps_of("tuned") if each.one.method == "dcl" and each.other.method == "simclr"
+    )
+
+
+def test_a_reference_leaves_fewer_differences_that_are_surer(made_up: Make) -> None:
+    every = made_up(request_for("simclr", "dcl", "dhel")).findings()
+    few = ComparisonFindings(
+        replace(every.measured, plan=replace(every.measured.plan, request=replace(every.request, reference="simclr")))
+    )
+    assert [(gap.one.method, gap.other.method) for gap in few.gaps_of("tuned")] == [
+        ("dcl", "simclr"),
+        ("dhel", "simclr"),
+    ]
+    widths = [gap.difference.high - gap.difference.low for gap in (few.gaps_of("tuned")[0], every.gaps_of("tuned")[0])]  # type: ignore[operator]
+    assert widths[0] < widths[1]
+
+
+def test_a_question_is_answered_across_batch_sizes(made_up: Make) -> None:
+    request = request_for("simclr", "dcl", batch_sizes=(32, 64), questions=("dcl@32,simclr@64",))
+    found = made_up(request, {"dcl": {"tuned_runs": (190, 191, 192)}}).findings()
+    (gap,) = found.gaps_of("asked")
+    assert (gap.one.task.batch_size, gap.other.task.batch_size) == (32, 64)
+    assert any(
+        line.startswith("Asked beforehand: dcl at batch size 32 against simclr at batch size 64")
+        for line in answer(found)
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("folder:/sets/birds", "parquet:s3://bucket/fish?scheme=http"), ("birds", "fish")),
+        (("digits", "folder:/sets/birds/"), ("digits", "birds")),
+        (("folder:/a/birds", "parquet:/b/birds"), ("folder:/a/birds", "parquet:/b/birds")),
+        (("folder:/a/birds",), ("",)),
+    ],
+)
+def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
+    made_up: Make, names: tuple[str, ...], said: tuple[str, ...]
+) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    tasks = [Task(name, 16) for name in names]
+    sweep = found.measured.plan.sweeps[0]
+    plan = replace(found.measured.plan, sweeps=tuple(replace(sweep, task=task) for task in tasks))
+    changed = replace(found, measured=replace(found.measured, plan=plan))
+    ends = [f", {name}" if name else "" for name in said]
+    assert [task_words(changed, task) for task in tasks] == [f"batch size 16{end}" for end in ends]
+
+
+def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (120, 121, 120, 122, 121, 120), "default_runs": (100,) * 6},
+        "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (101,) * 6},
+    }).findings()  # fmt: skip
+    lead = answer(found)[1]
+    assert lead.startswith("dcl is ahead of simclr, both tuned alike: at batch size 64 by 30.0 points (")
+    assert ", with default settings by +0.5 points (" in lead
+    assert lead.endswith(", within noise.")
+
+
+def test_the_answer_says_when_a_lead_was_only_tuning(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (100, 101, 100, 102, 101, 100)},
+        "dcl": {"tuned_runs": (180, 181, 180, 182, 181, 180), "default_runs": (150, 151, 150, 152, 151, 150)},
+    }).findings()  # fmt: skip
+    lines = answer(found)
+    assert lines[1] == "No method, tuned, is ahead of another by more than noise and 0.5 points."
+    assert (
+        "Leads with default settings that are not there when both are tuned: dcl over simclr at batch size 64"
+        in "\n".join(lines)
+    )
+    assert any(
+        line.startswith("Tuning is worth more than noise, in points: simclr at batch size 64, +40.0") for line in lines
+    )
+
+
+def test_the_answer_says_when_the_choice_was_worse_than_the_default(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", seeds=6), {
+        "simclr": {"tuned_runs": (120, 121, 120, 122, 121, 120), "default_runs": (160, 161, 160, 162, 161, 160)},
+        "dcl": {"tuned_runs": (160, 161, 160, 162, 161, 160), "default_runs": (160, 161, 160, 162, 161, 160)},
+    }).findings()  # fmt: skip
+    (line,) = [line for line in answer(found) if "worse than the default" in line]
+    assert line.endswith("that of an unlucky choice; in points: simclr at batch size 64, -20.0.")
+
+
+def test_time_to_a_score_is_the_median_over_seeds_and_never_counts_as_infinite(made_up: Make) -> None:
+    by_method = {"simclr": {"tuned_runs": (160, 120, None)}, "dcl": {"tuned_runs": (170, 171, 172)}}
+    found = made_up(request_for("simclr", "dcl", target=70.0), by_method).findings()
+    goals = {(pace.method, pace.goal): pace for pace in found.paces}
+    assert goals["simclr", "target"].epochs is None  # 0.8 after two epochs, never, diverged
+    assert (goals["dcl", "target"].epochs, goals["dcl", "target"].seconds) == (2, 3.0)
+    final = goals["dcl", "simclr"]
+    assert final.score == pytest.approx((0.8 + 0.6) / 2)
+    assert final.share == 1.0
+
+
+def test_limits_are_said(made_up: Make) -> None:
+    lines = "\n".join(what_it_does_not_show(made_up(request_for("simclr", "dcl")).findings()))
+    assert "One encoder (small), 2 epochs" in lines
+    assert "The search was made once" in lines
+    assert "lost" not in lines
+    assert "Tuned means the best of 3 random draws of a method's search space" in lines  # which may be the user's own
+    assert "have no upper end: what more tuning could reach" in lines
+
+
+@pytest.mark.parametrize("lost", [{"draws": (None, 0.6, 0.3)}, {"default_runs": (140, COLLAPSED, 139)}])
+def test_where_runs_were_lost_the_page_says_what_intervals_do_not_know(made_up: Make, lost: Scores) -> None:
+    """None of three is lost in 0.9^3 of comparisons."""
+    lines = what_it_does_not_show(made_up(request_for("simclr", "dcl", seeds=3), {"dcl": lost}).findings())
+    assert "where one run in ten is lost, none of 3 is in 73% of comparisons" in "\n".join(lines)
+
+
+def test_other_epochs_are_said_to_be_for_equal_seconds_only_where_they_are(made_up: Make) -> None:
+    """Runs of two epochs and of three, once because it was allowed and once because seconds are equal."""
+    asked = request_for(
+        "simclr", "dcl", epochs=None, may_differ=("training.epochs",),
+        assignments=("simclr:training.epochs=2", "dcl:training.epochs=3"),
+    )  # fmt: skip
+    found = made_up(asked).findings()
+    said = (facts(found)["epochs"], what_it_does_not_show(found)[0].partition(";")[0])
+    assert said == ("2 to 3", "One encoder (small), 2 to 3 epochs")
+    plan = replace(found.measured.plan, request=replace(found.request, budget="seconds"))
+    timed = replace(found, measured=replace(found.measured, plan=plan))
+    assert facts(timed)["epochs"] == "2 to 3, so that runs at default settings take equal seconds, to the nearest epoch"
+    assert "2 to 3 epochs, for equal seconds at default settings" in what_it_does_not_show(timed)[0]
+
+
+@pytest.mark.parametrize(("trials", "end"), [(6, "only up to 1 draw: what"), (24, "only up to 3 draws: what")])
+def test_where_the_bands_of_the_tuning_curves_end_is_said(made_up: Make, trials: int, end: str) -> None:
+    """About seven draws are needed for each, as the sentence says."""
+    asked = request_for("simclr", "dcl", trials=trials)
+    spread = tuple(0.5 + 0.01 * number for number in range(trials))
+    found = made_up(asked, {name: {"draws": spread} for name in ("simclr", "dcl")}).findings()
+    assert end in "\n".join(what_it_does_not_show(found))
+
+
+def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (None, None, None)}}).findings()
+    assert found.methods_at[0].sweep.problem == "every run of the chosen settings was lost"
+    assert [gap.family for gap in found.gaps] == ["default", "gain"]  # no images are known on which it is wrong
+
+
+@pytest.mark.parametrize(
+    ("draws", "problem"),
+    [
+        ((0.4, 0.6), "3 of 4 trials of the search are over; another draw may be chosen"),
+        ((0.4, 0.6, 0.3), ""),
+    ],
+)
+def test_a_search_that_lacks_a_single_draw_is_not_complete(
+    made_up: Make, draws: tuple[float, ...], problem: str
+) -> None:
+    """Three draws and the default settings are planned, and everything that came out on top has been run again."""
+    found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws}}).findings()
+    assert [each.sweep.problem for each in found.methods_at] == [problem, ""]
+
+
+def seeds_of(count: int) -> tuple[int, ...]:
+    """Return the images that six runs are right about, with a little noise."""
+    return tuple(count + shift for shift in (0, 1, 0, 2, 1, 0))
+
+
+PLACE = "at batch size 64"
+BOTH = "raw pixels and the untrained encoder"
+
+
+@pytest.mark.parametrize(
+    ("simclr", "dcl", "references", "said", "details"),
+    [
+        (180, 170, (100, 90), f"Every tuned method is above {BOTH}, beyond noise; the least: dcl {PLACE}, +35.", []),
+        (
+            180,
+            150,
+            (150, 90),
+            f"Not every tuned method is above {BOTH} beyond noise: dcl {PLACE} is within noise of raw pixels, +0.3 ",
+            [],
+        ),
+        (
+            120,
+            130,
+            (150, 90),
+            f"No tuned method is above {BOTH} beyond noise: simclr {PLACE} is below raw pixels by 14.7 points (",
+            [f"dcl {PLACE} is below raw pixels by 9.7 points (", "A lead among such methods says little"],
+        ),
+        (
+            100,
+            120,
+            (150, 120),
+            f"No tuned method is above {BOTH} beyond noise: simclr {PLACE} is below raw pixels by 24.7 points (",
+            ["and below the untrained encoder by 9.7 points (", "and within noise of the untrained encoder, +0.3 "],
+        ),
+        (180, 170, None, "Whether anything was learnt is not known: ", ["repeated, measures them"]),
+    ],
+)
+def test_the_first_sentence_says_whether_anything_was_learnt(
+    made_up: Make, simclr: int, dcl: int, references: tuple[int, int] | None, said: str, details: list[str]
+) -> None:
+    """Means of 200 images: the runs are right about 2/3 of an image more than they are asked to be."""
+    runs = {"simclr": {"tuned_runs": seeds_of(simclr)}, "dcl": {"tuned_runs": seeds_of(dcl)}}
+    comparison = made_up(request_for("simclr", "dcl", seeds=6), {name: each | DULL for name, each in runs.items()})
+    if references is not None:
+        comparison.refer(pixels=references[0], untrained=references[1])
+    first = answer(comparison.findings())[0]
+    assert first.startswith(said)
+    for detail in details:
+        assert detail in first
+
+
+DULL: Scores = {"default_runs": (140, 141, 139, 140, 141, 139)}
+
+
+def test_a_method_is_paired_with_its_references_by_seed_and_image(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    comparison.refer(pixels=145, untrained=90)
+    gaps = [gap for gap in comparison.findings().gaps_of("learnt") if gap.one == Side("simclr", TASK)]
+    runs = np.stack([table_of([right(count, seed)])[0] for seed, count in enumerate((150, 152, 151), start=1)])
+    pixels = np.stack([table_of([right(145, 0)])[0]] * 3)
+    untrained = np.stack([table_of([right(90, seed)])[0] for seed in (1, 2, 3)])
+    for gap, table in zip(gaps, (pixels, untrained), strict=True):  # two methods, two references
+        expected = difference_interval(runs, table, 0.05 / 4)
+        assert (gap.difference.low, gap.difference.high) == pytest.approx(expected)
+
+
+def test_a_comparison_that_is_not_over_counts_its_pairs(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", "dhel", batch_sizes=(32, 64))).findings()
+    few = [each for each in found.measured.sweeps if each.planned.method != "dhel" and each.planned.task == TASK]
+    some = replace(found, measured=replace(found.measured, sweeps=tuple(few)))
+    assert answer(some)[0].startswith("So far: 1 of 6 pairs. ")
+    assert not answer(found)[0].startswith("So far")
+    one = replace(found, measured=replace(found.measured, sweeps=tuple(few[:1])))
+    assert answer(one)[0].startswith("So far: 0 of 6 pairs. Nothing can be compared yet")
+
+
+@pytest.mark.parametrize(
+    ("draws", "default", "said"),
+    [
+        ((0.4, 0.6, 0.3), (140, 141, 139), None),
+        ((0.752, 0.760, 0.755), (140, 141, 139), "The search could not choose"),
+        ((0.4, 0.6, 0.3), (152, 153, 151), "The default settings score higher"),
+        ((0.4, 0.45, 0.3), (140, 141, 139), "No draw was better"),
+    ],
+)
+def test_the_answer_says_what_tuning_could_not_do(
+    made_up: Make, draws: tuple[float, ...], default: tuple[int, ...], said: str | None
+) -> None:
+    lines = answer(
+        made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws, "default_runs": default}}).findings()
+    )
+    known = ("The search could not choose", "The default settings score higher", "No draw was better")
+    assert [start for start in known for line in lines if line.startswith(start)] == ([said] if said else [])
+
+
+def test_runs_that_older_versions_measured_otherwise_are_not_compared_with_others(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", assignments=("data.train_limit=160",))).findings()
+    assert not any(each.is_by_plan for each in found.measured.sweeps)  # logs without a limit: all training images
+    assert len(found.gaps_of("tuned")) == 1
+    assert "simclr-digits-b64, dcl-digits-b64: measured by an older version" in as_markdown(
+        comparison_document(found, ())
+    )
+    first, second = found.measured.sweeps
+    mixed = replace(found.measured, sweeps=(replace(first, train_limit=160), second))
+    assert ComparisonFindings(mixed).gaps_of("tuned") == ()

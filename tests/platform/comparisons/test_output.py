@@ -1,0 +1,281 @@
+"""The page, the table and the JSON of a comparison: the same numbers, escaped, and no network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from made_up_comparison import MadeUp, request_for, right
+
+from ebclab.comparisons.document import as_mapping, comparison_document, facts, write_findings
+from ebclab.comparisons.findings import ComparisonFindings
+from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.plan import PlanVersion, make_comparison
+from ebclab.comparisons.plots import (
+    _style,
+    default_and_tuned,
+    learning,
+    plots,
+    profile,
+    score_by_batch_size,
+    tuning_curves,
+    what_matters,
+)
+from ebclab.comparisons.tables import tables, what_was_tuned
+from ebclab.document.markdown import as_markdown
+from ebclab.runs.references import Protocol, References
+from ebclab.storage.reading import read_json
+from energy_contrast.catalog import METHODS
+
+Make = Callable[..., MadeUp]
+
+
+@pytest.fixture
+def comparison(made_up: Make) -> MadeUp:
+    """Three methods on two batch sizes, of which one is better."""
+    request = request_for(
+        "simclr",
+        "dcl",
+        "dhel",
+        batch_sizes=(32, 64),
+        target=60.0,
+        practice_seconds=4.0,
+        questions=("dcl@32,simclr@64",),
+    )
+    return made_up(request, {"dcl": {"tuned_runs": (180, 182, 181)}, "dhel": {"draws": (None, 0.6, 0.55)}})
+
+
+def test_the_files_say_the_same(comparison: MadeUp) -> None:
+    folder, found = comparison.folder, comparison.findings()
+    write_findings(folder, found, folder.read_versions())
+    saved = read_json(folder.result)
+    assert saved["plan"] == comparison.plan.digest
+    for text in (folder.page.read_text(), folder.table.read_text()):
+        assert comparison.plan.digest in text
+        for line in saved["answer"]:
+            assert line in text
+    gap = next(each for each in saved["differences"] if each["family"] == "tuned" and each["one"]["method"] == "dcl")
+    assert f"{100 * gap['mean']:+.1f} points" in folder.table.read_text()
+
+
+def test_what_is_measured_alone_decides_the_numbers(comparison: MadeUp) -> None:
+    versions = comparison.folder.read_versions()
+    assert as_mapping(comparison.findings(), versions) == as_mapping(comparison.findings(), versions)
+
+
+def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
+    by_title = {table.title: table for table in tables(comparison.findings())}
+    assert list(by_title) == [
+        "Default and tuned",
+        "Differences between methods",
+        "Asked beforehand",
+        "Tuned as in practice, for equal seconds",
+        "Over all tasks",
+        "Expected best after n draws",
+        "Time to a score",
+        "What was tuned",
+    ]
+    assert len(by_title["Default and tuned"].rows) == 6
+    assert len(by_title["Differences between methods"].rows) == 6
+    assert by_title["Default and tuned"].rows[2][:2] == ("batch size 32", "dhel")
+    assert by_title["Default and tuned"].rows[2][5] == "3, 1 lost"
+    for table in by_title.values():
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_them(comparison: MadeUp) -> None:
+    found = comparison.findings()
+    drawn = default_and_tuned(found)
+    assert drawn is not None
+    left, right = drawn.figure["layout"]["xaxis"]["range"]
+    intervals = [value for each in found.methods_at for value in (each.default, each.tuned) if value]
+    first = min(min(value.mean, value.low or 1.0) for value in intervals)
+    last = max(max(value.mean, value.high or 0.0) for value in intervals)
+    assert 0 <= left <= first < last <= right <= 1
+    assert last - first > 0.8 * (right - left)
+
+
+def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> None:
+    """Of two seeds one is lost: the interval is cut at 0 and at 1."""
+    lost = {"simclr": {"tuned_runs": (150, None)}}
+    found = made_up(request_for("simclr", "dcl", seeds=2, batch_sizes=(32, 64)), lost).findings()
+    interval = found.methods_at[0].tuned
+    assert interval is not None
+    assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
+    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
+    assert by_method is not None
+    assert by_batch is not None
+    tuned = next(trace for trace in by_method.figure["data"] if trace["name"] == "tuned")
+    simclr = next(trace for trace in by_batch.figure["data"] if trace["name"] == "simclr")
+    for bars in (tuned["error_x"], simclr["error_y"]):
+        assert (bars["array"][0], bars["arrayminus"][0]) == (0.625, 0.375)
+
+
+def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together(made_up: Make) -> None:
+    """Two of eight draws diverged: the band begins at 0, where no median is."""
+    draws = (None, None, 0.70, 0.71, 0.72, 0.73, 0.74, 0.75)
+    found = made_up(request_for("simclr", "dcl", trials=8), {"simclr": {"draws": draws, "default": 0.72}}).findings()
+    curve = found.methods_at[0].curve
+    assert curve is not None
+    assert (curve.low[0], curve.median[0], curve.median[-1]) == (0.0, 0.71, 0.75)
+    other = found.methods_at[1]
+    assert other.curve is not None
+    lines = [*curve.median, *other.curve.median, 0.72, 0.5]
+    for by_seconds in (False, True):
+        drawn = tuning_curves(found, by_seconds=by_seconds)
+        assert drawn is not None
+        low, high = drawn.figure["layout"]["yaxis"]["range"]
+        assert low < min(lines) <= max(lines) < high
+        assert max(lines) - min(lines) > 0.6 * (high - low)
+
+
+def test_few_draws_have_ticks_at_whole_numbers_and_bands_no_marks(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl")).findings()
+    drawn = tuning_curves(found, by_seconds=False)
+    assert drawn is not None
+    assert drawn.figure["layout"]["xaxis"]["dtick"] == 1
+    assert {trace["mode"] for trace in drawn.figure["data"] if trace.get("fill")} == {"lines"}
+
+
+def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
+    """Whole per cents between 82 and 84.5 read 82, 83, 83, 84, 84."""
+    close = {"tuned_runs": (164, 165, 166), "default_runs": (164, 164, 164)}
+    found = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"simclr": close, "dcl": close}).findings()
+    by_runs, by_batch, by_draws = profile(found), score_by_batch_size(found), tuning_curves(found, by_seconds=False)
+    assert by_runs is not None
+    assert by_batch is not None
+    assert by_draws is not None
+    axes = (by_runs.figure["layout"]["xaxis"], by_batch.figure["layout"]["yaxis"], by_draws.figure["layout"]["yaxis"])
+    assert [axis["tickformat"] for axis in axes] == [".1%"] * 3
+
+
+def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)))
+    found = comparison.findings()
+    left = tuple(each for each in found.measured.sweeps if each.planned.name != "dcl-digits-b32")
+    fewer = replace(found, measured=replace(found.measured, sweeps=left))
+    for drawn in (tuning_curves(fewer, by_seconds=False), learning(fewer, by_seconds=False)):
+        assert drawn is not None
+        assert [trace["name"] for trace in drawn.figure["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
+
+
+def test_no_two_of_many_methods_look_alike(comparison: MadeUp) -> None:
+    found, names = comparison.findings(), tuple(METHODS)
+    assert len(names) > 7
+    plan = replace(found.measured.plan, request=replace(found.request, methods=names))
+    many = replace(found, measured=replace(found.measured, plan=plan))
+    assert len({_style(many, name) for name in names}) == len(names)
+
+
+def test_names_of_images_are_no_markup_in_plots(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", datasets=("digits", "folder:/sets/big<i>birds"))).findings()
+    drawn = json.dumps([[each.figure["layout"], each.figure["data"]] for each in plots(found)], default=str)
+    assert "big&lt;i&gt;birds" in drawn
+    assert "big<i>birds" not in drawn
+
+
+def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
+    request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
+    text = as_markdown(comparison_document(made_up(request).findings(), ()))
+    assert "| encoder.batch_norm | simclr 'global', ebclr 'none' |" in text
+    assert "| optimizer.learning_rate | simclr 0.006, ebclr 0.003 |" in text
+
+
+def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
+    versions = (PlanVersion("old", "2030-01-01"), PlanVersion("new", "2030-01-02", ("trials: 3 to 5",)))
+    assert "The plan grew when there were numbers already: 2030-01-02: trials: 3 to 5 (plan new)" in as_markdown(
+        comparison_document(comparison.findings(), versions)
+    )
+
+
+def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    found = comparison.findings()
+    fewer = replace(found, measured=replace(found.measured, sweeps=found.measured.sweeps[:1]))
+    text = as_markdown(comparison_document(fewer, ()))
+    assert "Not complete: not begun: dcl-digits-b64" in text
+    assert "Nothing can be compared yet" in text
+
+
+def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
+    """They are 1 in sum where the scores are noise and no setting explains any of it."""
+    noise = {"draws": (0.50, 0.52, 0.49, 0.51, 0.53, 0.50, 0.48, 0.52, 0.51, 0.49)}
+    found = made_up(request_for("simclr", "dcl", trials=10), {"simclr": noise, "dcl": noise}).findings()
+    for each in found.methods_at:
+        assert sum((each.sweep.importance or {}).values()) == pytest.approx(1.0)
+    drawn = what_matters(found)
+    assert drawn is not None
+    assert "scaled to 100 % in sum" in drawn.note
+    assert "scaled to 100 % in sum" in what_was_tuned(found).note
+
+
+def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
+    """Of five draws three are over, and the best of these is confirmed already."""
+    comparison = made_up(request_for("simclr", "dcl"))
+    found = ComparisonFindings(
+        read_measured(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
+    )
+    assert len(found.gaps_of("tuned")) == 1
+    line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
+    assert line in as_markdown(comparison_document(found, ()))
+    assert "Not complete" not in as_markdown(comparison_document(comparison.findings(), ()))
+
+
+def test_references_are_rows_of_the_tables_and_lines_in_the_plots(made_up: Make) -> None:
+    request = request_for("simclr", "ebclr", batch_sizes=(32, 64), may_differ=("views.normalisation", "encoder"))
+    comparison = made_up(request)
+    comparison.refer(pixels=190, untrained=90)
+    found = comparison.findings()
+    by_title = {table.title: table for table in tables(found)}
+    assert list(by_title)[:2] == ["Was anything learnt?", "Default and tuned"]
+    learnt = by_title["Was anything learnt?"].rows
+    assert len(learnt) == 8  # two methods, two batch sizes, tuned and default
+    assert [(row[2], row[4], row[6]) for row in learnt[:2]] == [
+        ("tuned", "below, beyond noise", "above, beyond noise"),
+        ("default", "below, beyond noise", "above, beyond noise"),
+    ]
+    rows = [row for row in by_title["Default and tuned"].rows if "raw" in str(row[1]) or "untrained" in str(row[1])]
+    assert [row[1] for row in rows[:2]] == ["raw pixels", "untrained encoder"]
+    assert [str(row[2])[:4] for row in rows] == ["95.0", "45.0"] * 2
+    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
+    assert by_method is not None
+    assert by_batch is not None
+    lines = sorted({(round(line["x0"], 9), line["line"]["dash"]) for line in by_method.figure["layout"]["shapes"]})
+    assert lines == [(0.45, "dot"), (0.95, "dash")]
+    assert by_method.figure["layout"]["xaxis"]["range"][0] < 0.45
+    named = [
+        (each["name"], {round(value, 9) for value in each["y"]})
+        for each in by_batch.figure["data"]
+        if each["name"].startswith(("raw", "unt"))
+    ]
+    assert named == [("raw pixels", {0.95}), ("untrained encoder", {0.45})]
+
+
+def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
+    """The untrained encoder of EBCLR has another score than that of SimCLR; raw pixels are those of both."""
+    request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
+    comparison = made_up(request)
+    comparison.refer(pixels=150, untrained=90)
+    kept = References.read(comparison.folder.references)
+    ebclr = next(each for each in comparison.plan.sweeps if each.method == "ebclr").plan.config
+    key = Protocol(ebclr, 0, "knn").key("untrained encoder")
+    other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.references]
+    References(tuple(other)).write(comparison.folder.references)
+    table = next(table for table in tables(comparison.findings()) if table.title == "Default and tuned")
+    assert [row[1] for row in table.rows][2:] == [
+        "raw pixels",
+        "untrained encoder of simclr",
+        "untrained encoder of ebclr",
+    ]
+
+
+def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
+    environment = {"command": ["/bin/ebclab", "compare", "simclr"], "commit": "abc-dirty", "torch": "2.0"}
+    found = comparison.findings()
+    assert facts(found)["command"] == "not written down"
+    made = [replace(each, environment=environment | {"processor": "Z80"}) for each in found.measured.sweeps]
+    text = as_markdown(comparison_document(replace(found, measured=replace(found.measured, sweeps=tuple(made))), ()))
+    for each in ("ebclab compare simclr", "abc-dirty", "torch 2.0", "Z80"):
+        assert text.count(each) == 1

@@ -1,0 +1,99 @@
+"""Several runs of a study train at once, and stop together."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ebclab.reproductions.folder import ReproductionFolder
+from ebclab.reproductions.plan import plan_study
+from ebclab.reproductions.run import run_plan
+from ebclab.reproductions.study import Study
+
+WORK = """
+import os, signal, sys, time
+from pathlib import Path
+from ebclab.errors import EbclabError, RunError
+from ebclab.reproductions.at_once import work_at_once
+
+def work(name):
+    if name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "refused":
+        raise RunError("refused: got a bad folder")
+    if name.startswith("slow"):
+        asked = []
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+        Path(f"{name}.pid").write_text(str(os.getpid()))
+        while not asked:
+            time.sleep(0.1)
+        Path(f"{name}.saved").write_text("")
+    return name.upper()
+
+if __name__ == "__main__":
+    try:
+        for name, result in work_at_once(work, sys.argv[1:], 2):
+            print(name, result, flush=True)
+    except EbclabError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def _started(folder: Path, *names: str) -> subprocess.Popen[str]:
+    (folder / "work.py").write_text(WORK)
+    return subprocess.Popen([sys.executable, "work.py", *names], cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+def _wait_for(*files: Path) -> None:
+    end = time.monotonic() + 60
+    while not all(file.exists() for file in files):
+        assert time.monotonic() < end, files
+        time.sleep(0.05)
+
+
+def test_two_runs_at_once_have_the_numbers_of_one_after_the_other(study: Study, tmp_path: Path) -> None:
+    plan = plan_study(study, "smoke", assignments=["resources.threads=1"])
+    notes: list[str] = []
+    together = run_plan(plan, ReproductionFolder(tmp_path / "together"), note=notes.append, at_once=2)
+    alone = run_plan(plan, ReproductionFolder(tmp_path / "alone"))
+    assert [*together] == [*plan.runs]
+    assert {n: replace(o, seconds=0) for n, o in together.items()} == {
+        n: replace(o, seconds=0) for n, o in alone.items()
+    }
+    assert notes[0].startswith(f"{len(plan.runs)} runs, 2 at once")
+    assert [note.split(":")[0] for note in notes[1:]] == [f"{k} of {len(plan.runs)} done" for k in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("names", "lines"),
+    [
+        (["a", "b", "c"], r"(. .\n){3}"),
+        (
+            ["a", "killed", "b"],
+            r"(. .\n)*TrainingError killed: its process ended with exit code -9, .* \(--at-once\), .*",
+        ),
+        (["refused", "slow"], r"RunError refused: got a bad folder\n"),
+    ],
+)
+def test_results_and_errors_of_processes_arrive(tmp_path: Path, names: list[str], lines: str) -> None:
+    command = _started(tmp_path, *names)
+    output, _ = command.communicate(timeout=60)
+    assert re.fullmatch(lines, output, re.DOTALL), output
+    assert (tmp_path / "slow.pid").exists() == (tmp_path / "slow.saved").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_runs_in_progress_save_when_the_command_is_stopped_or_killed(tmp_path: Path, number: int) -> None:
+    command = _started(tmp_path, "slow1", "slow2", "slow3")
+    _wait_for(tmp_path / "slow1.pid", tmp_path / "slow2.pid")
+    command.send_signal(number)
+    output, _ = command.communicate(timeout=60)
+    assert output.startswith("" if number == signal.SIGKILL else "InterruptedRunError stopped by request")
+    assert {file.name for file in tmp_path.glob("slow*.saved")} == {"slow1.saved", "slow2.saved"}

@@ -1,0 +1,314 @@
+"""Runs of a study are trained and measured once, and a command that was killed goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from PIL import Image
+
+from ebclab.card.card import Card, GroupResult
+from ebclab.card.evaluate import Cards
+from ebclab.card.request import CardRequest
+from ebclab.card.results import Findings, Number
+from ebclab.data.sources.load import load_split
+from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
+from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
+from ebclab.reproductions import measure as measure_module
+from ebclab.reproductions import run as run_module
+from ebclab.reproductions.document import write_table
+from ebclab.reproductions.folder import ReproductionFolder
+from ebclab.reproductions.measure import Found, Wanted, measure_run
+from ebclab.reproductions.plan import StudyPlan, plan_study
+from ebclab.reproductions.run import run_plan
+from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
+from ebclab.reproductions.table import NOT_REACHED, table_of_plan
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.summary import RunSummary
+from ebclab.runs.trained_encoder import load_trained_encoder
+from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.lease import leased
+from ebclab.storage.remote import COPIES
+from ebclab.training.listener import Listener
+from ebclab.training.pretrain import RunResult, pretrain
+
+from .conftest import study_mapping
+
+
+@pytest.fixture
+def plan(study: Study) -> StudyPlan:
+    return plan_study(study, "smoke")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ReproductionFolder:
+    return ReproductionFolder(tmp_path / "here")
+
+
+def _enter(folder: ReproductionFolder, plan: StudyPlan) -> None:
+    with folder.enter(plan):
+        pass
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    outcomes = run_plan(plan, folder)
+    (cold, warm) = (outcomes[name] for name in ("cold-seed0", "warm-seed0"))
+    knn, ess = (cell.wanted for cell in plan.cells_of("cold-seed0"))
+    assert 0 < cold.numbers[knn].value < 1
+    assert cold.numbers[knn].answers is not None
+    assert 1 / 30 <= warm.numbers[ess].value <= 1  # of 2 x 16 - 2 negatives
+    assert cold.numbers[ess].value < warm.numbers[ess].value  # a lower temperature gives fewer negatives the weight
+    result = json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())
+    assert cold.seconds == result["seconds"]
+
+    run = pretrain(plan.runs["cold-seed0"].config, runs=folder.inside, name="cold-seed0", resume=True)
+    wanted = [replace(knn, protocol=protocol) for protocol in ("", "here")]
+    monkeypatch.setitem(
+        measure_module.PAPER_OPTIONS, "here", {"protocol": "lbfgs", "size": 12, "resampling": "bicubic"}
+    )
+    kept = _files(folder.path)
+    usual, scaled = measure_run(run, wanted).values()
+    assert usual.value == cold.numbers[knn].value
+    assert "scaled to 12 pixels, bicubic" in scaled.detail
+    trained = load_trained_encoder(RunFolder.at(run.path), "last")
+    larger = [load_split("digits", None, part) for part in ("train", "test")]
+    for place, images in enumerate(larger):
+        pixels = [
+            numpy.array(Image.fromarray(each[0]).resize((12, 12), 3)) for each in images.images.numpy()
+        ]  # bicubic
+        larger[place] = replace(images, images=torch.from_numpy(numpy.stack(pixels))[:, None])
+    seen = replace(trained.preprocessing, image_size=12)
+    by_hand = evaluate_encoder(trained.encoder, *larger, seen, trained.config.evaluation, device="cpu", only=["knn"])
+    assert scaled.value == by_hand["knn"].value != usual.value
+    assert _files(folder.path) == kept
+
+    before = _files(folder.path)
+    monkeypatch.setattr(run_module, "measure_run", None)
+    again = run_plan(plan, folder)
+    assert again == outcomes
+    assert _files(folder.path) == before
+
+
+def test_a_reproduction_in_a_store_is_resumed_from_there_and_held_meanwhile(
+    plan: StudyPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    there = ReproductionFolder.of_plan(plan, f"file://{tmp_path}/store/mine")
+    outcomes = run_plan(plan, there)
+    write_table(table_of_plan(plan, outcomes), there)
+    names = {"plan.json", "measured/cold-seed0.json", "runs/cold-seed0/evaluation.json", "table.html"}
+    assert names <= _files(tmp_path / "store" / "mine").keys()
+    shutil.rmtree(tmp_path / "copies")
+    monkeypatch.setattr(run_module, "measure_run", None)
+    assert run_plan(plan, there) == outcomes
+    assert there.remote is not None
+    with (
+        leased(there.remote, REPRODUCTION.busy),
+        pytest.raises(RunError, match=r"mine: another process .*works on this reproduction"),
+    ):
+        run_plan(plan, there)
+
+
+class Killed(BaseException):
+    """As if the process had gone."""
+
+
+def test_a_command_that_was_killed_goes_on_where_it_was(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    measured: list[str] = []
+
+    def dies_at_the_second(run: RunResult, *arguments: Any) -> Any:
+        measured.append(run.path.name)
+        if len(measured) == 2:
+            raise Killed
+        return run_module_measure(run, *arguments)
+
+    run_module_measure = run_module.measure_run
+    monkeypatch.setattr(run_module, "measure_run", dies_at_the_second)
+    with pytest.raises(Killed):
+        run_plan(plan, folder)
+    logs = {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in ("cold-seed0", "warm-seed0")}
+    outcomes = run_plan(plan, folder)
+    assert measured == ["cold-seed0", "warm-seed0", "warm-seed0"]
+    assert {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in logs} == logs
+    assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
+
+
+class StopsAfterAnEpoch(Listener):
+    """Kills the process, as it were, when the first epoch of a run is on the disk; remembers what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.armed = True
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        if self.armed and step == 3:
+            self.armed = False
+            raise Killed
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_run_that_was_killed_in_its_second_epoch_goes_on_from_its_checkpoint(
+    study: Study, folder: ReproductionFolder
+):
+    plan = plan_study(study, "smoke", assignments=["training.epochs=2"])
+    display = StopsAfterAnEpoch()
+    with pytest.raises(Killed):
+        run_plan(plan, folder, display=display)
+    assert not (folder.path / "runs" / "cold-seed0" / "result.json").exists()
+    run_plan(plan, folder, display=display)
+    assert any("resuming at step 2 of 4" in note for note in display.notes)
+    assert json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())["steps"] == 4
+
+
+def test_a_run_that_diverges_costs_its_own_cells(
+    plan: StudyPlan, folder: ReproductionFolder, monkeypatch: pytest.MonkeyPatch
+):
+    def cold_diverges(config: Any, **arguments: Any) -> RunResult:
+        if arguments["name"] == "cold-seed0":
+            raise DivergedError("the loss is nan at step 3")
+        return pretrain(config, **arguments)
+
+    monkeypatch.setattr(run_module, "pretrain", cold_diverges)
+    table = table_of_plan(plan, run_plan(plan, folder))
+    cells = {(cell.row, cell.column): cell for cell in table.cells}
+    assert (cells["cold", "knn"].ours, cells["cold", "knn"].problem) == (None, "the loss is nan at step 3")
+    assert cells["warm", "knn"].ours is not None
+    assert table.failures == ("cold-seed0: the loss is nan at step 3",)
+
+
+def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_anew(folder: ReproductionFolder):
+    file = folder.path / "measured" / "a.json"
+    found = {Wanted("knn", ""): Found(0.5, "kNN")}
+    folder.write_numbers("a", "2026-01-01", found)
+    assert folder.read_numbers("a", "2026-01-01") == found
+    assert folder.read_numbers("a", "2026-01-02") == {}
+    (folder.path / "measured" / "b.json").write_bytes(file.read_bytes())
+    assert folder.read_numbers("b", "2026-01-01") == {}
+    file.write_text(file.read_text().replace("0.5", "0.9"))
+    assert folder.read_numbers("a", "2026-01-01") == {}
+
+
+def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused(
+    study: Study, plan: StudyPlan, folder: ReproductionFolder, tmp_path: Path
+):
+    _enter(folder, plan)
+    _enter(folder, plan_study(study, "smoke", seeds=[0, 1]))  # more seeds may come
+    _enter(folder, plan)
+    other = parse_study("own/table8", study_mapping(), "x")
+    with pytest.raises(
+        RunError, match=r"holds own/table9 at scale smoke, not own/table8 at smoke; choose another --to"
+    ):
+        _enter(folder, plan_study(other, "smoke"))
+    with pytest.raises(RunError, match="holds own/table9 at scale smoke, not own/table9 at small"):
+        _enter(folder, plan_study(study, "small"))
+    with pytest.raises(RunError) as caught:
+        _enter(folder, plan_study(study, "smoke", assignments=["training.epochs=2"]))
+    assert "cold-seed0, training.epochs: 1 in the folder, 2 now" in str(caught.value)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds something that is not a reproduction"):
+        _enter(ReproductionFolder(tmp_path / "full"), plan)
+    (folder.path / "plan.json").write_text("[1")
+    with pytest.raises(RunError, match="not the plan of a reproduction"):
+        _enter(folder, plan)
+
+
+def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, folder: ReproductionFolder):
+    plan = plan_study(load_study("ebclr/table1"), "small", data_root=str(tmp_path))
+    with pytest.raises(DataError) as caught:
+        run_plan(plan, folder, data_root=str(tmp_path))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" is needed")[0] for line in lines] == [
+        f"ebclr/table1: {name}" for name in ("mnist", "fashion-mnist", "cifar10")
+    ]
+    assert lines[0].endswith(f"run `ebclab data fetch mnist --data-root {tmp_path}`")
+    assert not folder.path.exists()
+
+
+def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    summary = RunSummary(
+        method="simclr",
+        dataset="digits",
+        seed=0,
+        epochs=4,
+        steps=8,
+        batch_size=16,
+        train_images=32,
+        holdout_images=0,
+        scores={"holdout_information": 3.5},
+        best=None,
+        metrics={"ess": 0.25, "loss": float("nan")},
+        images_per_second=None,
+        seconds=6.0,
+        parameters=1,
+        checkpoint=None,
+        finished="now",
+    )
+    run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
+    times = measure_run(
+        run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", ""), Wanted("log/holdout_information", "")]
+    )
+    assert [found.value for found in times.values()] == [1.5, 0.25, 3.5]
+    with pytest.raises(UnmeasuredError, match=r"runs/a: no metric es in its log; did you mean ess\?"):
+        measure_run(run, [Wanted("log/es", "")])
+    with pytest.raises(UnmeasuredError, match="the metric loss is nan"):
+        measure_run(run, [Wanted("log/loss", "")])
+    card = Card("", "", "", "", "", 0, "digits", "", 32, 10, {})
+    asked: list[CardRequest] = []
+    monkeypatch.setattr(measure_module, "measure_cards", lambda request: asked.append(request) or Cards((card,), ""))
+    with pytest.raises(UnmeasuredError, match="runs/a: the card's calibration has no number mce-21; known: none"):
+        measure_run(run, [Wanted("card/calibration/mce-21", "")])
+    for measure in ("calibration/ece-20-own", "calibration/nll", "robustness/fgsm-4"):
+        with pytest.raises(UnmeasuredError):
+            measure_run(run, [Wanted(f"card/{measure}", "", attacked=0)])
+    assert [(each.bins, each.attacked_images) for each in asked] == [(21, 1_000), (20, 0), (15, 0), (15, 0)]
+    elsewhere = Number("voc-map-11-point", "", 0.75, "as usual", 10, "higher")
+    card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
+    wanted = Wanted("card/transfer/map-11-point", "voc:/x", protocol="flatnce")
+    assert measure_run(run, [wanted])[wanted].value == 0.75
+    assert asked[-1].datasets == ("digits", "voc:/x")
+    assert (asked[-1].protocol, asked[-1].scaling, asked[-1].fine_tuning) == (
+        "flatnce-adam",
+        (224, "bicubic"),
+        "flatnce",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 20)  # three quarters of this test's time otherwise, with the next
+    for key, protocol in PROTOCOLS.items():
+        if isinstance(protocol, EpochProtocol):
+            monkeypatch.setitem(PROTOCOLS, key, replace(protocol, epochs=5))
+    began = time.process_time()
+    for name in list_studies():
+        plan = plan_study(load_study(name), "smoke")
+        folder = ReproductionFolder(tmp_path / name.replace("/", "-"))
+        table = table_of_plan(plan, run_plan(plan, folder))
+        write_table(table, folder)
+        assert table.failures == (), name
+        assert all(cell.ours is not None or cell.problem == NOT_REACHED for cell in table.cells if not cell.not_run), (
+            name
+        )
+        assert folder.page.stat().st_size > 5_000, name
+    assert time.process_time() - began < 240

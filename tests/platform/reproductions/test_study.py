@@ -1,0 +1,109 @@
+"""Studies are read with every mistake at once, and names that are near."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ebclab.errors import ConfigError
+from ebclab.reproductions.study import PublishedNumber, parse_common, parse_study
+
+from .conftest import study_mapping
+
+
+def _problems(**changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_study("own/table9", study_mapping(**changes), "table9.yaml")
+    return [line.removeprefix("table9.yaml: ") for line in caught.value.problems]
+
+
+def test_a_whole_study_has_what_its_file_says():
+    study = parse_study("own/table9", study_mapping(), "table9.yaml")
+    assert study.rows["cold"].set == ("method.temperature=0.1",)
+    assert study.columns["ess"].unit == "plain"
+    assert study.scales["small"].seeds == (0, 1, 2)
+    assert (study.published_number("cold", "knn"), study.published_number("warm", "knn")) == (
+        PublishedNumber(50.0),
+        None,
+    )
+
+
+def test_every_mistake_is_said_at_once_with_the_nearest_name():
+    lines = _problems(
+        about={"titel": "x", "asks": "?", "source": "s"},
+        column={},
+        rows={"cold": {"title": "cold", "method": "simclr", "sett": [], "columns": {"kn": {}}}},
+        published={"warm": {"knn": 1.0}, "cold": {"kn": 2.0, "ess": "high"}},
+        scales={
+            "smok": {},
+            "small": {"seeds": [-1]},
+            "paper": {"columns": {"kn": {"here": 3}, "ess": {"protocol": "flatnc"}}},
+        },
+    )
+    expected = [
+        "column: no such section; did you mean columns?",
+        "about.titel: no such key; did you mean title?",
+        "about.title: missing",
+        "about.numbers: missing",
+        "rows.cold.sett: no such key; did you mean set?",
+        "rows.cold.columns.kn: no such column; did you mean knn?",
+        "published.warm: no such row",
+        "published.cold.kn: no such column; did you mean knn?",
+        "published.cold.ess: wrong type, got 'high'",
+        "scales.smok: no such section; did you mean smoke?",
+        "scales.small.seeds: out of range, got [-1]",
+        "scales.paper.columns.kn: no such column; did you mean knn?",
+        "scales.paper.columns.kn.here: wrong type, got 3",
+        "scales.paper.columns.ess.protocol: no such protocol, got 'flatnc'; did you mean flatnce?",
+    ]
+    assert [start for start in expected if not any(line.startswith(start) for line in lines)] == []
+    assert len(lines) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        ("lineer", "no such measure, got 'lineer'; did you mean linear?"),
+        ("card/calibratoin/ece-15", "no such group of the card, got 'calibratoin'; did you mean calibration?"),
+        ("card/calibration", "no such measure, got 'card/calibration'; known: knn"),
+        ("log/", "no such measure, got 'log/'"),
+    ],
+)
+def test_a_measure_that_does_not_exist_is_refused(measure: str, expected: str):
+    columns = {"knn": {"title": "kNN", "measure": measure}, "ess": {"title": "ESS"}}
+    (line,) = _problems(columns=columns)
+    assert line.startswith(f"columns.knn.measure: {expected}")
+
+
+def test_a_study_without_published_numbers_says_why():
+    (line,) = _problems(published={})
+    assert line.startswith("published: no number, and about.unknown does not say why")
+    about = study_mapping()["about"] | {"unknown": "The plot cannot be read.", "numbers": ""}
+    assert parse_study("own/table9", study_mapping(published={}, about=about), "x").published == {}
+
+
+def test_a_row_stands_beside_a_published_row_that_exists():
+    rows = study_mapping()["rows"]
+    rows["warm"] = rows["warm"] | {"beside": "cold"}
+    assert parse_study("own/table9", study_mapping(rows=rows), "x").published_number("warm", "knn") == PublishedNumber(
+        50.0
+    )
+    rows["warm"] = rows["warm"] | {"beside": "cald"}
+    (line,) = _problems(rows=rows)
+    assert line == "rows.warm.beside: no published row of this name, got 'cald'; did you mean cold? Known: cold"
+
+
+def test_names_of_rows_become_names_of_folders():
+    rows = {"a/b": {"title": "t", "method": "simclr"}}
+    assert any(line.startswith("rows.a/b: not a name") for line in _problems(rows=rows, published={"a/b": {"knn": 1}}))
+
+
+def test_what_studies_share_is_checked_like_a_study():
+    with pytest.raises(ConfigError) as caught:
+        parse_common({"paper": {}, "scales": {"smoke": {"sett": []}, "tiny": {}}}, "common.yaml")
+    assert [line.partition("; ")[0] for line in caught.value.problems] == [
+        "common.yaml: paper: no such section",
+        "common.yaml: scales.tiny: no such section",
+        "common.yaml: scales.smoke.sett: no such key",
+    ]
