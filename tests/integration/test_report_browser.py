@@ -128,6 +128,41 @@ def test_a_page_does_not_scroll_sideways(browser: Any, page: Path, width: int) -
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def taken(visit: Visit, button: Any) -> str:
+    """Click on a button that saves a file, and return what it saves."""
+    with visit.tab.expect_download() as download:
+        button.click()
+    return Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_tables_are_saved_as_latex_and_plots_as_svg_and_csv(browser: Any, page: Path) -> None:
+    visit = Visit(browser, page, color_scheme="dark")
+    visit.tab.fill("input[type=search]", "0008")
+    latex = taken(visit, visit.tab.locator(".made:has(table.sortable) button.take"))
+    rows = latex.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
+    assert len(rows) == 1
+    assert "0008" in rows[0]
+    assert rows[0].count("&") == latex.splitlines()[3].count("&")
+    assert "learning\\_rate" in latex
+    assert "$<$/script$>$$<$img" in taken(visit, visit.tab.locator("button.take").first) + latex
+    plot = visit.tab.locator("figure.plot .canvas").first
+    plot.hover()
+    numbers = taken(visit, plot.locator("button[data-title*=CSV]"))
+    assert numbers.startswith("curve,x,y,text,error_x.array")
+    assert [line.split(",")[-3] for line in numbers.splitlines()[2:]] == ["seed 1", "seed 2"]
+    svg = taken(visit, plot.locator("button[data-title*=SVG]"))
+    assert svg.startswith("<svg")
+    assert "#2b323b" in svg or "rgb(43, 50, 59)" in svg  # ink of the light scheme
+    assert all(url.startswith(("file:", "blob:", "data:")) for url in visit.requests)
+
+
+def test_no_plot_offers_to_send_its_numbers_away(browser: Any, page: Path) -> None:
+    visit = Visit(browser, page)
+    titles = visit.tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title)")
+    assert len(titles) > NUM_PLOTS
+    assert not [title for title in titles if "hare" in title or "loud" in title]
+
+
 def test_plots_fit_the_paper_while_a_wide_window_prints_and_come_back(browser: Any, page: Path) -> None:
     visit = Visit(browser, page, color_scheme="dark")
     before = visit.sizes()

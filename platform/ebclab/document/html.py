@@ -19,7 +19,6 @@ from ebclab.document.document import (
     CellValue,
     ColumnHead,
     Document,
-    MarkedTable,
     Picture,
     Plot,
     RichText,
@@ -36,7 +35,7 @@ def as_page(document: Document) -> str:
     """Return a document as HTML; text in it is shown and never obeyed, whatever it is."""
     blocks = list(document.blocks())
     is_drawn = any(isinstance(block, Plot) for block in blocks)
-    is_moved = is_drawn or any(isinstance(block, MarkedTable) and block.is_sortable for block in blocks)
+    is_used = is_drawn or any(isinstance(block, Table) for block in blocks)
     return (
         _templates()
         .get_template("page.html.j2")
@@ -46,7 +45,7 @@ def as_page(document: Document) -> str:
             nonce=secrets.token_urlsafe(16),
             number=count(1).__next__,
             style=_own("page.css"),
-            script=_own("page.js") if is_moved else "",
+            script=_own("page.js") if is_used else "",
             plotly=_plotly() if is_drawn else "",
         )
     )

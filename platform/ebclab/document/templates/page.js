@@ -23,13 +23,95 @@
     figure: JSON.parse(script.textContent),
   }));
 
-  const config = {
-    responsive: true, displaylogo: false, displayModeBar: "hover",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
-  };
-
   // On paper a figure is as wide as an A4 page between its margins, whatever the width of the window was.
   const paper = { width: 690, shorter: 0.82 };
+
+  function save(text, name, type) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // A file name from the heading of a table or a figure.
+  function fileName(block, ending) {
+    const words = (block.querySelector("h3") ?? document.querySelector("h1")).textContent.toLowerCase();
+    return `${words.replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 60) || "ebclab"}.${ending}`;
+  }
+
+  // The numbers of a figure: a row for each point, with the name of its curve; text that a spreadsheet would compute
+  // follows an apostrophe.
+  function figureAsCsv(figure) {
+    const parts = ["x", "y", "text", "error_x.array", "error_x.arrayminus", "error_y.array", "error_y.arrayminus"];
+    const at = (trace, part) => part.split(".").reduce((inner, key) => inner?.[key], trace);
+    const rows = [["curve", ...parts, "value"]];
+    for (const trace of figure.data) {
+      const name = trace.name ?? "";
+      if (Array.isArray(trace.z)) {
+        trace.z.forEach((line, j) => line.forEach((value, i) => {
+          rows.push([name, trace.x?.[i] ?? i, trace.y?.[j] ?? j, ...parts.slice(2).map(() => ""), value]);
+        }));
+      } else {
+        const columns = parts.map((part) => [at(trace, part)].flat());
+        const length = Math.max(columns[0].length, columns[1].length);
+        for (let i = 0; i < length; i += 1) rows.push([name, ...columns.map((column) => column[i] ?? ""), ""]);
+      }
+      for (const { label, values } of trace.dimensions ?? []) {
+        values.forEach((value, i) => rows.push([label, i, value, ...parts.slice(2).map(() => ""), ""]));
+      }
+    }
+    const used = rows[0].map((_, column) => rows.slice(1).some((row) => row[column] !== "" && row[column] !== null));
+    const cell = (value) => {
+      const text = typeof value === "string" && /^[\s'"]*[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value))
+        ? `'${value}` : String(value ?? "");
+      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    return rows.map((row) => row.filter((_, column) => used[column]).map(cell).join(",") + "\n").join("");
+  }
+
+  const ofFigure = (at) => figures.find((each) => each.at === at);
+  const config = {
+    responsive: true, displaylogo: false, displayModeBar: "hover", showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d"],
+    modeBarButtonsToAdd: figures.length === 0 ? [] : [
+      {
+        name: "picture", title: "Download as SVG, for print", icon: Plotly.Icons.camera,
+        click: async (at) => {
+          const { data, layout } = ofFigure(at).figure;
+          const size = { width: paper.width, height: at.dataset.height * paper.shorter };
+          const svg = await Plotly.toImage({ data, layout: { ...themed(layout, false), ...size } }, { format: "svg", ...size });
+          save(decodeURIComponent(svg.replace(/^data:image\/svg\+xml,/, "")), fileName(at.closest("figure"), "svg"), "image/svg+xml");
+        },
+      },
+      {
+        name: "numbers", title: "Download the numbers as CSV", icon: Plotly.Icons.disk,
+        click: (at) => save(figureAsCsv(ofFigure(at).figure), fileName(at.closest("figure"), "csv"), "text/csv"),
+      },
+    ],
+  };
+
+  // A table as LaTeX with the rules of booktabs; rows that are filtered away are left out.
+  function tableAsLatex(table) {
+    const names = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", "−": "$-$", "×": "$\\times$", "<": "$<$", ">": "$>$" };
+    const minus = (text) => text.replace(/(^|[\s(])-(?=\d)/g, "$1−");
+    const escaped = (text) => minus(text).replace(/[\\~^±−×<>&%$#_{}]/g, (sign) => names[sign] ?? `\\${sign}`);
+    const text = (cell) => escaped([...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" "));
+    const line = (row) => {
+      const cells = [...row.cells].map((cell) => (cell.colSpan > 1 ? `\\multicolumn{${cell.colSpan}}{c}{${text(cell)}}` : text(cell)));
+      return `${cells.join(" & ")} \\\\`;
+    };
+    const heads = [...table.tHead.rows];
+    const align = [...heads.at(-1).cells].map((cell) => (cell.classList.contains("number") ? "r" : "l")).join("");
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+    const lines = [...heads.map(line), "\\midrule", ...rows.map(line)];
+    return ["% needs \\usepackage{booktabs}", `\\begin{tabular}{${align}}`, "\\toprule", ...lines, "\\bottomrule", "\\end{tabular}", ""].join("\n");
+  }
+
+  for (const button of document.querySelectorAll("button[data-latex]")) {
+    const table = document.getElementById(button.dataset.latex);
+    button.addEventListener("click", () => save(tableAsLatex(table), fileName(button.closest(".made"), "tex"), "text/x-tex"));
+  }
 
   function drawAll(onDark, onPaper = false) {
     return Promise.all(figures.map(({ at, figure }) => {
