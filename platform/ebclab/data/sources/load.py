@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,7 +20,8 @@ from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split, dat
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
-from ebclab.data.sources.layouts.every_layout import LAYOUTS
+from ebclab.data.sources.layouts.every_layout import layout_splits, open_layout
+from ebclab.data.sources.layouts.published import PUBLISHED
 from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.stored_files import md5_of, read_digits
@@ -43,19 +46,12 @@ _log = logging.getLogger("ebclab.data")
 
 _AS_STORED = Reading()
 
-_OPEN = {
-    "folder": FolderSource,
-    "parquet": ParquetSource,
-    "webdataset": WebdatasetSource,
-    "arrow": ArrowSource,
-    **{name: layout.open for name, layout in LAYOUTS.items()},
-}
-_SPLITS = {
-    "folder": folder_splits,
-    "parquet": lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word),
-    "webdataset": lambda path: splits_among(list(shards_at(path)[1]), any_word),
-    "arrow": arrow_splits,
-    **{name: layout.splits for name, layout in LAYOUTS.items()},
+_KINDS: dict[str, tuple[Callable[[str, str, Split, Reading], ImageSource], Callable[[str], tuple[Split, ...]]]] = {
+    "folder": (FolderSource, folder_splits),
+    "parquet": (ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word)),
+    "webdataset": (WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
+    "arrow": (ArrowSource, arrow_splits),
+    **{name: (partial(open_layout, each), partial(layout_splits, each)) for name, each in PUBLISHED.items()},
 }
 """Functions that open a split of a kind of location, and that list its splits."""
 
@@ -119,7 +115,7 @@ def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSour
 def _numbers_alone(name: str, split: Split) -> bool:
     """Return whether a part's classes need no other part: those of training, and of sets with one published list."""
     location = location_of(name)
-    return split == "train" or (location is not None and location.kind in LAYOUTS)
+    return split == "train" or (location is not None and location.kind in PUBLISHED)
 
 
 def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
@@ -129,13 +125,13 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
             f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
-    return _OPEN[location.kind](name, location.path, split, reading)
+    return _KINDS[location.kind][0](name, location.path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
     """Return which splits the dataset ``name`` has."""
     location = location_of(name)
-    return ("train", "test") if location is None else _SPLITS[location.kind](location.path)
+    return ("train", "test") if location is None else _KINDS[location.kind][1](location.path)
 
 
 def dataset_named(name: str) -> Dataset:

@@ -1,15 +1,11 @@
 """Every published dataset that is read in place: what must be where, and how its images are listed.
 
+`published.py` draws what lies where. The key of an image is the hash of its name, independent of other images.
+
 **ImageNet-1k, ImageNet-100 and Tiny ImageNet** have a folder of images for each WordNet number (wnid), which is the
-class. ImageNet lies as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it:
-
-PATH/train/n01440764/n01440764_18.JPEG
-PATH/val/n01440764/ILSVRC2012_val_00000293.JPEG       sorted into classes, or
-PATH/val/ILSVRC2012_val_00000293.JPEG                 all in one folder, with PATH/LOC_val_solution.csv
-PATH/ILSVRC/Data/CLS-LOC/train, val                   Kaggle's
-
-Classes have the order of their wnids. The key of an image is the hash of its file's name, so that ImageNet-100 and both
-ways to store the validation images have those of ImageNet.
+class. ImageNet lies as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it. Classes have the order of their
+wnids. The name of an image is that of its file, so that ImageNet-100 and both ways to store the validation images have
+the keys of ImageNet.
 
 **Caltech-101** (Fei-Fei, Fergus and Perona, 2004) has a folder of photographs for each of 101 classes and the
 background. No split was published. Thirty images of each class train and all others test, as in Kornblith et al.
@@ -29,24 +25,18 @@ labelled part. ``stl10-unlabelled:`` trains on the 100,000 unlabelled images and
 with a label; its test images are the same.
 
 **PASCAL VOC** has photographs of any size, each with any number of labels. A class that is difficult to see in an image
-counts neither for nor against it (Everingham et al., 2010, section 4.1).
-
-PATH/JPEGImages/000005.jpg
-PATH/ImageSets/Main/trainval.txt, test.txt     the names of a split's images, one a line
-PATH/ImageSets/Main/chair_trainval.txt         "000005 1": 1 the image shows one, -1 none, 0 difficult ones alone
-PATH/Annotations/000005.xml                    the same facts; read where a split has no lists of classes
+counts neither for nor against it (Everingham et al., 2010, section 4.1). Lists of a class have lines "000005 1": 1 the
+image shows one, -1 none, 0 difficult ones alone. Annotations, the same facts, are read where a split has no lists.
 """
 
 from __future__ import annotations
 
 import io
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
@@ -62,16 +52,12 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Example, Reading
 from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing, RowIndex
 from ebclab.data.sources.layouts.published import PUBLISHED, Published
-from ebclab.data.sources.location import hash_of_path
+from ebclab.data.sources.location import hash_of_path, tell_once
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
-LARGEST_LIST = 64 << 20
-"""Largest size of a file that lists images or classes, bytes; ImageNet's has 2.6 million."""
-
+_LARGEST_LIST = 64 << 20  # bytes of a file that lists images or classes; ImageNet's has 2.6 million
 _FOLDERS_TRIED = 50
-
-_log = logging.getLogger("ebclab.data")
 
 _JPEG = (".jpeg", ".jpg")
 _KAGGLE = "ILSVRC/Data/CLS-LOC/"
@@ -106,52 +92,36 @@ _LARGEST_XML = 1 << 20  # bytes
 _DEEPEST = 16  # elements within elements
 
 
-@dataclass(frozen=True)
-class Layout(Published):
-    """A published dataset that can be opened."""
-
-    source: Callable[[str, Location, Split, Reading], ImageSource]  # opens a split of the dataset called so
-
-    def open(self, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
-        """Return one split of the dataset at ``path``; warns if it does not have the published number of images."""
-        place = Location(path)
-        if not place.has(""):
-            raise DataError(f"data.name: no such folder, got {place.path}\n{self.instructions}")
-        if not any(map(place.has, self.needs["train"])):
-            near = _folder_nearby(place, self.needs["train"])
-            hint = f"; did you mean {self.name}:{near}?" if near else ""
-            absent = " or ".join(self.needs["train"])
-            raise DataError(
-                f"data.name: {self.name} is not in {place.path}, got no {absent}{hint}\n{self.instructions}"
-            )
-        if not any(map(place.has, self.needs[split])):
-            absent = " or ".join(self.needs[split])
-            raise DataError(
-                f"data.name: {name} has no {split} images, got no {absent} in {place.path}\n{self.instructions}"
-            )
-        source = self.source(name, place, split, reading)
-        if len(source.index) != self.num_images[split]:
-            _tell_numbers(name, split, self.num_images[split], len(source.index))
-        return source
-
-    def splits(self, path: str) -> tuple[Split, ...]:
-        """Return which splits the dataset at ``path`` has."""
-        return ("train", "test") if any(map(Location(path).has, self.needs["test"])) else ("train",)
+def open_layout(layout: Published, name: str, path: str, split: Split, reading: Reading) -> ImageSource:
+    """Return one split of the dataset at ``path``; warns if it does not have the published number of images."""
+    place = Location(path)
+    if not place.has(""):
+        raise DataError(f"data.name: no such folder, got {place.path}\n{layout.instructions}")
+    if not any(map(place.has, layout.needs["train"])):
+        near = _folder_nearby(place, layout.needs["train"])
+        hint = f"; did you mean {layout.name}:{near}?" if near else ""
+        absent = " or ".join(layout.needs["train"])
+        raise DataError(
+            f"data.name: {layout.name} is not in {place.path}, got no {absent}{hint}\n{layout.instructions}"
+        )
+    if not any(map(place.has, layout.needs[split])):
+        absent = " or ".join(layout.needs[split])
+        raise DataError(
+            f"data.name: {name} has no {split} images, got no {absent} in {place.path}\n{layout.instructions}"
+        )
+    source: ImageSource
+    if layout.name in _LISTS:
+        source = ImageFiles(name, place, split, reading, _LISTS[layout.name](place, split))
+    else:
+        source = Stl10Source(name, place, split, reading, unlabelled=layout.name == "stl10-unlabelled")
+    if (got := len(source.index)) != (published := layout.num_images[split]):
+        tell_once(f"{name}: {published:,} {split} images are published, got {got:,}")
+    return source
 
 
-def listed_by(images_of: Callable[[Location, Split], Listing]) -> Callable[..., ImageSource]:
-    """Return what opens a set with one file an image, of which ``images_of`` lists the images of a split."""
-
-    def opened(name: str, place: Location, split: Split, reading: Reading) -> ImageSource:
-        return ImageFiles(name, place, split, reading, images_of(place, split))
-
-    return opened
-
-
-@cache
-def _tell_numbers(name: str, split: Split, published: int, got: int) -> None:
-    """Log, once a process, that a split does not have the published number of images."""
-    _log.warning("%s: %s %s images are published, got %s", name, f"{published:,}", split, f"{got:,}")
+def layout_splits(layout: Published, path: str) -> tuple[Split, ...]:
+    """Return which splits the dataset at ``path`` has."""
+    return ("train", "test") if any(map(Location(path).has, layout.needs["test"])) else ("train",)
 
 
 def _folder_nearby(place: Location, needs: tuple[str, ...]) -> str | None:
@@ -163,7 +133,7 @@ def _folder_nearby(place: Location, needs: tuple[str, ...]) -> str | None:
     return str(above) if place.is_local and any((above / need).exists() for need in needs) else None
 
 
-def bounded_file(place: Location, file: str, largest: int, kind: str = "a file") -> bytes:
+def _bounded_file(place: Location, file: str, largest: int, kind: str = "a file") -> bytes:
     """Return the content of a file of at most ``largest`` bytes."""
     size = place.size(file)
     if size is None or size > largest:
@@ -174,16 +144,16 @@ def bounded_file(place: Location, file: str, largest: int, kind: str = "a file")
     return place.read(file)
 
 
-def lines_of(place: Location, file: str) -> list[str]:
+def _lines_of(place: Location, file: str) -> list[str]:
     """Return the lines of a file that lists images or classes, without blank ones."""
-    content = bounded_file(place, file, LARGEST_LIST, "a list").decode(errors="replace")
+    content = _bounded_file(place, file, _LARGEST_LIST, "a list").decode(errors="replace")
     lines = [line.strip() for line in content.splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{place.path}/{file}: a list is needed, got an empty file; unpack it again")
     return lines
 
 
-def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
+def _require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of the files that a list names, in its order, from those of all files."""
     if len(set(wanted)) < len(wanted):
         twice = Counter(wanted).most_common(1)[0][0]
@@ -195,7 +165,7 @@ def require_files(place: Location, wanted: list[str], sizes: Mapping[str, int]) 
     return {file: sizes[file] for file in wanted}
 
 
-def numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> list[int]:
+def _numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> list[int]:
     """Return the number of each image's class; ``where`` names the classes, for the message."""
     numbers = {name: number for number, name in enumerate(class_names)}
     if unknown := sorted(set(classes) - set(numbers)):
@@ -238,8 +208,8 @@ def _list_imagenet(place: Location, split: Split, *, hundred: bool = False) -> L
     else:
         solution = _read_solution(place, folder)
         wanted = sorted(name for name, wnid in solution.items() if wnid in set(class_names))
-        sizes = require_files(place, [f"{folder}/{name}.JPEG" for name in wanted], place.sizes(_JPEG, folder))
-        labels = numbered(class_names, [solution[name] for name in wanted], _SOLUTION)
+        sizes = _require_files(place, [f"{folder}/{name}.JPEG" for name in wanted], place.sizes(_JPEG, folder))
+        labels = _numbered(class_names, [solution[name] for name in wanted], _SOLUTION)
     return Listing(sizes, [_file_name(file) for file in sizes], labels, class_names)
 
 
@@ -252,7 +222,7 @@ def _read_solution(place: Location, folder: str) -> dict[str, str]:
             "ILSVRC2012_validation_ground_truth.txt counts classes in the order of its meta.mat, and is not read)"
         )
     classes = {}
-    for number, line in enumerate(lines_of(place, _SOLUTION)[1:], start=2):
+    for number, line in enumerate(_lines_of(place, _SOLUTION)[1:], start=2):
         name, _, boxes = line.partition(",")
         wnid = boxes.partition(" ")[0]
         if not re.fullmatch(r"\w+", name) or not _WNID.fullmatch(wnid):
@@ -262,7 +232,7 @@ def _read_solution(place: Location, folder: str) -> dict[str, str]:
 
 
 def _list_tiny_imagenet(place: Location, split: Split) -> Listing:
-    class_names = tuple(lines_of(place, "wnids.txt"))
+    class_names = tuple(_lines_of(place, "wnids.txt"))
     if odd := [name for name in class_names if not _WNID.fullmatch(name)]:
         raise DataError(f"{place.path}/wnids.txt: each line must be a class such as n02124075, got {odd[0]!r:.80}")
     if split == "train":
@@ -271,13 +241,13 @@ def _list_tiny_imagenet(place: Location, split: Split) -> Listing:
         if absent := sorted(set(class_names) - set(classes)):
             raise DataError(f"{place.path}/train: lacks {len(absent)} classes, got no {absent[0]}; unpack it again")
     else:
-        table = [line.split("\t") for line in lines_of(place, "val/val_annotations.txt")]
+        table = [line.split("\t") for line in _lines_of(place, "val/val_annotations.txt")]
         if odd_rows := [row for row in table if len(row) < 2 or not re.fullmatch(r"\w+\.JPEG", row[0])]:
             where = f"{place.path}/val/val_annotations.txt"
             raise DataError(f"{where}: each line must be an image and its class, got {odd_rows[0]!r:.80}")
-        sizes = require_files(place, [f"val/images/{row[0]}" for row in table], place.sizes(_JPEG, "val/images"))
+        sizes = _require_files(place, [f"val/images/{row[0]}" for row in table], place.sizes(_JPEG, "val/images"))
         classes = [row[1] for row in table]
-    labels = numbered(class_names, classes, f"{place.path}/wnids.txt")
+    labels = _numbered(class_names, classes, f"{place.path}/wnids.txt")
     return Listing(sizes, [_file_name(file) for file in sizes], labels, class_names)
 
 
@@ -330,7 +300,7 @@ def _list_flowers(place: Location, split: Split) -> Listing:
             f"{place.path}/setid.mat: images must be from 1 to {len(labels):,}, got {odd[0]}; fetch it again"
         )
     wanted = [f"jpg/image_{number:05d}.jpg" for number in ids]
-    sizes = require_files(place, wanted, place.sizes((".jpg",), "jpg"))
+    sizes = _require_files(place, wanted, place.sizes((".jpg",), "jpg"))
     class_names = tuple(f"class {number}" for number in range(1, _FLOWERS + 1))
     return Listing(sizes, wanted, [labels[number - 1] - 1 for number in ids], class_names)
 
@@ -338,7 +308,7 @@ def _list_flowers(place: Location, split: Split) -> Listing:
 def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, list[int]]:
     from scipy.io import loadmat
 
-    content = bounded_file(place, file, _LARGEST_MATLAB)
+    content = _bounded_file(place, file, _LARGEST_MATLAB)
     try:
         values = loadmat(io.BytesIO(content), variable_names=names)
         return {name: [int(number) for number in values[name].ravel()] for name in names}
@@ -351,12 +321,12 @@ def _numbers(place: Location, file: str, names: tuple[str, ...]) -> dict[str, li
 
 # SUN397
 def _list_sun(place: Location, split: Split) -> Listing:
-    class_names = tuple(line.strip("/") for line in lines_of(place, _SUN_CLASSES))
-    files = [line.strip("/") for line in lines_of(place, _SUN_LISTS[split])]
+    class_names = tuple(line.strip("/") for line in _lines_of(place, _SUN_CLASSES))
+    files = [line.strip("/") for line in _lines_of(place, _SUN_LISTS[split])]
     if odd := [file for file in files if not {"", ".", ".."}.isdisjoint(file.split("/"))]:
         raise DataError(f"{place.path}/{_SUN_LISTS[split]}: each line must be the path of an image, got {odd[0]!r:.80}")
-    sizes = require_files(place, files, place.sizes((".jpg",)))
-    labels = numbered(class_names, [file.rpartition("/")[0] for file in files], f"{place.path}/{_SUN_CLASSES}")
+    sizes = _require_files(place, files, place.sizes((".jpg",)))
+    labels = _numbered(class_names, [file.rpartition("/")[0] for file in files], f"{place.path}/{_SUN_CLASSES}")
     return Listing(sizes, files, labels, class_names)
 
 
@@ -427,7 +397,7 @@ def _list_voc(place: Location, split: Split) -> Listing:
     """Return the images of a split; "train" is trainval, which has all classes."""
     files = place.sizes((".txt", ".jpg", ".xml"))
     images = _named_images(place, split)
-    sizes = require_files(place, [f"JPEGImages/{image}.jpg" for image in images], files)
+    sizes = _require_files(place, [f"JPEGImages/{image}.jpg" for image in images], files)
     listed = {match[1] for file in files if (match := _CLASS.fullmatch(file))}
     training = {} if listed else _annotations(place, files, _named_images(place, "train"))
     classes = tuple(sorted(listed or {name for marks in training.values() for name in marks}))
@@ -538,17 +508,13 @@ def read_annotation(content: bytes) -> dict[str, int]:
     return marks
 
 
-_SOURCES: Mapping[str, Callable[[str, Location, Split, Reading], ImageSource]] = {
-    "tiny-imagenet": listed_by(_list_tiny_imagenet),
-    "imagenet": listed_by(_list_imagenet),
-    "imagenet100": listed_by(partial(_list_imagenet, hundred=True)),
-    "stl10": Stl10Source,
-    "stl10-unlabelled": partial(Stl10Source, unlabelled=True),
-    "flowers102": listed_by(_list_flowers),
-    "caltech101": listed_by(_list_caltech),
-    "sun397": listed_by(_list_sun),
-    "voc": listed_by(_list_voc),
+_LISTS: Mapping[str, Callable[[Location, Split], Listing]] = {
+    "tiny-imagenet": _list_tiny_imagenet,
+    "imagenet": _list_imagenet,
+    "imagenet100": partial(_list_imagenet, hundred=True),
+    "flowers102": _list_flowers,
+    "caltech101": _list_caltech,
+    "sun397": _list_sun,
+    "voc": _list_voc,
 }
-
-LAYOUTS = {name: Layout(**vars(published), source=_SOURCES[name]) for name, published in PUBLISHED.items()}
-"""Every layout, by the word with which ``data.name`` begins."""
+"""Functions that list the images of a split, of the sets with one file an image."""
