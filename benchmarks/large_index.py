@@ -31,7 +31,7 @@ from page import exit_code, write_page
 from PIL import Image
 
 from ebclab.config import compose
-from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
+from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import stream_digest
 from ebclab.data.holdout import limited, rows_of_parts

@@ -12,7 +12,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ebclab.card.subject import Subject
-from ebclab.data.holdout import data_digest
+from ebclab.data.digests import short_digest
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import EbclabError
 from ebclab.regular_file import read_regular
@@ -38,7 +38,10 @@ class FeatureStore:
     def name(self, subject: Subject, images: ImageSet) -> str:
         """Return the name of features: equal names mean the same encoder and the same images."""
         if id(images) not in self._digests:
-            self._digests[id(images)] = (images, data_digest(images))  # keep the images, so that their id is not reused
+            self._digests[id(images)] = (
+                images,
+                short_digest(images.images, images.keys),
+            )  # keep the images, so that their id is not reused
         return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
 
     def known(self, name: str, count: int) -> Tensor | None:

@@ -83,8 +83,7 @@ def prepare(
     """Write a dataset as Parquet shards, which any storage can stream; if killed, repeat the command to continue."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
-    from ebclab.data.preparing.rows import split_rows
-    from ebclab.data.preparing.shards import storage_named
+    from ebclab.data.preparing.shards import split_rows, storage_named
     from ebclab.data.preparing.write_parquet import prepare_dataset
     from ebclab.data.sources.load import splits_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +27,7 @@ def content_digest(train: ImageSet, *scored: ImageSet) -> str:
         "shapes": [tuple(part.images.shape) for part in (train, *scored)],
     }
     tensors = [t for part in (train, *scored) for t in (part.images, part.labels, part.keys, part.marks)]
-    return _digest(facts, [tensor for tensor in tensors if tensor is not None])
+    return _sha256(json.dumps(facts, sort_keys=True).encode(), [tensor for tensor in tensors if tensor is not None])
 
 
 def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], files_digest: str) -> str:
@@ -37,14 +36,13 @@ def stream_digest(*parts: tuple[Tensor, Tensor], class_names: tuple[str, ...], f
     The parts are training rows, held-out rows and, if there are any, those kept for confirming runs.
     """
     facts = {"class_names": class_names, "files": files_digest}
-    return STREAMED + _digest(facts, [tensor for part in parts for tensor in part])
+    start = json.dumps(facts, sort_keys=True).encode()
+    return STREAMED + _sha256(start, [tensor for part in parts for tensor in part])
 
 
-def index_digest(keys: Tensor, labels: Tensor) -> str:
-    """Return a short hash of the training keys and labels, which checkpoints of streamed runs hold."""
-    digest = hashlib.sha256(keys.numpy().tobytes())
-    digest.update(labels.numpy().tobytes())
-    return digest.hexdigest()[:16]
+def short_digest(*tensors: Tensor) -> str:
+    """Return a short hash of tensors: of the pixels and keys of images in memory, or of the keys and labels of rows."""
+    return _sha256(b"", tensors)[:16]
 
 
 def digest_of_files(files: Mapping[str, str]) -> str:
@@ -52,8 +50,8 @@ def digest_of_files(files: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
 
 
-def _digest(facts: dict[str, Any], tensors: Iterable[Tensor]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+def _sha256(start: bytes, tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256(start)
     for tensor in tensors:
         digest.update(tensor.contiguous().view(-1).numpy().data)
     return digest.hexdigest()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ebclab.data.digests import content_digest
+from ebclab.data.digests import content_digest, short_digest
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
 
@@ -50,7 +49,8 @@ def split_images(whole: ImageSet, *, train_limit: int, holdout_rate: float, conf
     """
     train, holdout, kept = map(whole.rows, rows_of_parts(whole.keys, train_limit, holdout_rate, confirm_rate))
     confirm = [kept] if confirm_rate else []
-    return Split(train, holdout, data_digest(train), content_digest(train, holdout, *confirm), *confirm)
+    digest = short_digest(train.images, train.keys)
+    return Split(train, holdout, digest, content_digest(train, holdout, *confirm), *confirm)
 
 
 def rows_of_parts(
@@ -61,13 +61,6 @@ def rows_of_parts(
     kept = unit_interval(hash_words(_CONFIRM_SALT, keys[chosen])) < confirm_rate
     held = held_out(keys[chosen], holdout_rate) & ~kept
     return chosen[~held & ~kept], chosen[held], chosen[kept]
-
-
-def data_digest(data: ImageSet) -> str:
-    """Return a short hash of images and their keys."""
-    digest = hashlib.sha256(data.images.contiguous().numpy().tobytes())
-    digest.update(data.keys.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def limit(image_set: ImageSet, count: int) -> ImageSet:

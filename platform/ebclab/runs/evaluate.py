@@ -12,7 +12,7 @@ from ebclab.config import did_you_mean
 from ebclab.config.addresses import FOLDER, PHOTOGRAPHS
 from ebclab.config.named_hosts import name_hosts
 from ebclab.data.class_labels import Labels, as_in_training
-from ebclab.data.digests import STREAMED, index_digest, stream_digest
+from ebclab.data.digests import STREAMED, short_digest, stream_digest
 from ebclab.data.holdout import limit, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images, own_name
@@ -224,7 +224,7 @@ def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
         return data.digest == stream_digest(*parts, class_names=source.class_names, files_digest=source.files_digest)
     if data.digest:
         return data.digest == split.content
-    return trained.data_digest in (split.digest, index_digest(split.train.keys, split.train.labels))
+    return trained.data_digest in (split.digest, short_digest(split.train.keys, split.train.labels))
 
 
 def with_channels(images: ImageSet, channels: int, label: str) -> ImageSet:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from ebclab.data.holdout import data_digest, limit, split_images
+from ebclab.data.digests import short_digest
+from ebclab.data.holdout import limit, split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
 
 
@@ -98,7 +99,8 @@ def test_a_limit_keeps_the_images_of_smallest_hash(splitmix64_words: Callable[..
 def test_the_digest_is_that_of_the_pixels_and_the_keys_behind_them() -> None:
     keys = [3, 250, 7]
     expected = hashlib.sha256(bytes(keys) + struct.pack("<3q", *keys)).hexdigest()
-    assert data_digest(keyed(torch.tensor(keys))) == expected[:16]
+    images = keyed(torch.tensor(keys))
+    assert short_digest(images.images, images.keys) == expected[:16]
 
 
 def test_images_to_confirm_with_are_taken_first_by_a_hash_of_their_own() -> None:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from ebclab.config.addresses import LOCATIONS, PARQUET
 from ebclab.config.sections import EvaluationConfig
-from ebclab.errors import DataError
+from ebclab.errors import DataError, UserError
 from ebclab.formatting import size
 
 Delivery = Literal["resident", "stream"]
@@ -53,8 +53,8 @@ def choose_delivery(
     return Choice("stream", f"delivery stream: the set is too large ({sizes})")
 
 
-def require_batch(num_images: int, batch_size: int) -> None:
-    """Refuse a training set that is smaller than a batch (DataError)."""
+def require_batch(num_images: int, batch_size: int, world_size: int = 1) -> None:
+    """Refuse a batch that is larger than the training set, or that ranks cannot share evenly."""
     if num_images < 2:
         raise DataError(
             f"data: at least 2 training images are needed, got {num_images}; "
@@ -64,6 +64,10 @@ def require_batch(num_images: int, batch_size: int) -> None:
         raise DataError(
             f"training.batch_size: larger than the training set, got {batch_size} for {num_images} images; "
             f"use at most {num_images} (data.holdout_rate and data.train_limit make the set smaller)"
+        )
+    if batch_size % world_size:
+        raise UserError(
+            f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; change either number"
         )
 
 

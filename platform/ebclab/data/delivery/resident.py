@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from ebclab.data.delivery.choose import require_batch
-from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots, require_even
+from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views.parameters import words_of_draw
@@ -37,13 +37,12 @@ class ResidentData:
         world_size: int = 1,
     ) -> None:
         batch_size, device = settings.batch_size, torch.device(device)
-        require_batch(len(train), batch_size)
+        require_batch(len(train), batch_size, world_size)
         if settings.num_proposals and batch_size == len(train):
             raise DataError(
                 f"training.batch_size: this method needs images outside the batch, got {batch_size} "
                 f"for {len(train)} images; use at most {len(train) - 1}"
             )
-        require_even(batch_size, world_size)
         _require_room(train, device)
         self.num_batches = len(train) // batch_size
         self._settings, self._channels_last, share = settings, channels_last, batch_size // world_size

@@ -16,7 +16,6 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.data.views.parameters import words_of_batch
-from ebclab.errors import UserError
 
 CHOICE_SALT = 0x63686F696365
 """First word of the hashes that choose the images of proposals."""
@@ -78,11 +77,3 @@ class ViewSettings:
 def own_slots(count: int, rank: int, world_size: int, device: torch.device) -> Tensor:
     """Return the slots (P,) of this rank out of ``count`` for the global batch; P may differ between ranks by one."""
     return torch.arange(count, device=device).tensor_split(world_size)[rank]
-
-
-def require_even(batch_size: int, world_size: int) -> None:
-    """Refuse a batch that ranks cannot share evenly."""
-    if batch_size % world_size:
-        raise UserError(
-            f"training.batch_size: must split evenly over {world_size} workers, got {batch_size}; change either number"
-        )

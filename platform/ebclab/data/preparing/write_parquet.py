@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.image_set import ImageSet
-from ebclab.data.preparing.rows import SplitRows
-from ebclab.data.preparing.shards import Storage, rows_of_shards, shard_count, write_shard
+from ebclab.data.preparing.shards import SplitRows, Storage, rows_of_shards, shard_count, write_shard
 from ebclab.data.preparing.unfinished import ShardRecord, UnfinishedSet
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import INDEX_COLUMN
@@ -106,7 +105,8 @@ class _Preparation:
         self.unfinished = UnfinishedSet(self.target)
         self.total = sum(len(split.index) for split in self.splits.values())
         self.counts = {
-            name: shard_count(len(each.index), each.image_bytes, self.shards) for name, each in self.splits.items()
+            name: shard_count(len(each.index), each.source.image_bytes, self.shards)
+            for name, each in self.splits.items()
         }
 
     def run(self) -> None:

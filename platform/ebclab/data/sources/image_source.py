@@ -94,6 +94,10 @@ class ImageSource(ABC):
     class_names: tuple[str, ...] = ()  # by label; empty where unknown
     statistics: Statistics | None = None  # those that are stored with the set
 
+    @property
+    def image_bytes(self) -> int:
+        return math.prod(self.example.shape)
+
     @abstractmethod
     def read(self, group: int, places: Tensor) -> Decoded:
         """Return the images at ``places`` of a group."""
@@ -238,7 +242,7 @@ def training_statistics(training: ImageSource) -> Statistics:
         return training.statistics
     chosen = training.index.at(statistics_rows(training.index.keys))
     counts = torch.zeros(training.example.shape[0], 256, dtype=torch.int64)
-    for part in torch.split(torch.arange(len(chosen)), max(1, _PART_BYTES // math.prod(training.example.shape))):
+    for part in torch.split(torch.arange(len(chosen)), max(1, _PART_BYTES // training.image_bytes)):
         counts += level_counts(read_rows(training, chosen.at(part), threads=usable_processors()).images)
     return Statistics(*statistics_of_counts(counts))
 

@@ -22,10 +22,8 @@ from ebclab.cli.app import app
 from ebclab.cli.data import PreparationProgress
 from ebclab.config.sections import DataConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.preparing import rows as rows_of_splits
 from ebclab.data.preparing import shards, write_parquet
-from ebclab.data.preparing.rows import SplitRows, split_rows
-from ebclab.data.preparing.shards import Storage, group_rows, shard_count
+from ebclab.data.preparing.shards import SplitRows, Storage, group_rows, shard_count, split_rows
 from ebclab.data.preparing.write_parquet import LEFT_OUT, prepare_dataset
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import Decoded, Reading
@@ -353,7 +351,7 @@ def test_images_that_are_read_in_groups_become_the_same_set_in_any_memory(
 ) -> None:
     sets = []
     for name, share in (("much", 0.25), ("little", 0.0)):
-        monkeypatch.setattr(rows_of_splits, "_HELD_SHARE", share)
+        monkeypatch.setattr(shards, "_HELD_SHARE", share)
         rows = split_rows(DataConfig(name=grouped), "train", train_limit=30)
         assert rows.reads_groups == (name == "little")
         prepare_dataset({"train": rows}, tmp_path / name, progress=lambda line: None)

@@ -5,8 +5,7 @@ The driver makes a ``Stream`` with ``plan_stream`` and a dataset with ``build_da
 """
 
 from ebclab.data.delivery.ray_data.driver import Stream, plan_stream
-from ebclab.data.delivery.ray_data.pipeline import build_dataset, execution_options
-from ebclab.data.delivery.ray_data.plan import StreamPlan
+from ebclab.data.delivery.ray_data.pipeline import StreamPlan, build_dataset, execution_options
 from ebclab.data.delivery.ray_data.worker import StreamedData, user_error_in
 
 __all__ = [

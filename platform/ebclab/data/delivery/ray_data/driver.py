@@ -6,7 +6,6 @@ Tasks on the cluster do all work on images; the driver only opens the index.
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import torch
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import require_batch, require_neighbouring_batch, require_neighbours
-from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
+from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.digests import require_digest, stream_digest
@@ -88,7 +87,7 @@ def plan_stream(config: ExperimentConfig, *, num_views: int, num_proposals: int 
         num_proposals,
         on_pipeline=config.data.views_on == "pipeline",
     )
-    rows_per_block = usual_rows_per_block(len(train), _image_bytes(source))
+    rows_per_block = usual_rows_per_block(len(train), source.image_bytes)
     return Stream(StreamPlan(source, train, settings, rows_per_block), bank, holdout, digest)
 
 
@@ -110,7 +109,7 @@ def _load(source_ref: Any, source: ImageSource, index: RowIndex, statistics: Sta
 
 
 def _read(source_ref: Any, source: ImageSource, index: RowIndex, *, keep_images: bool = True) -> Decoded:
-    rows_per_part = max(1, _PART_BYTES // _image_bytes(source))
+    rows_per_part = max(1, _PART_BYTES // source.image_bytes)
     parts = torch.split(torch.arange(len(index)), rows_per_part)
     try:
         read: list[Decoded] = ray.get(
@@ -131,7 +130,3 @@ def _read_part(source: ImageSource, index: RowIndex, keep_images: bool) -> Decod
     torch.set_num_threads(1)
     decoded = read_rows(source, index)
     return decoded if keep_images else decoded._replace(images=decoded.images[:0])
-
-
-def _image_bytes(source: ImageSource) -> int:
-    return math.prod(source.example.shape)

@@ -21,7 +21,7 @@ from torch import Tensor
 from ebclab import errors
 from ebclab.data.delivery.choose import require_batch
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
-from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots, require_even
+from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.data.hashing import hash_words
 from ebclab.errors import ConfigError, DataError, EbclabError, UnsavedError, UserError
 from ebclab.hardware import to_device
@@ -54,8 +54,7 @@ class StreamedData:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        require_batch(num_images, settings.batch_size)
-        require_even(settings.batch_size, world_size)
+        require_batch(num_images, settings.batch_size, world_size)
         self.num_batches = num_images // settings.batch_size
         self._iterator, self._settings = iterator, settings
         self._share = settings.batch_size // world_size

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.delivery.ray_data import driver, pipeline
-from ebclab.data.delivery.ray_data import plan as plan_module
-from ebclab.data.delivery.ray_data.plan import StreamPlan, usual_rows_per_block
+from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.holdout import held_out, split_images
@@ -363,14 +362,14 @@ def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_ep
 
 def test_blocks_of_an_epoch_sort_its_groups_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
-    real = plan_module.hash_words
+    real = pipeline.hash_words
 
     def counting(*words: Tensor | int) -> Tensor:
         found = real(*words)
         hashed.append(found.numel())
         return found
 
-    monkeypatch.setattr(plan_module, "hash_words", counting)
+    monkeypatch.setattr(pipeline, "hash_words", counting)
     rows = torch.arange(10_007)
     planned = small_plan(None, RowIndex(rows, rows, rows, torch.zeros_like(rows)), 100)
     for number in range(planned.num_blocks):
