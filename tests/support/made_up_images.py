@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,11 @@ def encoded(array: np.ndarray, form: str = "PNG", **options: Any) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(array.squeeze()).save(buffer, form, **options)
     return buffer.getvalue()
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """Return bytes as a file of MNIST's format."""
+    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def put(path: Path, content: bytes | str) -> Path:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from made_up_images import put
 from PIL import Image
 from scipy.io import savemat
 
@@ -18,12 +19,6 @@ def picture(label: int, side: int = 8) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", (side + 4, side), (SHADES_A_CLASS * label, 100, 50)).save(buffer, "JPEG", quality=95)
     return buffer.getvalue()
-
-
-def put(path: Path, content: bytes) -> None:
-    """Write a file and the folders above it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
 
 
 def write_tiny_imagenet(root: Path) -> Path:

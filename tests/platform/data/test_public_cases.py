@@ -174,6 +174,7 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "valid": ("folder", "train/a/0.png valid/a/1.png", ["a"], 1, 1),
     "years": ("folder", "train2017/a/0.png val2017/a/1.png", ["a"], 1, 1),
     "three": ("folder", "train/a/0.png val/a/1.png test/a/2.png extra/3.png", ["a"], 1, 1),
+    "a class test": ("folder", "test/0.png 1.png", ["test"], 2, 0),
     "a class train": ("folder", "bus/0.png car/1.png train/2.png", ["bus", "car", "train"], 3, 0),
     "classes valid and invalid": ("folder", "valid/0.png invalid/1.png", ["invalid", "valid"], 2, 0),
     "unlabelled images beside": ("folder", "train/a/0.png more/1.png", ["a"], 1, 0),
@@ -189,6 +190,7 @@ TOLD = {
     # vision#2831: folders that storage systems put everywhere
     "thumbnails": "left out: 2 in folders of thumbnails or deleted files",
     "three": "files outside of train and test were left out, 2 of 4: extra/3.png, val/a/1.png",
+    "a class test": "test are read as classes",
     "a class train": "train are read as classes, since the other folders are not splits",
     "classes valid and invalid": "valid are read as classes",
     "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
@@ -226,6 +228,9 @@ def test_splits_and_classes_of_a_tree_are_told_apart(
         test = load_split(name, None, "test")
         assert len(test) == test_count
         assert not {*map(bytes, train.images.numpy())} & {*map(bytes, test.images.numpy())}
+    else:
+        with pytest.raises(DataError, match="has no test images, got nothing called test, testing, val, valid"):
+            load_split(name, None, "test")
 
 
 def test_saved_splits_have_the_same_names_and_others_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_up_images import idx_bytes
 from sklearn.datasets import load_digits
 from torchvision import datasets
 from torchvision.datasets.mnist import read_image_file, read_label_file
 
 from ebclab.data.sources import stored_files
 from ebclab.data.sources.catalogue import DATASETS, find_stored
-from ebclab.data.sources.cifar import _ByteArray, _ByteType, read_cifar_batch, read_cifar_split
+from ebclab.data.sources.cifar import _ByteArray, _ByteType, read_cifar_batch
 from ebclab.data.sources.stored_files import md5_of, read_digits, read_idx, read_idx_split, read_stored
 from ebclab.errors import DataError
 
@@ -84,10 +85,6 @@ def test_a_compressed_file_is_read_up_to_the_size_of_any_such_file(
         else:
             with pytest.raises(DataError, match="holds more than 1,000 bytes"):
                 read_stored(path)
-
-
-def idx_bytes(array: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
 def test_images_and_labels_equal_what_torchvision_reads_also_compressed(tmp_path: Path) -> None:
@@ -219,14 +216,6 @@ def test_a_file_written_by_python_2_reads_as_pickle_and_numpy_read_it(tmp_path: 
     images, labels = read_cifar_batch(path)
     assert labels.tolist() == [6, 9, 0, 3]
     assert np.array_equal(images.numpy().reshape(-1, 3072), PIXELS)
-
-
-def test_batches_follow_each_other_in_the_order_given_xz_or_plain(tmp_path: Path) -> None:
-    first = write(tmp_path / "first", batch_content())
-    second = write(tmp_path / "second.xz", lzma.compress(pickle.dumps(batch_content(labels=[1, 1, 2, 2]), protocol=2)))
-    images, labels = read_cifar_split([second, first])
-    assert labels.tolist() == [1, 1, 2, 2, 6, 9, 0, 3]
-    assert images.shape == (8, 3, 32, 32)
 
 
 class Malicious:
