@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -31,21 +31,14 @@ from ebclab.config.addresses import is_address, without_credentials
 from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.columns import (
-    class_names_in,
-    contents_of,
-    image_column_of,
-    labels_of,
-    names_of_feature,
-)
+from ebclab.data.sources.columns import TableSource, class_names_in, image_column_of, labels_of, names_of_feature
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import EncodedSource, RowIndex
+from ebclab.data.sources.image_source import RowIndex
 from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-_FORM = "Arrow stream"
 _PART_OF_A_NAME = re.compile(r"(-\d{5}-of-\d{5})?\.arrow$")
 
 
@@ -78,13 +71,13 @@ class _Info:
     features: dict[str, Any] = field(default_factory=dict)
 
 
-class ArrowSource(EncodedSource):
+class ArrowSource(TableSource):
     """One split of a saved or cached dataset, on a disk; a record batch is a group, the key is the row.
 
     The split "test" is the first of test, val, valid and validation.
     """
 
-    groups_measured = 4
+    form, group_name = "Arrow stream", "record batch"
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
@@ -100,13 +93,13 @@ class ArrowSource(EncodedSource):
             self.class_names = names_of_feature(features, reading.label_column)
         self.files_digest = digest_of_files({file: str(size) for file, size in files.items()})
         batches: list[Labels] = []
-        self._batches: list[tuple[str, int]] = []
+        self._groups: list[tuple[str, int]] = []
         for file in files:
             for number, batch in enumerate(self._read(file)):
                 column = image_column_of(name, self._where(file), batch.schema, self.reading)
                 self.reading = replace(self.reading, image_column=column)
                 batches.append(self._labels(file, batch))
-                self._batches.append((file, number))
+                self._groups.append((file, number))
         counts = torch.tensor([len(each.numbers) for each in batches], dtype=torch.int64)
         if int(counts.sum()) == 0:
             raise DataError(f"data.name: {name} holds no rows, got {len(files)} files in {self._place.path}")
@@ -115,22 +108,22 @@ class ArrowSource(EncodedSource):
         self.index = RowIndex.grouped(torch.arange(int(counts.sum())), labels.numbers, counts)
         self.example = self._first_example()
 
-    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
-        file, number = self._batches[group]
+    def _images(self, file: str, number: int) -> pa.Array:
         batch = next((batch for at, batch in enumerate(self._read(file)) if at == number), None)
         if batch is None:
             raise DataError(f"{self._where(file)}: has {number} record batches and had more; the file has changed")
-        with self._reading_of(file, _FORM):
-            column = batch.column(self.reading.image_column)
+        return self._column(file, batch, self.reading.image_column)
+
+    def _column(self, file: str, batch: pa.RecordBatch, name: str) -> pa.Array:
+        with self._reading_of(file, self.form):
+            column = batch.column(name)
             column.validate(full=True)
-            values = column.take(pa.array(places, pa.int64()))
-        names = [f"{self._where(file)}, row {place} of record batch {number}" for place in places]
-        yield from contents_of(values, self._place, file, names)
+            return column
 
     def _read(self, file: str) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of a file, which are views of the mapped file."""
         inside = self._place.inner_path(file)
-        with self._reading_of(file, _FORM):
+        with self._reading_of(file, self.form):
             state = os.stat(inside)
             _require_uncompressed(inside, state.st_size, state.st_mtime_ns)
             with pa.memory_map(inside) as mapped, pa.ipc.open_stream(mapped) as stream:
@@ -138,13 +131,11 @@ class ArrowSource(EncodedSource):
                 yield from stream
 
     def _labels(self, file: str, batch: pa.RecordBatch) -> Labels:
-        """Return the labels of a record batch; -1 where there are none."""
         name = self.reading.label_column
-        with self._reading_of(file, _FORM):
-            if name not in batch.schema.names:
-                return Labels(torch.full((batch.num_rows,), -1))
-            column = batch.column(name)
-            column.validate(full=True)
+        if name not in batch.schema.names:
+            return Labels(torch.full((batch.num_rows,), -1))
+        column = self._column(file, batch, name)
+        with self._reading_of(file, self.form):
             names = self.class_names or class_names_in(batch.schema, name)
             return labels_of(pa.chunked_array([column]), names, f"column {name} of {self._where(file)}")
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import posixpath
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from ebclab.data.class_labels import Labels, joined, of_words
 from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.image_source import EncodedSource
 from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -75,20 +78,36 @@ def image_column_of(
     return wanted
 
 
-def contents_of(
-    column: pa.Array | pa.ChunkedArray, place: Location, file: str, names: Sequence[str]
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the names of the images of a column of ``file``, and their encoded content.
+class TableSource(EncodedSource):
+    """One split of a set of tables, of which a column holds the images; rows that are read together are a group."""
 
-    Where a struct has no bytes, its content is the file beside the table that its path names.
-    """
-    values, paths = column, None
-    if pa.types.is_struct(column.type):
-        values = pc.struct_field(column, "bytes")
-        paths = pc.struct_field(column, "path") if column.type.get_field_index("path") >= 0 else None
-    for number, (content, name) in enumerate(zip(values, names, strict=True)):
-        path = None if content.is_valid or paths is None else paths[number].cast(pa.binary()).as_py()
-        yield name, _read_beside(place, file, path.decode(errors="replace"), name) if path else content.as_py() or b""
+    groups_measured = 4
+    form: ClassVar[str]  # of a file, in words
+    group_name: ClassVar[str]  # what the format calls a group
+    _groups: list[tuple[str, int]]  # file and number within it, of each group
+
+    @abstractmethod
+    def _images(self, file: str, number: int) -> pa.Array | pa.ChunkedArray:
+        """Return the column of images of a group."""
+
+    def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
+        yield from self._contents(self._images(*self._groups[group]), group, places)
+
+    def _contents(
+        self, column: pa.Array | pa.ChunkedArray, group: int, places: Sequence[int]
+    ) -> Iterator[tuple[str, bytes]]:
+        """Yield names and contents of images; of a struct without bytes, the file beside the table that it names."""
+        file, number = self._groups[group]
+        with self._reading_of(file, self.form):
+            values, paths = column.take(pa.array(places, pa.int64())), None
+        if pa.types.is_struct(values.type):
+            has_path = values.type.get_field_index("path") >= 0
+            values, paths = pc.struct_field(values, "bytes"), pc.struct_field(values, "path") if has_path else None
+        for row, (place, content) in enumerate(zip(places, values, strict=True)):
+            name = f"{self._where(file)}, row {place} of {self.group_name} {number}"
+            path = None if content.is_valid or paths is None else paths[row].cast(pa.binary()).as_py()
+            inside = path.decode(errors="replace") if path else ""
+            yield name, _read_beside(self._place, file, inside, name) if path else content.as_py() or b""
 
 
 def _read_beside(place: Location, file: str, path: str, name: str) -> bytes:

@@ -115,7 +115,7 @@ def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSour
 def _numbers_alone(name: str, split: Split) -> bool:
     """Return whether a part's classes need no other part: those of training, and of sets with one published list."""
     location = location_of(name)
-    return split == "train" or (location is not None and location.kind in PUBLISHED)
+    return split == "train" or (location is not None and location[0] in PUBLISHED)
 
 
 def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
@@ -125,13 +125,14 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
             f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
-    return _KINDS[location.kind][0](name, location.path, split, reading)
+    kind, path = location
+    return _KINDS[kind][0](name, path, split, reading)
 
 
 def splits_of(name: str) -> tuple[Split, ...]:
     """Return which splits the dataset ``name`` has."""
     location = location_of(name)
-    return ("train", "test") if location is None else _KINDS[location.kind][1](location.path)
+    return ("train", "test") if location is None else _KINDS[location[0]][1](location[1])
 
 
 def dataset_named(name: str) -> Dataset:

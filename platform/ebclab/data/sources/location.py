@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
@@ -31,36 +31,28 @@ _log = logging.getLogger("ebclab.data")
 T = TypeVar("T")
 
 
-class DatasetLocation(NamedTuple):
-    """The location by which a dataset is named."""
-
-    kind: str  # one of ``LOCATIONS``, without the colon
-    path: str  # path or address
-
-
-def location_of(name: str) -> DatasetLocation | None:
-    """Return the location in the setting ``data.name``, or None when the name is one of the catalogue."""
+def location_of(name: str) -> tuple[str, str] | None:
+    """Return kind, one of ``LOCATIONS``, and path or address in ``data.name``; None for a name of the catalogue."""
     kind, colon, path = name.partition(":")
     if f"{kind}:" not in LOCATIONS:
         return None
     if not colon or not path.strip():
         raise DataError(f"data.name: {kind} needs a path, got {name!r}; write {kind}:PATH")
-    return DatasetLocation(kind, path)
+    return kind, path
 
 
 def last_part(name: str) -> str:
     """Return the last part of the location that a dataset is named by, or its name."""
-    location = location_of(name)
-    if location is None:
+    if (location := location_of(name)) is None:
         return name
-    path = location.path.partition("?")[0] if is_address(location.path) else location.path
+    path = location[1].partition("?")[0] if is_address(location[1]) else location[1]
     return re.split("[/:]+", path.rstrip("/"))[-1]
 
 
 def short_name(name: str) -> str:
     """Return a dataset's name in a form for file names: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
-    return f"{location.kind}-{last_part(name)}" if location else name.replace(":", "-")  # own:NAME
+    return f"{location[0]}-{last_part(name)}" if location else name.replace(":", "-")  # own:NAME
 
 
 def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:

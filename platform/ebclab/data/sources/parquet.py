@@ -21,8 +21,8 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
     INDEX_COLUMN,
+    TableSource,
     class_names_in,
-    contents_of,
     holds_encoded,
     holds_words,
     image_column_of,
@@ -30,7 +30,7 @@ from ebclab.data.sources.columns import (
     whole_numbers,
 )
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, mixed_sizes
-from ebclab.data.sources.image_source import EncodedSource, RowIndex, Statistics
+from ebclab.data.sources.image_source import RowIndex, Statistics
 from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
@@ -42,7 +42,6 @@ DESCRIPTION = "dataset.json"
 CHECKSUMS = "checksums.json"
 """File with the shards of a prepared dataset, their sizes and SHA-256 sums."""
 
-_BYTES_OF_A_VALUE = 8
 _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
 _BATCHES = 8  # that have room together, if values occur as often as they may
@@ -75,7 +74,7 @@ class _FileIndex(NamedTuple):
     labels: Labels
 
 
-class ParquetSource(EncodedSource):
+class ParquetSource(TableSource):
     """One split of a Parquet file or a folder of such, local or in an object store; a row group is a group.
 
     The image column holds encoded images (as bytes, or as a struct with a field ``bytes``) or fixed-shape tensors of
@@ -83,7 +82,7 @@ class ParquetSource(EncodedSource):
     """
 
     suffixes = (".parquet",)
-    groups_measured = 4
+    form, group_name = "Parquet file", "row group"
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
@@ -116,7 +115,7 @@ class ParquetSource(EncodedSource):
         file, number = self._groups[group]
         column = self._images(file, number)
         if not isinstance(column.type, pa.FixedShapeTensorType):
-            return decode_images(self._in_column(column, group, places.tolist()), self.reading, self.example)
+            return decode_images(self._contents(column, group, places.tolist()), self.reading, self.example)
         if tuple(column.type.shape) != self.example.shape:
             raise mixed_sizes(Example(self._where(file), tuple(column.type.shape)), self.example)
         column = column.take(pa.array(places.numpy()))
@@ -132,12 +131,7 @@ class ParquetSource(EncodedSource):
     def encoded(self, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
         column = self._images(*self._groups[group])
         if not isinstance(column.type, pa.FixedShapeTensorType):
-            yield from self._in_column(column, group, places)
-
-    def _in_column(self, column: pa.ChunkedArray, group: int, places: Sequence[int]) -> Iterator[tuple[str, bytes]]:
-        file, number = self._groups[group]
-        names = [f"{self._where(file)}, row {place} of row group {number}" for place in places]
-        yield from contents_of(column.take(pa.array(places, pa.int64())), self._place, file, names)
+            yield from self._contents(column, group, places)
 
     def _first_example(self) -> Example:
         file, number = self._groups[int(self.index.groups[0])]
@@ -147,14 +141,14 @@ class ParquetSource(EncodedSource):
             return Example(self._where(file), (channels, height, width))
         return super()._first_example()
 
-    def _images(self, file: str, group: int) -> pa.ChunkedArray:
+    def _images(self, file: str, number: int) -> pa.ChunkedArray:
         with self._opened(file) as (opened, chunks):
-            return _read_groups(self._where(file), opened, chunks, [group], [self.reading.image_column]).column(0)
+            return _read_groups(self._where(file), opened, chunks, [number], [self.reading.image_column]).column(0)
 
     @contextmanager
     def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
         with (
-            self._reading_of(file, "Parquet file"),
+            self._reading_of(file, self.form),
             self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle,
         ):
             chunks = Chunks(handle)
@@ -273,9 +267,9 @@ def _stated(where: str, group: pq.RowGroupMetaData, own: Sequence[Chunk], chunks
     """Return what the pages of a row group's chunks state: bytes in memory, and bytes of repeated values."""
     _require_room(where, group, sum(chunk.num_bytes for chunk in own), room, chunks.num_bytes)
     pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
-    whole = sum(each.num_bytes + _BYTES_OF_A_VALUE * each.num_values for each in pages)
+    whole = sum(num_bytes for num_bytes, _ in pages)
     _require_room(where, group, whole, room, chunks.num_bytes)
-    return whole, sum(each.repeated_bytes for each in pages)
+    return whole, sum(repeated for _, repeated in pages)
 
 
 def _read_in_parts(

@@ -17,6 +17,7 @@ _BYTE_ARRAYS = (6, 7)  # physical types: of any length, and of one length
 _OF_DICTIONARY, _OF_EARLIER_VALUE = (2, 8), 7  # encodings that repeat a value of the dictionary, or the value before
 _DEEPEST = 12  # structs and lists within each other
 _UNCOMPRESSED, _COMPRESSED, _HEADERS, _DICTIONARY_HEADER, _SECOND = 2, 3, (5, 7, 8), 7, 8  # fields by number
+_BYTES_OF_A_VALUE = 8  # in memory, beside its content
 _ENDS_AFTER = 10  # bytes of the longest integer
 
 _Value = int | bytes | list["_Value"] | dict[int, "_Value"]
@@ -81,16 +82,12 @@ class Chunks(io.RawIOBase):
         return content
 
 
-class Pages(NamedTuple):
-    """What the pages of a column chunk become in memory."""
+def pages_of(content: bytes, chunk: Chunk) -> tuple[int, int]:
+    """Return what the pages in a column chunk's bytes become in memory, by their headers.
 
-    num_bytes: int  # their size, decompressed
-    num_values: int
-    repeated_bytes: int  # upper bound of a value that may be stored once and occur often; 0 if there is none
-
-
-def pages_of(content: bytes, chunk: Chunk) -> Pages:
-    """Return what the headers of the pages in a column chunk's bytes state."""
+    These are the bytes of all values, and an upper bound of a value that may be stored once and occur often, 0 if there
+    is none.
+    """
     at = num_bytes = num_values = repeated = dictionary = 0
     while at < len(content):
         try:
@@ -117,7 +114,7 @@ def pages_of(content: bytes, chunk: Chunk) -> Pages:
                 repeated = max(repeated, size)
     if at != len(content) or num_values < chunk.num_values:
         raise ValueError(f"pages of {num_values:,} values, {chunk.num_values:,} were expected")
-    return Pages(num_bytes, num_values, repeated if chunk.physical_type in _BYTE_ARRAYS else 0)
+    return num_bytes + _BYTES_OF_A_VALUE * num_values, repeated if chunk.physical_type in _BYTE_ARRAYS else 0
 
 
 @lru_cache(maxsize=16)  # a file is opened for each of its row groups
