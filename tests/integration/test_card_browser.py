@@ -11,7 +11,7 @@ from browsing import CHROMIUM, Visit
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
 from ebclab.cli import main
-from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation import fine_tuning
 
 pytestmark = [
     pytest.mark.browser,

@@ -22,7 +22,7 @@ from ebclab.data.sources.load import DATASETS, load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import several_labels
-from ebclab.evaluation.measures.altered import Alteration, altered_half
+from ebclab.evaluation.measures.rankings import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run, with_channels
 
 HOLDOUT_RATE = 0.1

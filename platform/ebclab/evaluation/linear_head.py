@@ -1,5 +1,7 @@
 """A linear classifier on frozen features, fitted to convergence, with its penalty chosen on held-out images.
 
+Of a few labelled images, the penalty is chosen by cross-validation on these images alone.
+
 ``L = -mean_i log softmax(W^T s_i + b)_{y_i} + 0.5 l2 |W|^2`` with standardised features s; biases have no penalty. For
 two classes the penalty is ``0.5 l2 |w_1 - w_0|^2``.
 
@@ -9,13 +11,14 @@ Shapes: n training rows, m other rows, D features, K classes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ebclab.data.label_lists import LabelList
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import SolvedProtocol
@@ -24,7 +27,9 @@ from ebclab.optimization.softmax_regression import Minimum, SoftmaxRegression
 _log = logging.getLogger("ebclab.evaluation")
 
 PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-"""Values of l2 that ``best_classifier`` tries, the strongest first."""
+"""Values of l2 that are tried, the strongest first."""
+
+MOST_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,13 @@ class ChosenPenalty(NamedTuple):
     """The penalty that was best on images that were not fitted on."""
 
     l2: float  # of equally good ones the strongest
-    accuracies: tuple[float, ...]  # or mean AP of multi-label images, of each of ``PENALTIES``
+    # or mean AP of multi-label images, of each of ``PENALTIES``; none if there is nothing to choose by
+    accuracies: tuple[float, ...]
+
+    @classmethod
+    def by(cls, accuracies: Sequence[float]) -> ChosenPenalty:
+        """Return the best of ``PENALTIES`` by the accuracy of each."""
+        return cls(PENALTIES[accuracies.index(max(accuracies))], tuple(accuracies))
 
 
 class LinearClassifier(NamedTuple):
@@ -115,9 +126,44 @@ def best_classifier(
     for head in fitting.path(report):
         heads.append(head)
         report()
-    accuracies = tuple(float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads)
-    best = max(range(len(PENALTIES)), key=lambda place: accuracies[place])  # the first of equals
-    return LinearClassifier(heads[best], ChosenPenalty(PENALTIES[best], accuracies))
+    chosen = ChosenPenalty.by([float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads])
+    return LinearClassifier(heads[PENALTIES.index(chosen.l2)], chosen)
+
+
+def num_folds(labels: LabelList) -> int:
+    """Return the number of cross-validation folds of a list; 1 if it cannot be split."""
+    return min(MOST_FOLDS, *labels.counts)
+
+
+def few_labels_head(
+    protocol: SolvedProtocol,
+    x: Tensor,
+    y: Tensor,
+    labels: LabelList,
+    *,
+    usual_l2: float,
+    on_progress: OnProgress = silent,
+) -> LinearClassifier:
+    """Return the classifier fitted on a list, x (m, D) and y (m,), with the penalty best in cross-validation."""
+    folds = num_folds(labels)
+    chosen = ChosenPenalty(usual_l2, ())
+    if folds > 1:
+        chosen = _cross_validated(protocol, x, y, labels, folds, on_progress)
+    return LinearClassifier(fit_head(protocol, x, y, len(labels.counts), chosen.l2), chosen)
+
+
+def _cross_validated(
+    protocol: SolvedProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
+) -> ChosenPenalty:
+    """Return the penalty of highest accuracy when each fold is left out once; of equal ones the strongest."""
+    right = [0] * len(PENALTIES)
+    for number in range(folds):
+        part = labels.fold(number, folds)
+        fitting = HeadFitting(protocol, x[~part], y[~part], len(labels.counts))
+        for place, head in enumerate(fitting.path()):
+            right[place] += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
+        on_progress(number + 1, folds, f"part left out to choose a penalty for {len(y):,} labels")
+    return ChosenPenalty.by([count / len(y) for count in right])
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:

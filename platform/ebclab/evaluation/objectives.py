@@ -1,23 +1,86 @@
-"""The objectives by which checkpoints and settings of sweeps are selected. Higher is better for all."""
+"""Metrics of monitors, and the objectives by which checkpoints and settings of sweeps are selected.
+
+Metrics of monitors begin with ``holdout_``: they are measured on held-out training images, never on the test set.
+Objectives are maximised; that of a metric for which lower is better is its negative, named ``minus_`` and its name.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from ebclab.config.sections import EvaluationConfig
-from ebclab.evaluation.monitors.numbers import MONITOR_OF, MONITORS, NUMBERS
 from ebclab.interval import PLAIN, PLAIN_DIFFERENCE, POINTS, SHARE, NumberFormat
 
-_OF_MONITORS = {
-    number.objective: number.words if number.better == "higher" else f"-{number.words}"
-    for number in NUMBERS.values()
-    if number.objective
+_COLLAPSED = "an encoder that maps all images to one point wins"
+_KEEPS_ALL = "an encoder that keeps every pixel wins"
+_INFORMATIVE = "it says what the loss can still tell, not how good the encoder is"
+_BLIND = "a classifier that sees no image and says how common the classes are has an ECE of 0, and would win"
+
+
+@dataclass(frozen=True)
+class MonitorNumber:
+    """One metric of a monitor."""
+
+    monitor: str  # that measures it: a value of ``evaluation.monitor``
+    name: str  # key in logs
+    words: str  # name for display
+    better: Literal["higher", "lower", "neither"]
+    is_share: bool = False  # whether it lies in [0, 1] and is shown in per cent
+    trap: str = ""  # why it must not be an objective; empty if it may be one
+
+    @property
+    def objective(self) -> str:
+        """Its value of ``evaluation.objective``; empty if it must not be an objective."""
+        if self.trap:
+            return ""
+        return self.name if self.better == "higher" else f"minus_{self.name}"
+
+
+NUMBERS: dict[str, MonitorNumber] = {
+    number.name: number
+    for number in (
+        MonitorNumber("classification", "holdout_linear", "held-out linear", "higher", is_share=True),
+        MonitorNumber("geometry", "holdout_alignment", "alignment", "lower", trap=_COLLAPSED),
+        MonitorNumber("geometry", "holdout_uniformity", "uniformity", "lower"),
+        MonitorNumber("geometry", "holdout_effective_rank", "effective rank", "higher"),
+        MonitorNumber("geometry", "holdout_info_nce", "InfoNCE", "lower"),
+        MonitorNumber("geometry", "holdout_log_k_saturation", "log-K saturation", "neither", True, _INFORMATIVE),
+        MonitorNumber("geometry", "holdout_ess", "effective sample size", "neither", True, _INFORMATIVE),
+        MonitorNumber("information", "holdout_information", "information, nats", "neither", trap=_KEEPS_ALL),
+        MonitorNumber(
+            "information", "holdout_information_share", "information, share of log K", "neither", trap=_KEEPS_ALL
+        ),
+        MonitorNumber("calibration", "holdout_nll", "NLL", "lower"),
+        MonitorNumber("calibration", "holdout_brier", "Brier score", "lower"),
+        MonitorNumber("calibration", "holdout_ece", "ECE, 15 bins", "lower", True, _BLIND),
+        MonitorNumber("few-labels", "holdout_few_labels", "10 % of the labels", "higher", is_share=True),
+        MonitorNumber("out-of-distribution", "holdout_auroc_rotated", "AUROC, rotated images", "higher", is_share=True),
+        MonitorNumber(
+            "out-of-distribution", "holdout_auroc_inverted", "AUROC, inverted images", "higher", is_share=True
+        ),
+        MonitorNumber("robustness", "holdout_fgsm", "FGSM, 8/255", "higher", is_share=True),
+        MonitorNumber("robustness", "holdout_pgd", "PGD-20, 8/255", "higher", is_share=True),
+    )
 }
+"""All metrics of monitors by name."""
+
+LABELLED_MONITORS = ("classification", "calibration", "few-labels", "robustness")
+"""Monitors that need labels."""
+
+MONITOR_OF: dict[str, str] = {number.objective: number.monitor for number in NUMBERS.values() if number.objective}
+"""The monitor that measures the metric of an objective, by objective."""
 
 OBJECTIVES = {
     "holdout_knn": "held-out kNN",
     "holdout_linear": "held-out linear",
     "effective_rank": "effective rank",
     "alignment_uniformity": "-(alignment + uniformity)",
-    **_OF_MONITORS,
+    **{
+        number.objective: number.words if number.better == "higher" else f"-{number.words}"
+        for number in NUMBERS.values()
+        if number.objective
+    },
 }
 """The values of ``evaluation.objective`` and their names for display."""
 
@@ -30,7 +93,7 @@ MEASURED_WITH = {
 }
 """Settings of ``evaluation`` that these objectives depend on; the others may depend on all of them."""
 
-NEED_LABELS = ("holdout_knn", *(name for name, monitor in MONITOR_OF.items() if MONITORS[monitor].needs_labels))
+NEED_LABELS = ("holdout_knn", *(name for name, monitor in MONITOR_OF.items() if monitor in LABELLED_MONITORS))
 """Objectives that need labels."""
 
 SHARES = ("holdout_knn", *(name for name in MONITOR_OF if name in NUMBERS and NUMBERS[name].is_share))
@@ -41,7 +104,7 @@ def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
     """Return why monitors cannot measure images without labels; empty if they can, or if there are no monitors."""
     if not unlabelled or not config.monitor:
         return ""
-    if wanting := [name for name in config.monitor if MONITORS[name].needs_labels]:
+    if wanting := [name for name in config.monitor if name in LABELLED_MONITORS]:
         return f"evaluation.monitor: {', '.join(wanting)} needs labels, got {unlabelled:,} images without; leave it out"
     if config.objective in NEED_LABELS:
         return (

@@ -26,7 +26,7 @@ from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation import fine_tuning as training
+from ebclab.evaluation import fine_tuning as training
 from ebclab.evaluation.answers import images_key
 from ebclab.evaluation.progress import silent
 

@@ -21,7 +21,7 @@ from ebclab.card.images import MeasuredSet, named_set
 from ebclab.card.measuring import Measuring
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation.multi_label import MarkedImages, average_precisions, fit_each_class
+from ebclab.evaluation.multi_label import MarkedImages, average_precisions, fit_each_class
 from ebclab.evaluation.protocols import LBFGS
 
 NAMES = ("row", "column")

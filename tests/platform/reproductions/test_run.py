@@ -20,7 +20,7 @@ from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
-from ebclab.evaluation.adaptation import fine_tuning
+from ebclab.evaluation import fine_tuning
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproductions import measure as measure_module

@@ -23,8 +23,7 @@ from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.label_lists import LabelList, label_list
 from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation.few_labels import few_labels_head, num_folds
-from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, num_folds
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.reports.plots import BLUE, GREY, ORANGE, plot
 

@@ -16,7 +16,8 @@ from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation.fine_tuning import (
+from ebclab.evaluation.comparison import CHANCE
+from ebclab.evaluation.fine_tuning import (
     ChosenRate,
     FineTuningTask,
     choose_rate,
@@ -24,7 +25,6 @@ from ebclab.evaluation.adaptation.fine_tuning import (
     light_views,
     predicted_logits,
 )
-from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.protocols import FINE_TUNING
 from ebclab.evaluation.seeds_and_images import difference_over_images
 

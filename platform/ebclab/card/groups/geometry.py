@@ -8,8 +8,14 @@ from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.errors import DataError
-from ebclab.evaluation.measures.geometry import MOST_IMAGES, TEMPERATURE, geometry
-from ebclab.evaluation.measures.information import MOST_IN_POOL, TEMPERATURES, view_information
+from ebclab.evaluation.measures.geometry import (
+    MOST_IMAGES,
+    MOST_IN_POOL,
+    TEMPERATURE,
+    TEMPERATURES,
+    geometry,
+    view_information,
+)
 
 INFO = GroupInfo(
     name="geometry",

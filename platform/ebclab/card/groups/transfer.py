@@ -13,14 +13,14 @@ from ebclab.card.results import Findings, Number
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation.multi_label import (
+from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.multi_label import (
+    Interpolation,
     MarkedImages,
     average_precisions,
     choose_penalty_by_ap,
     fit_each_class,
 )
-from ebclab.evaluation.linear_head import PENALTIES
-from ebclab.evaluation.measures.average_precision import Interpolation
 from ebclab.evaluation.protocols import LBFGS
 
 INFO = GroupInfo(

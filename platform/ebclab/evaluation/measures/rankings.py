@@ -1,4 +1,4 @@
-"""Metrics of out-of-distribution scores: AUROC, FPR at 95 % recall, AUPR.
+"""Out-of-distribution images made of others, and metrics of scores: AUROC, FPR at 95 % recall, AUPR.
 
 Inside images are in-distribution, outside images are out-of-distribution. Scores are larger for images that appear
 out-of-distribution, which is the positive class, as in OpenOOD v1.5.
@@ -8,15 +8,20 @@ Shapes: m inside images, n outside images.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ebclab.data.image_set import ImageSet
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.intervals import wilson_interval
 from ebclab.evaluation.seeds_and_images import quantile
+
+Alteration = Literal["inverted", "rotated"]
+"""inverted: 255 minus the pixel; rotated: by 90 degrees, counterclockwise."""
 
 RECALL = 0.95
 
@@ -25,6 +30,13 @@ FEWEST = 50
 
 OVERLAPPING = 20
 """Number of images of each kind that overlap the other kind below which the interval is Wilson's."""
+
+
+def altered_half(images: ImageSet, alteration: Alteration, is_altered: Tensor) -> tuple[ImageSet, ImageSet]:
+    """Return the unaltered images and the altered ones; no image is in both."""
+    half = images.rows(is_altered)
+    pixels = 255 - half.images if alteration == "inverted" else half.images.rot90(1, dims=(2, 3)).contiguous()
+    return images.rows(~is_altered), replace(half, name=alteration, images=pixels)
 
 
 class Auroc(NamedTuple):

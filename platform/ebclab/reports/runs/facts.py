@@ -12,8 +12,7 @@ from rich.cells import cell_len
 
 from ebclab.config.check import shown
 from ebclab.document.document import Block, Items, Remark, Table
-from ebclab.evaluation.monitors.numbers import NUMBERS
-from ebclab.evaluation.objectives import OBJECTIVES, SHARES
+from ebclab.evaluation.objectives import NUMBERS, OBJECTIVES, SHARES
 from ebclab.formatting import clock, count
 from ebclab.interval import SHARE
 from ebclab.runs.environment import machine_in_words, versions_in_words

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ebclab.evaluation.measures.information import TEMPERATURES, pool_information
+from ebclab.evaluation.measures.geometry import TEMPERATURES, pool_information
 
 
 def _gaussian_pairs(rho: float, count: int) -> tuple[Tensor, Tensor]:

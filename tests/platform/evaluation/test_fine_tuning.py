@@ -15,8 +15,8 @@ from ebclab.config.sections import ViewsConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, DivergedError
-from ebclab.evaluation.adaptation import fine_tuning
-from ebclab.evaluation.adaptation.fine_tuning import (
+from ebclab.evaluation import fine_tuning
+from ebclab.evaluation.fine_tuning import (
     LEAST_STEPS,
     FineTuningTask,
     choose_rate,

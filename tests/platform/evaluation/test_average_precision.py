@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from ebclab.errors import DataError
-from ebclab.evaluation.adaptation.multi_label import average_precisions
-from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
+from ebclab.evaluation.multi_label import Interpolation, average_precision, average_precisions
 
 BOTH: tuple[Interpolation, Interpolation] = ("11-point", "area")
 

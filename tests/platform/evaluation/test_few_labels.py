@@ -11,8 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from ebclab.data.image_set import ImageSet
 from ebclab.data.label_lists import LabelList, label_list
-from ebclab.evaluation.adaptation.few_labels import few_labels_head, num_folds
-from ebclab.evaluation.linear_head import PENALTIES, fit_head
+from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, fit_head, num_folds
 from ebclab.evaluation.protocols import LBFGS
 
 

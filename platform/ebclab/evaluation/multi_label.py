@@ -4,7 +4,18 @@ Each class k has its own logistic regression, fitted on the images that count fo
 
     L_k = mean_i log(1 + exp(-t_ik (w_k^T s_i + b_k))) + 0.5 l2 |w_k|^2,    t = 1 if an image has the class, else -1
 
-with standardised features s; biases have no penalty. AP of a class is computed over the images that count for it.
+with standardised features s; biases have no penalty.
+
+AP of a class (Everingham et al., 2010, section 4.2) is computed over the images that count for it, ranked by their
+score. Among the first k of them, t_k have the class, of P that have it in total: precision ``p_k = t_k / k``, recall
+``r_k = t_k / P``. Interpolated precision at recall r is the maximum precision at that recall or above, ``q(r) = max
+over k with r_k >= r of p_k``.
+
+    11-point (PASCAL VOC until 2009):  AP = 1/11 sum over r in {0, 0.1, ..., 1} of q(r)
+    area (PASCAL VOC from 2010 on):    AP = sum over k of (r_k - r_{k-1}) q(r_k)
+
+Images of equal score have no order, so precision and recall are computed only after the last of them; the challenge's
+own code ranks them in the order of its files.
 
 Shapes: n training images, m other images, D features, K classes.
 """
@@ -12,17 +23,18 @@ Shapes: n training images, m other images, D features, K classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, moments, solved
-from ebclab.evaluation.measures.average_precision import Interpolation, average_precision
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import SolvedProtocol
 from ebclab.optimization.softmax_regression import SoftmaxRegression
+
+Interpolation = Literal["11-point", "area"]
 
 
 class MarkedImages(NamedTuple):
@@ -75,8 +87,7 @@ def choose_penalty_by_ap(
         precisions = average_precisions(logits[:, has], held_out.marks[:, has], "11-point", names)
         means.append(float(precisions.mean()))
         on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
-    best = max(range(len(PENALTIES)), key=lambda place: means[place])
-    return ChosenPenalty(PENALTIES[best], tuple(means))
+    return ChosenPenalty.by(means)
 
 
 def average_precisions(
@@ -91,3 +102,25 @@ def average_precisions(
             raise DataError(f"marks: an AP of {name} needs an image with it, got none of {int(counts.sum()):,}")
         found.append(average_precision(scores[counts, label], relevant, interpolation))
     return torch.tensor(found, dtype=torch.float64)
+
+
+def average_precision(scores: Tensor, relevant: Tensor, interpolation: Interpolation) -> float:
+    """Return AP, in [0, 1], of one class; the module docstring has the equations."""
+    if scores.isnan().any():
+        count = int(scores.isnan().sum())
+        raise ValueError(f"scores: must be numbers, got NaN for {count:,} of {len(scores):,} images")
+    positives = int(relevant.sum())
+    if positives == 0:
+        raise ValueError(f"relevant: at least one image must have the class, got 0 of {len(relevant):,}")
+    order = scores.argsort(descending=True, stable=True)
+    found = relevant[order].long().cumsum(dim=0)  # t_k
+    ends = torch.cat([scores[order].diff() != 0, torch.ones(1, dtype=torch.bool, device=scores.device)])
+    hits = found[ends]
+    precision = hits.double() / (1 + ends.nonzero().flatten())
+    best = precision.flip(0).cummax(dim=0).values.flip(0)  # q(r_k)
+    if interpolation == "area":
+        gained = hits.diff(prepend=hits.new_zeros(1))
+        return float((gained * best).sum() / positives)
+    tenths = torch.arange(11, device=scores.device)
+    reached = torch.searchsorted(10 * hits, tenths * positives)  # first k with r_k >= r, in integers
+    return float(best[reached].mean())

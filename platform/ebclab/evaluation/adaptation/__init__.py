@@ -1,1 +1,0 @@
-"""Adaptation of an encoder to labelled images: fine-tuning of all weights, or a classifier on a few labels."""
