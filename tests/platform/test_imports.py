@@ -53,7 +53,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())
         note("an optimizer of torch")
-        import ebclab.cli.submit_check
+        import ebclab.cli.submit
         import ebclab.sweeps.sweep
         from ebclab.cli.sweep import SweepOptions
 

@@ -7,8 +7,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ebclab.cli import cluster, data, demo, evaluate, export, pretrain, report, runs, sample, show, submit, sweep
-from ebclab.cli.studies import compare, reproduce
+from ebclab.cli import (
+    cluster,
+    compare,
+    data,
+    demo,
+    evaluate,
+    export,
+    pretrain,
+    report,
+    reproduce,
+    runs,
+    sample,
+    show,
+    submit,
+    sweep,
+)
 from ebclab.terminal import say
 
 

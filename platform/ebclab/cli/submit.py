@@ -1,18 +1,26 @@
-"""``ebclab submit``: runs a command line on a running cluster and follows its log."""
+"""``ebclab submit``: checks a command line here, runs it on a running cluster and follows its log."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ebclab.cli.submit_check import named_code, notes_on
+from ebclab.cli.compare import CompareOptions
+from ebclab.cli.options import RESULTS, read_options
+from ebclab.cli.pretrain import PretrainOptions
+from ebclab.cli.sweep import SweepOptions
+from ebclab.config.addresses import is_address
+from ebclab.config.timm_names import TIMM
 from ebclab.errors import EbclabError, UserError
+from ebclab.methods_by_name import code_of, import_method, is_import_name
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
@@ -77,13 +85,15 @@ def _submit(
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
-    for note in notes_on(ebclab, command):
-        _note(note)
+    words, parser, given = parsed(ebclab, command)
+    for note in (_note_on_results(_results_in(parser, given)), _note_on_settings(words, given)):
+        if note:
+            _note(note)
     with tempfile.TemporaryDirectory(prefix="ebclab-submit-") as folder:
         code, files = Path(folder) / "code", Path(folder) / "files"
         sent = stage_files(command, files / FILES)
         code.mkdir()
-        packages = stage_code(code, wheel, named_code(ebclab, command)) + list(files.glob("*"))
+        packages = stage_code(code, wheel, named_code(given)) + list(files.glob("*"))
         cluster = _connect(address)
         cluster.submit(job_id, entrypoint(sent), packages, _origin(wheel))
     _note(f"submitted {job_id} to {cluster.address}")
@@ -91,6 +101,63 @@ def _submit(
         _note(_how_to_go_on(job_id, address))
     else:
         _follow(cluster, job_id, address)
+
+
+def parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, Any, dict[str, Any]]:
+    """Return the name of the command, the command, and its options by name, as parsed by the command's own parser."""
+    command = ebclab
+    context, words, rest = command.make_context("ebclab", list(arguments)), [], list(arguments)
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, rest)
+        words.append(name)
+        context = command.make_context(name, list(rest), parent=context)
+    return " ".join(words), command, context.params
+
+
+def named_code(given: Mapping[str, Any]) -> list[Path]:
+    """Return the packages and files of the methods that checked options name as ``package.module:Class``."""
+    names = [name for name in (given.get("method"), *(given.get("methods") or ())) if name and is_import_name(name)]
+    for name in names:
+        import_method(name)
+    return list(dict.fromkeys(map(code_of, names)))
+
+
+def _results_in(command: Any, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each path or address that the user gave, or that is the default, for an option marked ``RESULTS``."""
+    for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+        value = given.get(parameter.name)
+        if value and RESULTS in getattr(parameter.annotation, "__metadata__", ()):
+            yield from value if isinstance(value, list | tuple) else [value]
+
+
+def _note_on_results(results: Iterable[str]) -> str | None:
+    """Return a note on results in folders of the head node; None if all of them are in a store."""
+    local = [place for place in results if not place.startswith(TIMM) and not is_address(place)]
+    if not local:
+        return None
+    shown = ", ".join(place if place.startswith(("/", "~")) else f"~/{place}" for place in local)
+    return f"on the head node, not here: {shown}; an address such as s3://BUCKET/FOLDER outlives the cluster"
+
+
+def _note_on_settings(verb: str, given: dict[str, Any]) -> str | None:
+    """Compose the settings as the command will, and return a note on them; None if there is none.
+
+    Settings of a resumed run or sweep are known on the cluster only.
+    """
+    if verb == "sweep" and not (sweep := read_options(SweepOptions, given)).resume:
+        sweep.plan(look=False)
+        sweep.limits()
+    if verb == "compare" and "methods" in (comparison := read_options(CompareOptions, given)).given:
+        comparison.require_possible()
+    if (
+        verb == "pretrain"
+        and not (run := read_options(PretrainOptions, given)).goes_on
+        and not run.settings(look=False).resources.workers
+    ):
+        return (
+            "with resources.workers=0 the head node itself trains; --workers 1 or more trains on the cluster's workers"
+        )
+    return None
 
 
 def _origin(wheel: Path | None) -> dict[str, str]:

@@ -10,10 +10,10 @@ import typer
 
 from ebclab.card.request import CardRequest
 from ebclab.cli.app import app
+from ebclab.cli.compare import CompareOptions
 from ebclab.cli.export import ExportOptions
 from ebclab.cli.options import read_options
 from ebclab.cli.pretrain import PretrainOptions
-from ebclab.cli.studies.compare import CompareOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.options import option_problems, values_of, word_of

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from ebclab.cli.app import app
-from ebclab.cli.submit_check import named_code
+from ebclab.cli.submit import named_code, parsed
 from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.submission.code import stage_code
@@ -123,9 +123,9 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
 
 def test_its_package_is_sent_with_a_submitted_command(code: Path, tmp_path: Path) -> None:
     command = typer.main.get_command(app)
-    assert named_code(command, ["pretrain", "simclr"]) == []
+    assert named_code(parsed(command, ["pretrain", "simclr"])[2]) == []
     for arguments in (["pretrain", NAME, "--epochs", "1"], ["compare", "simclr", NAME], ["sweep", NAME]):
-        assert named_code(command, arguments) == [code.parent]
+        assert named_code(parsed(command, arguments)[2]) == [code.parent]
     single = tmp_path / "own_file.py"
     single.write_text(CODE)
     (tmp_path / "stage").mkdir()

@@ -11,7 +11,7 @@ import yaml
 
 import ebclab
 from ebclab.cli import main
-from ebclab.cli.sweep_report import print_result
+from ebclab.cli.sweep import print_result
 from ebclab.config.options import seconds_of
 from ebclab.document.terminal import print_facts
 from ebclab.errors import UserError

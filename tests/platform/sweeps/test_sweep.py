@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ebclab.cli.sweep_report import print_forecast
+from ebclab.cli.sweep import print_forecast
 from ebclab.cluster import join
 from ebclab.config import compose
 from ebclab.config.encoder import InitConfig

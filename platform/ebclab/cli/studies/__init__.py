@@ -1,1 +1,0 @@
-"""Commands about entire studies: many runs, evaluated together."""
