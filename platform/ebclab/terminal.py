@@ -18,14 +18,10 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
     write(text + end, sys.stderr if err else sys.stdout)
 
 
-def write(text: str, stream: TextIO | None, *, over: bool = False) -> None:
-    """Write ``text`` as ``say`` to ``stream``, at once; None is a stream that the process was started without.
-
-    Args:
-        over: Whether to write over the terminal's current line.
-    """
+def write(text: str, stream: TextIO | None) -> None:
+    """Write ``text`` as ``say`` to ``stream``, at once; None is a stream that the process was started without."""
     if stream is not None:
-        stream.write(("\r\033[K" if over else "") + visible(text))
+        stream.write(visible(text))
         stream.flush()
 
 

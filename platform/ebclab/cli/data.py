@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from typing import Annotated
 
 import typer
 
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
+from ebclab.cli.progress import progress_bar
 from ebclab.config.sections import LARGEST_SIDE
 from ebclab.errors import UserError
-from ebclab.formatting import fitted, is_terminal
-from ebclab.terminal import say, write
+from ebclab.formatting import fitted
+from ebclab.terminal import say
 
 app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True)
 
@@ -95,39 +95,18 @@ def prepare(
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
-    prepare_dataset(splits, to, shards=shards, storage=storage, progress=say, on_progress=PreparationProgress().seen)
+    with progress_bar() as bar:
+
+        def on_progress(done: int, total: int) -> None:
+            bar(done, total, "images")
+
+        prepare_dataset(splits, to, shards=shards, storage=storage, progress=say, on_progress=on_progress)
     channels, height, width = splits["train"].source.example.shape
     usual = [f"views.recipe={USUAL_VIEWS[name]}"] if name in USUAL_VIEWS else fitting_views(channels, height, width)
     views = " ".join(f"--set {assignment}" for assignment in usual)
     place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
     grey = " --set data.colour=grey" if store == "jpeg" and channels == 1 else ""
     say(f"next: ebclab pretrain METHOD --dataset {place} {views}{grey}")
-
-
-class PreparationProgress:
-    """Progress, rate and remaining time of a preparation: an updated line in a terminal, else one line per minute."""
-
-    def __init__(self) -> None:
-        self._start = self._shown = time.monotonic()
-        self._first: int | None = None
-        self._every = 0.2 if is_terminal(sys.stderr) else 60.0
-
-    def seen(self, done: int, total: int) -> None:
-        """Report that ``done`` of ``total`` images are written."""
-        from ebclab.formatting import clock
-
-        now = time.monotonic()
-        if self._first is None:
-            self._first, self._start, self._shown = done, now, now
-        in_terminal = self._every < 1
-        if now - self._shown < self._every and not (in_terminal and done == total):
-            return
-        self._shown = now
-        rate = (done - self._first) / max(now - self._start, 1e-9)
-        left = f", {clock((total - done) / rate)} left" if rate else ""
-        line = f"{done:,} of {total:,} images ({done / max(total, 1):.0%}), {rate:,.0f} images/s{left}"
-        end = "\n" if done == total or not in_terminal else ""
-        write(line + end, sys.stderr, over=in_terminal)
 
 
 @app.command("show")

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 import typer
 
 from ebclab.card.request import CardRequest, ProbeRequest
 from ebclab.cli.options import Json, takes
-from ebclab.cli.progress import progress_bar
+from ebclab.cli.progress import measured
 from ebclab.config.options import word_of
-from ebclab.errors import UnsavedError, UserError
+from ebclab.errors import UserError
 from ebclab.formatting import count
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.card.evaluate import Cards
     from ebclab.evaluation.intervals import Score
-    from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
-
-Result = TypeVar("Result", "Cards", "Evaluation")
 
 
 @takes(CardRequest)
@@ -43,30 +39,11 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
     return _measure(request, as_json)
 
 
-def _print_result(measure: Callable[[OnProgress], Result], show: Callable[[Result], None], as_json: bool) -> Result:
-    """Measure and print, also what could not be saved, and then raise that."""
-    import json
-
-    unsaved = None
-    with progress_bar() as on_progress:
-        try:
-            result = measure(on_progress)
-        except UnsavedError as error:
-            result, unsaved = cast("Result", error.result), error
-    if as_json:
-        say(json.dumps(result.to_mapping(), indent=2))
-    else:
-        show(result)
-    if unsaved is not None:
-        raise unsaved
-    return result
-
-
 def _measure(request: CardRequest, as_json: bool) -> None:
     """Write the card and print its numbers."""
     from ebclab.card.evaluate import measure_cards
 
-    done = _print_result(partial(measure_cards, request), _print_cards, as_json)
+    done = measured(partial(measure_cards, request), _print_cards, as_json)
     if not as_json:
         say(f"wrote {done.page}")
     if done.failures:
@@ -119,7 +96,7 @@ def _probe(request: CardRequest, as_json: bool) -> None:
         checkpoint_kind=request.checkpoint,
         references=request.references,
     )
-    _print_result(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
+    measured(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
 
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
@@ -134,17 +111,17 @@ def _refuse_options_of_cards(request: CardRequest) -> None:
             )
 
 
-def _print_scores(measured: Evaluation) -> None:
+def _print_scores(done: Evaluation) -> None:
     """Print a table with one row per encoder and one column per probe."""
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.terminal import print_blocks
 
-    probes = list(dict.fromkeys(probe for scores in measured.rows.values() for probe in scores))
+    probes = list(dict.fromkeys(probe for scores in done.rows.values() for probe in scores))
     lines: list[tuple[CellValue, ...]] = [
         (name, *(numeric(_summary(scores[probe]) if probe in scores else "") for probe in probes))
-        for name, scores in measured.rows.items()
+        for name, scores in done.rows.items()
     ]
-    say(measured.title)
+    say(done.title)
     print_blocks([Table("", ("features", *probes), tuple(lines))])
     say("in brackets: 95 % interval over test images, for this run alone")
 

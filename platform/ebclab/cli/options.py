@@ -62,14 +62,28 @@ class SettingsOptions:
     )
     recipe: str | None = option(None, "Named settings; `ebclab show --recipes` lists them.", panel="Settings")
     config: str | None = option(None, "YAML file of settings, as printed by `ebclab show` or kept in a run.")
-    dataset: str | None = option(None, "Same as --set data.name=...")
-    data_root: str | None = option(None, DATA_ROOT)
+    dataset: str | None = option(None, sets="data.name")
+    data_root: str | None = option(None, DATA_ROOT, sets="data.root")
     init: str | None = option(
-        None, "Initial weights: an export, a finished run, or timm/NAME.", metavar="DIR", is_place_of_results=True
+        None,
+        "Initial weights: an export, a finished run, or timm/NAME.",
+        sets="init.weights",
+        metavar="DIR",
+        is_place_of_results=True,
     )
     assignments: tuple[str, ...] = option(
         (), "Any setting, e.g. method.temperature=0.2.", flag="--set", metavar="KEY=VALUE"
     )
+
+    def overrides(self, more: Iterable[str] = ()) -> list[str]:
+        """Return the options that are settings in the form of ``--set``; the user's own come last and win.
+
+        Args:
+            more: Assignments of options that give several settings.
+        """
+        named = [entry for entry in fields(self) if entry.metadata["sets"]]
+        given = {entry.metadata["sets"]: getattr(self, entry.name) for entry in named}
+        return as_assignments(given, [*more, *self.assignments])
 
 
 def concurrent_of(text: str) -> int | None:

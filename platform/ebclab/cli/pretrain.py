@@ -30,8 +30,8 @@ _FAR = 4
 class PretrainOptions(SettingsOptions):
     """Arguments and options of ``ebclab pretrain``; see the help text of each option."""
 
-    epochs: int | None = option(None, "Same as --set training.epochs=...")
-    seed: int | None = option(None, "Same as --set seed=...")
+    epochs: int | None = option(None, sets="training.epochs")
+    seed: int | None = option(None, sets="seed")
     workers: str | None = option(
         None, "0: this process; 2: two Ray workers; 1:4: one to four, as available.", metavar="W", panel="Resources"
     )
@@ -55,14 +55,7 @@ class PretrainOptions(SettingsOptions):
         Args:
             look: Inspect images that are given by location; those of a submitted command may be on another machine.
         """
-        named = {
-            "data.name": self.dataset,
-            "data.root": self.data_root,
-            "training.epochs": self.epochs,
-            "seed": self.seed,
-            "init.weights": self.init,
-        }
-        overrides = as_assignments(named, [*_worker_settings(self.workers), *self.assignments])
+        overrides = self.overrides(_worker_settings(self.workers))
         if self.goes_on and self.recipe is None and self.config is None:
             settings = _saved_settings(self.method, self.runs, self.name, overrides)
         else:

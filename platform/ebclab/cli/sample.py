@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ebclab.cli.options import Json, takes
-from ebclab.cli.progress import progress_bar
+from ebclab.cli.progress import measured
 from ebclab.config.options import DATA_ROOT, option, values_of
-from ebclab.errors import UnsavedError, UserError
+from ebclab.errors import UserError
 from ebclab.formatting import count
-from ebclab.terminal import console, say
+from ebclab.terminal import say
 from ebclab.training.sample_request import SampleRequest
 
 if TYPE_CHECKING:
@@ -49,45 +49,30 @@ def sample(options: SampleOptions, as_json: Json = False) -> None:
 
     if options.run.startswith(TIMM) or is_export(options.run):
         raise UserError(f"RUN: an encoder alone has no chains, got {options.run}; name the run that it comes from")
-    request = SampleRequest(**values_of(SampleRequest, options))
-    unsaved = None
-    with progress_bar() as on_progress:
-        try:
-            done = sample_chains(
-                options.run,
-                request,
-                checkpoint_kind=checkpoint_name(options.checkpoint),
-                to=options.to,
-                data_root=options.data_root,
-                on_progress=on_progress,
-            )
-        except UnsavedError as error:
-            done, unsaved = cast("Samples", error.result), error
-    if as_json:
-        say(json.dumps(done.to_mapping(), indent=2))
-    else:
-        _print_table(done)
-    if unsaved is not None:
-        raise unsaved
+    run_chains = partial(
+        sample_chains,
+        options.run,
+        SampleRequest(**values_of(SampleRequest, options)),
+        checkpoint_kind=checkpoint_name(options.checkpoint),
+        to=options.to,
+        data_root=options.data_root,
+    )
+    done = measured(lambda on_progress: run_chains(on_progress=on_progress), _print_table, as_json)
     if not as_json:
         for place in done.written:
             say(f"wrote {place}")
 
 
 def _print_table(done: Samples) -> None:
-    from rich import box
-    from rich.table import Table
+    from ebclab.document.document import CellValue, Remark, Table, numeric
+    from ebclab.document.terminal import print_blocks
 
     asked = done.request
     weights = f"{done.method}, {done.checkpoint} checkpoint, step {done.training_step:,}"
     say(f"{weights}: {count(asked.count, 'chain')} from {asked.source}")
-    columns = [*done.samples.values(), done.test_images]
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("after steps")
-    for title in (*(f"{step:,}" for step in done.samples), "test images"):
-        table.add_column(title, justify="right")
-    for title, cells in _rows(columns):
-        table.add_row(title, *cells)
+    found = _rows([*done.samples.values(), done.test_images])
+    rows: list[tuple[CellValue, ...]] = [(title, *map(numeric, cells)) for title, cells in found]
+    heads = ("after steps", *(f"{step:,}" for step in done.samples), "test images")
     lines = [
         "saturated: pixels more than a tenth of the range beyond black or white",
         "distances: root mean square over pixels, black 0, white 1",
@@ -98,10 +83,7 @@ def _print_table(done: Samples) -> None:
             f"answers: a logistic regression on pixels of {count(done.judge['train_images'], 'training image')}"
             + ("" if accuracy is None else f", which is right on {100 * accuracy:.1f} % of test images")
         )
-    screen = console()
-    screen.print(table)
-    for line in lines:
-        screen.print(line)
+    print_blocks([Table("", heads, tuple(rows)), *map(Remark, lines)])
 
 
 def _rows(columns: list[SampleMeasures]) -> list[tuple[str, list[str]]]:

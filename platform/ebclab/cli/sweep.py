@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ebclab.cli.options import SettingsOptions, TrialOptions, as_assignments, composed, takes, with_named_cluster
+from ebclab.cli.options import SettingsOptions, TrialOptions, composed, takes, with_named_cluster
 from ebclab.config.check import short
 from ebclab.config.options import option, seconds_of, values_of
 from ebclab.document.document import Table, numeric
@@ -32,6 +32,7 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
     objective: str | None = option(
         None,
         "Objective that ranks trials, never on the test set; default: holdout_knn; docs/evaluation.md has all.",
+        sets="evaluation.objective",
         panel="Search",
     )
     time: float | None = option(None, "Time limit of the search, such as 8h or 1h30m.", read=seconds_of, panel="Budget")
@@ -58,13 +59,7 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
 
         if self.name is not None:
             require_folder_name(self.name)
-        named = {
-            "data.name": self.dataset,
-            "data.root": self.data_root,
-            "init.weights": self.init,
-            "evaluation.objective": self.objective,
-        }
-        overrides = as_assignments(named, self.assignments)
+        overrides = self.overrides()
         if (saved := self._saved()) is None:
             config, asked = composed(self.method, self.recipe, self.config, overrides, look=look), self
         else:

@@ -24,8 +24,9 @@ DATA_ROOT = "Folder of datasets; default: data.root of the settings, else $EBCLA
 
 def option(
     default: Any,
-    doc: str,
+    doc: str = "",
     *,
+    sets: str = "",
     flag: str = "",
     metavar: str | None = None,
     choices: Iterable[str] = (),
@@ -41,6 +42,7 @@ def option(
     Args:
         default: The value if none is given; MISSING if one is required.
         doc: What ``--help`` says.
+        sets: Key of the setting that the option gives, as ``--set`` does; it is the ``doc`` if that is empty.
         flag: Name on the command line, if it is not that of the field.
         metavar: Name of the value in ``--help``.
         choices: Allowed words, apart from those of a ``Literal``; an empty text is always allowed.
@@ -51,7 +53,9 @@ def option(
         is_place_of_results: It names an output or an input of the command, which ``submit`` reports.
         limits: The range and unit, as of ``setting``.
     """
+    described = setting(None, doc or f"Same as --set {sets}=...", **limits).metadata
     facts = {
+        "sets": sets,
         "flag": flag,
         "metavar": metavar,
         "choices": tuple(choices),
@@ -61,7 +65,7 @@ def option(
         "is_argument": is_argument,
         "is_place_of_results": is_place_of_results,
     }
-    return field(default=default, metadata={**setting(None, doc, **limits).metadata, **facts})
+    return field(default=default, metadata={**described, **facts})
 
 
 def given_of(request: type) -> Any:

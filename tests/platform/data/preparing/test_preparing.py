@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from ebclab.cli import main
 from ebclab.cli.app import app
-from ebclab.cli.data import PreparationProgress
 from ebclab.config.sections import DataConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preparing import shards, write_parquet
@@ -373,19 +372,6 @@ def test_the_verb_writes_jpeg_and_takes_settings(photos: Path, tmp_path: Path, c
     assert load_split(f"parquet:{tmp_path}/set", None, "train", Reading(colour="grey")).images.shape == (40, 1, 8, 8)
     with pytest.raises(UserError):
         shards.storage_named("png", 90)
-
-
-def test_a_preparation_tells_rate_and_time_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    progress = PreparationProgress()
-    for seconds, done in ((0, 1000), (30, 1300), (60, 2000), (70, 2100), (130, 3300)):
-        now[0] = 100.0 + seconds
-        progress.seen(done, 4000)
-    assert capsys.readouterr().err.splitlines() == [
-        "2,000 of 4,000 images (50%), 17 images/s, 2:00 left",  # 1,000 in 60 s: 2,000 more in 120
-        "3,300 of 4,000 images (82%), 18 images/s, 0:40 left",  # 2,300 in 130 s: 700 more in 39.6
-    ]
 
 
 PAIR = ImageSet(
