@@ -119,3 +119,22 @@ class CardRequest(GroupOptions, ProbeRequest):
                 f"--workers: Ray is not installed, got {self.workers}; run {how_to_install('ray')}, or leave it out"
             )
         return problems
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Arguments and options of ``ebclab search``."""
+
+    encoder: str = option(
+        MISSING,
+        "Run (name, folder or address), export, or timm/NAME.",
+        metavar="ENCODER",
+        is_argument=True,
+        is_place_of_results=True,
+    )
+    images: tuple[str, ...] = option(MISSING, "Image files.", metavar="IMAGE...", is_argument=True)
+    dataset: str | None = option(None, "Where to search instead of the run's own images.", panel="Images")
+    data_root: str | None = option(None, DATA_ROOT)
+    count: int = option(12, "Number of images to find for each.", minimum=1, maximum=1_000, panel="Results")
+    checkpoint: Literal["last", "best"] = option("last", "Checkpoint of a run: last, or best by its objective.")
+    to: str = option("search.html", "Page to write.", metavar="FILE", is_place_of_results=True)

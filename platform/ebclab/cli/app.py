@@ -19,6 +19,7 @@ from ebclab.cli import (
     reproduce,
     runs,
     sample,
+    search,
     show,
     submit,
     sweep,
@@ -83,6 +84,7 @@ app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("sample")(sample.sample)
+app.command("search")(search.search)
 app.command("export")(export.export)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(runs.app, name="runs")

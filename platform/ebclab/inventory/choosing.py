@@ -10,7 +10,7 @@ from ebclab.config.addresses import is_address
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.inventory.listing import Entry, State, run_paths
-from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
+from ebclab.storage.kinds import COMPARISON, KINDS, RUN, SWEEP
 from ebclab.storage.object_store import holds
 from ebclab.storage.remote import remote_at, remote_in
 
@@ -96,10 +96,19 @@ def _place(name: str, runs: str) -> str | Path | None:
 def place_named(name: str) -> str:
     """Return where a run, sweep or comparison of this name is in ./runs, ./sweeps or ./comparisons, or else the name.
 
-    A file or folder of this name takes precedence.
+    A file of this name, or a folder that holds such things or an exported encoder, takes precedence.
     """
-    if is_folder_name(name) and not Path(name).exists():
+    if is_folder_name(name) and not _is_taken(Path(name)):
         for kind in (RUN, SWEEP, COMPARISON):
             if holds(place := f"{kind.name}s/{name}", kind.settings):
                 return place
     return name
+
+
+def _is_taken(path: Path) -> bool:
+    """Return whether there is a file at ``path``, or a folder that is more than one of images, say."""
+    if not path.is_dir():
+        return path.exists()
+    from ebclab.encoders.weights import DESCRIPTION  # imports torch
+
+    return any((path / file).is_file() for file in (*(kind.settings for kind in KINDS.values()), DESCRIPTION))

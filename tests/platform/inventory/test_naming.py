@@ -16,6 +16,8 @@ PLACES = {
     "search": "sweeps/search",
     "both": "comparisons/both",
     "here": "here",
+    "exported": "exported",
+    "photos": "runs/photos",  # beside a folder of images with that name
     "runs/first": "runs/first",
     "timm/first": "timm/first",
     "s3://b/first": "s3://b/first",
@@ -27,9 +29,12 @@ PLACES = {
 @pytest.fixture(autouse=True)
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in ("runs/first/config", "runs/here/config", "sweeps/search/sweep", "comparisons/both/comparison"):
+    for name in ("first", "here", "exported", "photos"):
+        put(tmp_path / f"runs/{name}/config.yaml", "method: {name: nonesuch}")
+    for file in ("here/config", "sweeps/search/sweep", "comparisons/both/comparison"):
         put(tmp_path / f"{file}.yaml", "method: {name: nonesuch}")
-    (tmp_path / "here").mkdir()
+    put(tmp_path / "exported" / "encoder.json", "{}")
+    (tmp_path / "photos" / "cats").mkdir(parents=True)
 
 
 @pytest.mark.parametrize("name", PLACES)

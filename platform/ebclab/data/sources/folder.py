@@ -16,8 +16,10 @@ from ebclab.data.sources.location import (
     files_of_split,
     folder_word,
     folders_with_parts,
+    hash_of_path,
     is_by_product,
     is_split,
+    location_of,
     splits_among,
     tell_once,
 )
@@ -75,6 +77,17 @@ class FolderSource(ImageFiles):
 def folder_splits(path: str) -> tuple[Split, ...]:
     """Return which splits the images in a folder have."""
     return splits_among(list(_files_in(Location(path))[0]), folder_word)
+
+
+def files_by_key(name: str, split: Split) -> dict[int, str]:
+    """Return the path within its folder of each image of a split by its key; empty for datasets of other kinds."""
+    found = location_of(name)
+    if found is None or found[0] != "folder":
+        return {}
+    files = list(_files_in(Location(found[1]))[0])
+    there = splits_among(files, folder_word)
+    chosen = files_of_split(files, split if split in there else "train", name, folder_word)
+    return {hash_of_path(path): file for file, path in chosen.items()}
 
 
 def _files_in(place: Location, labels: str = "") -> tuple[dict[str, int], list[str], str]:

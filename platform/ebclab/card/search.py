@@ -1,0 +1,148 @@
+"""Finds the images of a dataset that an encoder holds most similar to given ones, and writes them as a page.
+
+Shapes: n images of the dataset, Q images searched for, D numbers of a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ebclab.card.groups.pictures import draw_grid
+from ebclab.card.images import named_set
+from ebclab.card.request import SearchRequest
+from ebclab.card.subject import Subject, open_subject
+from ebclab.config.options import option_problems
+from ebclab.config.sections import EvaluationConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import DAMAGE
+from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.decode import LeftOut, Reading, decode_image
+from ebclab.data.sources.folder import files_by_key
+from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
+from ebclab.document.html import as_page
+from ebclab.errors import DataError, UserError
+from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.progress import OnProgress, silent
+from ebclab.formatting import count
+from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.regular_file import read_regular
+from ebclab.reports.place import page_place
+from ebclab.runs.evaluate import checkpoint_name
+
+_LARGEST = 256 << 20  # bytes of one image file
+_ACROSS = 7  # images in a row of a picture
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The images found for each given one."""
+
+    tables: tuple[Table, ...]
+    page: str  # path or address
+
+
+def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchResult:
+    """Find the images most similar to each given one, by cosine of features, and write the page."""
+    if problems := option_problems(request):
+        raise UserError("\n".join(problems))
+    place = page_place(request.to, (), "search.html")
+    contents = [_content(file) for file in request.images]
+    subject = open_subject(request.encoder, checkpoint_name(request.checkpoint))
+    measured = named_set(request.dataset, subject, request.data_root)
+    parts: dict[Split, ImageSet] = {"train": measured.train}
+    if not torch.equal(measured.train.images, measured.test.images):
+        parts["test"] = measured.test
+    channels, height, width = measured.train.images.shape[1:]
+    side = height if height == width else subject.preprocessing.image_size
+    reading = Reading(side, "rgb" if channels == 3 else "grey", resampling=subject.preprocessing.resampling)
+    queries = torch.stack([_decoded(*each, reading) for each in zip(request.images, contents, strict=True)])
+    set_threads(num_cores())
+    bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])
+    found = (_unit_features(subject, queries, silent, "given") @ bank.T).topk(min(request.count, len(bank)), dim=1)
+    names = [row for part, each in parts.items() for row in _rows(part, each, measured.name)]
+    pixels = torch.cat([each.images for each in parts.values()])
+    tables, sections = [], []
+    for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
+        nearest = list(zip(likeness.tolist(), rows.tolist(), strict=True))
+        tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
+        shown = [(_fitting(query, height, width), "searched for")]
+        shown += [(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
+        rows_of_images = [shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]
+        picture = Picture(
+            f"found-{len(tables)}", "Most similar images", "With rank and cosine.", draw_grid(rows_of_images)
+        )
+        sections.append(Section(Path(file).name, (picture, tables[-1])))
+    facts = {
+        "encoder": f"{subject.address}: {subject.origin}",
+        "images": f"{measured.name}: "
+        + ", ".join(f"{count(len(each), 'image')} for {part}" for part, each in parts.items()),
+    }
+    head = Section(
+        f"Images most similar to {count(len(queries), 'image')}",
+        (Facts(tuple(facts.items())), Remark("Similarity is the cosine of features: 1 is the same direction.", "note")),
+        is_head=True,
+    )
+    document = Document("search", "search", "search", (head, *sections), "All numbers are on this page.")
+    return SearchResult(tuple(tables), place.write({place.path.suffix: as_page(document)}))
+
+
+def _content(file: str) -> bytes:
+    try:
+        return read_regular(Path(file), _LARGEST)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"IMAGE: cannot be read, got {file}: {reason}; name an image file") from error
+
+
+def _decoded(file: str, content: bytes, reading: Reading) -> Tensor:
+    try:
+        return decode_image(content, reading)
+    except DAMAGE as error:
+        raise DataError(f"IMAGE: {LeftOut.because(file, error)}; name an image file") from error
+
+
+def _unit_features(subject: Subject, images: Tensor, on_progress: OnProgress, what: str) -> Tensor:
+    """Return features (n, D) of length one."""
+    config = subject.trained.config if subject.trained else None
+    settings = config.evaluation if config else EvaluationConfig()
+    device = resolve_device(config.resources.device if config else "auto")
+    features = compute_features(
+        subject.encoder.to(device),
+        images,
+        subject.preprocessing,
+        batch_size=settings.batch_size,
+        device=device,
+        on_progress=on_progress,
+        what=f"features of {what} images",
+    )
+    return functional.normalize(features, dim=1)
+
+
+def _rows(part: Split, images: ImageSet, dataset: str) -> list[tuple[str, str]]:
+    """Return class and file of each image, or its place in its part where images are no files."""
+    files, names = files_by_key(dataset, part), images.class_names
+    return [
+        (names[label] if 0 <= label < len(names) else "" if label < 0 else str(label), files.get(key, f"{part} {row}"))
+        for row, (key, label) in enumerate(zip(images.keys.tolist(), images.labels.tolist(), strict=True))
+    ]
+
+
+def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:
+    rows = tuple(
+        (rank, numeric(f"{value:.3f}", value), label, file) for rank, (value, label, file) in enumerate(found, 1)
+    )
+    return Table(title, ("rank", "similarity", "class", "image"), rows)
+
+
+def _fitting(image: Tensor, height: int, width: int) -> Tensor:
+    """Return an image scaled to the dataset's size, to be shown beside its images."""
+    if image.shape[1:] == (height, width):
+        return image
+    scaled = functional.interpolate(image[None].float(), (height, width), mode="bilinear", antialias=True)
+    return scaled[0].round().clamp(0, 255).byte()

@@ -1,0 +1,93 @@
+"""``ebclab search``: the most similar images, by a slow loop over cosines, and what cannot be searched for."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_up_images import encoded, pixels, put
+from torch import nn
+
+from ebclab.card import search as module
+from ebclab.card.request import SearchRequest
+from ebclab.card.search import search
+from ebclab.card.subject import Subject
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, EbclabError, UserError
+
+FILES = [f"{part}/{kind}/{number}.png" for part in ("train", "test") for kind in ("cat", "dog") for number in range(3)]
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Write a folder whose parts have files of the same names, and let the encoder be the pixels themselves."""
+    monkeypatch.chdir(tmp_path)
+    images = {file: pixels(seed, 6, 6) for seed, file in enumerate(FILES)}
+    for file, image in images.items():
+        put(Path("photos", file), encoded(image))
+    plain = Preprocessing(6, (0.0,) * 3, (1.0,) * 3)
+    subject = Subject("pixels", "pixels", nn.Flatten(), plain, 3, "pixels", "a digest")
+    monkeypatch.setattr(module, "open_subject", lambda *_: subject)
+    return images
+
+
+def by_cosine(query: np.ndarray, images: dict[str, np.ndarray]) -> list[tuple[str, float]]:
+    """Return files with the cosine of their pixels to those of the query, in double precision, the largest first."""
+
+    def cosine(image: np.ndarray) -> float:
+        pairs = [(float(a), float(b)) for a, b in zip(image.ravel(), query.ravel(), strict=True)]
+        squares = sum(a * a for a, _ in pairs) * sum(b * b for _, b in pairs)
+        return sum(a * b for a, b in pairs) / math.sqrt(squares)
+
+    return sorted(((file, cosine(image)) for file, image in images.items()), key=lambda each: -each[1])
+
+
+def test_images_of_both_parts_are_found_by_cosine_with_their_files(photos: dict[str, np.ndarray]) -> None:
+    query = photos["test/dog/1.png"]
+    put(Path("query.png"), encoded(query))
+    put(Path("large.png"), encoded(query.repeat(3, axis=0).repeat(3, axis=1)))
+    found = search(SearchRequest("pixels", ("query.png", "large.png"), dataset="folder:photos", count=5))
+    rows = [(str(row[3]), str(row[2]), float(getattr(row[1], "value", 0))) for row in found.tables[0].rows]
+    expected = by_cosine(query, photos)[:5]
+    assert [file for file, _, _ in rows] == [file for file, _ in expected]
+    assert [value for _, _, value in rows] == pytest.approx([value for _, value in expected], abs=1e-6)
+    assert [kind for _, kind, _ in rows] == [file.split("/")[1] for file, _ in expected]
+    assert str(found.tables[1].rows[0][3]) == "test/dog/1.png"  # scaled to the size of the others
+    assert Path(found.page).read_text(encoding="utf-8").count("<tr>") == 2 * (1 + 5)
+
+
+def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
+    image = torch.from_numpy(next(iter(photos.values())))
+    put(Path("query.png"), encoded(image.numpy()))
+    (table,) = search(SearchRequest("pixels", ("query.png",), dataset="digits", count=1)).tables
+    assert str(table.rows[0][3]).startswith("train ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "said"),
+    [
+        (
+            SearchRequest("pixels", ("no.png",), "folder:photos"),
+            UserError,
+            "IMAGE: cannot be read, got no.png",
+        ),
+        (SearchRequest("pixels", ("photos",), "folder:photos"), UserError, "IMAGE: cannot be read, got photos: "),
+        (SearchRequest("pixels", ("text.png",), "folder:photos"), DataError, "IMAGE: text.png: not a readable image"),
+        (SearchRequest("pixels", ("text.png",), "folder:photos", count=0), UserError, "--count: must be at least 1"),
+        (SearchRequest("pixels", ("text.png",), "folder:photos", to="x.txt"), UserError, "--to: not a page, got x.txt"),
+        (
+            SearchRequest("pixels", (FILE := "photos/train/cat/0.png",)),
+            UserError,
+            "--dataset: must be given",
+        ),
+        (SearchRequest("pixels", (FILE,), "folder:none"), DataError, "none"),
+    ],
+)
+@pytest.mark.usefixtures("photos")
+def test_what_cannot_be_searched_for_is_refused(request_: SearchRequest, error: type[EbclabError], said: str) -> None:
+    put(Path("text.png"), "no image")
+    with pytest.raises(error, match=said):
+        search(request_)
