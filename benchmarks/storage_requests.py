@@ -48,7 +48,7 @@ def counted_turn(config: dict[str, Any], setup: Any) -> None:
 def count_requests(who: str) -> None:
     """Have every request of this process written down, with the bytes of content that it moves."""
     from ebclab.storage.object_store import Store
-    from ebclab.storage.swap.file import LocalFile
+    from ebclab.storage.swap import LocalFile
 
     def note(call: str, size: int, file: str) -> None:
         with open(os.environ[REQUESTS], "a") as log:
@@ -170,7 +170,7 @@ def wire() -> dict[str, dict[str, int]]:
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
     from ebclab.storage.object_store import Store
     from ebclab.storage.remote import RemoteFolder
-    from ebclab.storage.swap.conditional import conditional_file
+    from ebclab.storage.swap import writable_file
 
     found: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -180,8 +180,7 @@ def wire() -> dict[str, dict[str, int]]:
         store = Store(remote)
         store.write("first", b"x")
         seen.clear()
-        file = conditional_file(remote, ".held.json")
-        assert file is not None
+        file = writable_file(remote, ".held.json")
         time.sleep(0.3)
         tried = dict(Counter(verbs.findall("\n".join(seen))))
         given = {"names": (), "stored": ("first",), "read": ("first",), "download": ("first", path)}

@@ -21,7 +21,6 @@ def repeating(work: Callable[[], None], seconds: float, what: str) -> Iterator[N
 
     Args:
         seconds: Pause before the first call, and between the end of a call and the next one.
-        what: Name of the work in log messages.
     """
     over = threading.Event()
 

@@ -40,11 +40,7 @@ class RunError(UserError):
 
 
 class UnsavedError(RunError):
-    """A result was measured successfully but could not be written.
-
-    Args:
-        text: Message for the user.
-    """
+    """A result was measured successfully but could not be written."""
 
     def __init__(self, text: str, result: object) -> None:
         self.result = result

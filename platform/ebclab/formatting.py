@@ -128,13 +128,7 @@ def fitted(text: str, stream: TextIO | None) -> str:
 
 
 def row_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], between: int) -> list[str]:
-    """Return the lines of a table row.
-
-    Args:
-        cells: The lines of each table cell.
-        widths: Width of each column in terminal columns.
-        between: Spaces between columns.
-    """
+    """Return the lines of a table row from the lines of its cells, with ``between`` spaces between the columns."""
     from rich.cells import cell_len
 
     lines = []

@@ -17,11 +17,7 @@ _BLOCK = 1 << 16  # bytes read at once of what follows
 
 
 def read_regular(path: Path, limit: int) -> bytes:
-    """Return the content of the file at ``path``; symbolic links are followed.
-
-    Args:
-        limit: Maximum size of the file, bytes.
-    """
+    """Return the content of the file at ``path``, of at most ``limit`` bytes; symbolic links are followed."""
     descriptor, size = _opened(path, limit)
     try:  # without a file object, which takes as long as reading a small file
         content = os.read(descriptor, size + 1)  # not limit + 1, which asks for so much memory
@@ -58,9 +54,6 @@ def own_file(path: str | Path, flags: int) -> int:
     """Return a descriptor of a file of our own, for a lock or for appending; also an ``opener`` for ``open``.
 
     The author of the folder may have put anything there: a symbolic link is not followed, a pipe not waited for.
-
-    Args:
-        flags: As for ``os.open``.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

@@ -53,20 +53,22 @@ def test_global_draws_of_any_device_are_put_back(kind: str, monkeypatch: pytest.
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_memory_that_only_caches_files_is_free(told: Path) -> None:
-    (told / "meminfo").write_text("MemTotal: 16000000 kB\nMemFree: 1000000 kB\nMemAvailable: 12000000 kB\n")
-    assert free_bytes(CPU) == 12_000_000 * 1024
-
-
-@pytest.mark.parametrize(("limit", "expected"), [("4000000000\n", 4_000_000_000), ("max\n", 12_000_000 * 1024)])
-def test_a_container_has_no_more_than_its_limit(told: Path, limit: str, expected: int) -> None:
-    (told / "meminfo").write_text("MemAvailable: 12000000 kB\n")
-    (told / "memory.max").write_text(limit)
+@pytest.mark.parametrize(
+    ("available", "limit", "expected"),
+    [
+        ("MemTotal: 16000000 kB\nMemFree: 1000000 kB\nMemAvailable: 12000000 kB\n", "", 12_000_000 * 1024),
+        ("MemAvailable: 12000000 kB\n", "4000000000\n", 4_000_000_000),
+        ("MemAvailable: 12000000 kB\n", "max\n", 12_000_000 * 1024),
+        ("", "", TOTAL),
+    ],
+)
+def test_free_is_also_what_caches_files_and_no_more_than_a_container_may_have(
+    told: Path, available: str, limit: str, expected: int
+) -> None:
+    for name, text in (("meminfo", available), ("memory.max", limit)):
+        if text:
+            (told / name).write_text(text)
     assert free_bytes(CPU) == expected
-
-
-def test_where_nobody_tells_all_memory_counts(told: Path) -> None:
-    assert free_bytes(CPU) == TOTAL
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ SCIENCE_LAYERS = [
     {"catalog"},
 ]
 LAB_LAYERS = [
-    {"errors", "background", "formatting", "interval", "open_folder", "regular_file"},
+    {"errors", "background", "formatting", "interval", "regular_file"},
     {"methods_by_name", "terminal"},
     {"document"},
     {"config", "optimization", "hardware"},

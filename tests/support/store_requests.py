@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from ebclab.storage.object_store import Store
-from ebclab.storage.swap.file import LocalFile
+from ebclab.storage.swap import LocalFile
 
 _LOOKS: dict[type, tuple[str, ...]] = {
     Store: ("names", "stored", "read", "download"),

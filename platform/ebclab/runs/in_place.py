@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.errors import TrainingError
-from ebclab.open_folder import OpenFolder
+from ebclab.storage.own_folder import OpenFolder
 
 
 @contextmanager

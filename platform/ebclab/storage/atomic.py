@@ -34,7 +34,7 @@ def write_parts(path: Path, parts: Iterable[bytes]) -> None:
 @contextmanager
 def written_aside(path: Path) -> Iterator[BinaryIO]:
     """Yield a hidden file that atomically replaces the one at ``path`` when the block has ended."""
-    aside = _hidden(path)
+    aside = hidden_beside(path)
     try:
         with aside.open("wb") as file:
             yield file
@@ -58,7 +58,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     On an error, the partially filled folder is removed and ``target`` is not created.
     """
     make_folder(target.parent)
-    aside = _hidden(target)
+    aside = hidden_beside(target)
     aside.mkdir()
     try:
         yield aside
@@ -81,7 +81,7 @@ def make_folder(path: Path) -> None:
 
 def set_aside(path: Path) -> Path:
     """Rename a file or folder to a hidden name next to it, which readers ignore; return the new path."""
-    aside = _hidden(path)
+    aside = hidden_beside(path)
     rename(path, aside)
     return aside
 
@@ -100,12 +100,7 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Remove the hidden files and folders that killed writes and removals of ``name`` in ``folder`` left behind.
-
-    Args:
-        folder: A folder to which only this process writes.
-        name: Name of the folders that were written, as a ``glob`` pattern.
-    """
+    """Remove what killed writes and removals of the glob ``name`` left in a folder of this process alone."""
     for path in folder.glob(f".{name}.{_EIGHT_HEX}"):
         with suppress(OSError):
             _remove(path)
@@ -128,5 +123,6 @@ def sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
-def _hidden(path: Path) -> Path:
+def hidden_beside(path: Path) -> Path:
+    """Return a unique hidden name next to ``path``, for a file or folder that is not complete yet."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")

@@ -15,11 +15,7 @@ _LARGEST = 1 << 50  # bytes of a file, without a real limit: only that it is a r
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content.
-
-    Raises:
-        OSError: It cannot be read, or is not a regular file.
-    """
+    """Return the SHA-256 of a file's content."""
     with open_regular(path, _LARGEST) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -30,14 +26,7 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_checksum(content: object) -> None:
-    """Refuse content that has changed since ``with_checksum``; content of older versions, without checksum, passes.
-
-    Args:
-        content: What ``json.loads`` returned.
-
-    Raises:
-        ValueError: The content does not match its checksum.
-    """
+    """Refuse content that has changed since ``with_checksum``; content of older versions, without checksum, passes."""
     if isinstance(content, Mapping) and _KEY in content and content[_KEY] != _digest(content):
         raise ValueError("its content does not match its checksum")
 

@@ -95,26 +95,19 @@ class Location:
         return list(self.sizes(suffixes))
 
     def sizes(self, suffixes: tuple[str, ...], below: str = "") -> dict[str, int]:
-        """Return the sizes in bytes of all files below this place with one of ``suffixes``, by relative path, sorted.
+        """Return the sizes in bytes of all files in the folder ``below`` with one of ``suffixes``, by path, sorted.
 
         Hidden files and folders are skipped. A place that is itself such a file is returned as the empty path.
-
-        Args:
-            suffixes: Endings of the files' names.
-            below: A folder below this place to which the listing is restricted.
         """
         from pyarrow import fs
 
-        try:
-            info = self.filesystem.get_file_info(self.inner_path(below))
-            if info.type == fs.FileType.NotFound:
-                kind, path = "folder" if self.is_local else "bucket or folder", f"{self.path}/{below}".rstrip("/")
-                raise DataError(f"{self._setting}: no such {kind}, got {path}; give the folder that holds the files")
-            if info.type == fs.FileType.File:
-                return {below: info.size} if info.path.lower().endswith(suffixes) else {}
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.inner_path(below), recursive=True))
-        except OSError as error:
-            raise self._unreadable(error) from error
+        info = self._found(self.inner_path(below))
+        if info.type == fs.FileType.NotFound:
+            kind, path = "folder" if self.is_local else "bucket or folder", f"{self.path}/{below}".rstrip("/")
+            raise DataError(f"{self._setting}: no such {kind}, got {path}; give the folder that holds the files")
+        if info.type == fs.FileType.File:
+            return {below: info.size} if info.path.lower().endswith(suffixes) else {}
+        infos = self._found(fs.FileSelector(self.inner_path(below), recursive=True))
         start = len(self.inside.rstrip("/")) + 1
         try:
             found = {info.path[start:]: size for info in infos if (size := info.size) is not None}  # none for folders
@@ -151,10 +144,7 @@ class Location:
         """Return whether there is a file or folder ``name`` below this place."""
         from pyarrow import fs
 
-        try:
-            return bool(self.filesystem.get_file_info(self.inner_path(name)).type != fs.FileType.NotFound)
-        except OSError as error:
-            raise self._unreadable(error, name) from error
+        return bool(self._found(self.inner_path(name), name).type != fs.FileType.NotFound)
 
     def inner_path(self, name: str) -> str:
         """Return the path of the file ``name`` below this place, in the form that its file system expects."""
@@ -171,11 +161,15 @@ class Location:
 
     def size(self, name: str) -> int | None:
         """Return the size in bytes of the file ``name`` below this place, or None if there is none."""
+        size: int | None = self._found(self.inner_path(name), name).size
+        return size
+
+    def _found(self, where: str | fs.FileSelector, name: str = "") -> Any:
+        """Return what pyarrow tells of a path, or of every path of a selector."""
         try:
-            size: int | None = self.filesystem.get_file_info(self.inner_path(name)).size
+            return self.filesystem.get_file_info(where)
         except OSError as error:
             raise self._unreadable(error, name) from error
-        return size
 
     def require_empty(self) -> None:
         """Refuse a place in an object store that cannot be reached or is not empty."""
@@ -296,11 +290,7 @@ _ASKED_AGAIN = 60.0  # seconds after which credentials that obstore did not find
 
 
 def bucket_of(location: Location) -> Bucket:
-    """Return the parameters with which obstore reaches the bucket of a folder, by the rules of pyarrow.
-
-    Args:
-        location: The folder, as opened by pyarrow.
-    """
+    """Return the parameters with which obstore reaches the bucket of a folder, by the rules of pyarrow."""
     kind, name = location.filesystem.type_name, location.inside.partition("/")[0]
     options = {option: values[0] for option, values in parse_qs(location.address.partition("?")[2]).items()}
     endpoint = options.get("endpoint_override", "")
@@ -322,13 +312,9 @@ def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None
 
     Only an answer of the store is kept. Credentials that were not found are looked for again after a minute.
 
-    Args:
-        location: The place.
-        folder: Path in the bucket of the folder to which the temporary file is written.
-
     Returns:
         The bucket and an empty string; or None and the reason why obstore cannot be used, e.g. it finds no
-        credentials, or pyarrow does not see the file that it wrote.
+        credentials, or pyarrow does not see the file that it wrote into ``folder``.
 
     Raises:
         OSError: The store does not answer.
@@ -341,11 +327,7 @@ def through_obstore(location: Location, folder: str) -> tuple[ObjectStore | None
 
 
 def _reached(bucket: Bucket, location: Location, folder: str) -> tuple[ObjectStore | None, str, float]:
-    """Test whether obstore reaches a bucket; return what ``through_obstore`` does, and until when that is valid.
-
-    Raises:
-        OSError: The store does not answer, which proves nothing.
-    """
+    """Test whether obstore reaches a bucket; return what ``through_obstore`` does, and until when that is valid."""
     own = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
     try:
         store = _open(bucket)
@@ -377,11 +359,7 @@ def in_our_errors(request: Callable[[], T]) -> T:
 
 
 def _open(bucket: Bucket) -> ObjectStore:
-    """Open a bucket, with a request timeout of 10 s and without retries.
-
-    Raises:
-        Exception: obstore cannot be used with such a store, or boto3 finds no credentials.
-    """
+    """Open a bucket, with a request timeout of 10 s and without retries."""
     from obstore.store import GCSStore, S3Store
 
     client: Any = {"allow_http": bucket.endpoint.startswith("http://"), "connect_timeout": "5s", "timeout": "10s"}

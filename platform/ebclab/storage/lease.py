@@ -23,11 +23,10 @@ from pathlib import Path
 
 from ebclab.background import logged, repeating
 from ebclab.errors import LostLeaseError, RunError, StoreError
-from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.object_store import Stored
 from ebclab.storage.reading import json_value
-from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.swap.conditional import conditional_file
-from ebclab.storage.swap.file import LocalFile, PlainFile, ReplacedError, Seen, SwapFile
+from ebclab.storage.remote import RemoteFolder, may_live
+from ebclab.storage.swap import ReplacedError, Seen, SwapFile, readable_file, writable_file
 from ebclab.storage.typed_json import typed
 
 NAME = ".held.json"
@@ -69,23 +68,17 @@ class Fence:
     """Refuses access of a process to a folder whose lease is no longer held under its token.
 
     Args:
-        remote: The folder.
         token: The token under which this process, or the one that launched it, has acquired the lease.
-        file: The lease's file; None opens it.
     """
 
     def __init__(self, remote: RemoteFolder, token: FencingToken, file: SwapFile | None = None) -> None:
         self.token = token
-        self._address, self._file = remote.address, file or _file(remote)
+        self._address, self._file = remote.address, file or readable_file(remote, NAME)
         self._lost, self._asked = "", -math.inf
         self._lock = threading.Lock()
 
     def check(self, *, ask: bool = True) -> None:
-        """Refuse to write to a folder whose lease was lost.
-
-        Args:
-            ask: Query the store; if False, use only what this process already knows.
-        """
+        """Refuse to write to a folder whose lease was lost; without ``ask``, by what this process knows already."""
         if ask and not self._lost:
             asked = _seconds()
             self.compare(self._file.read())
@@ -117,17 +110,12 @@ class Fence:
 
 
 class Lease:
-    """A file in the store that excludes other processes; its holder renews it well within ``LIFETIME``.
-
-    Args:
-        remote: The folder.
-        busy: Activity of the holder, for messages.
-    """
+    """A file in the store that excludes other processes; its holder renews it well within ``LIFETIME``."""
 
     def __init__(self, remote: RemoteFolder, busy: str) -> None:
         self._remote, self._busy = remote, busy
-        self._file = conditional_file(remote, NAME) or _file(remote)
-        self._hasty = conditional_file(remote, NAME, seconds=_GIVEN_BACK) or _file(remote, seconds=_GIVEN_BACK)
+        self._file = writable_file(remote, NAME)
+        self._hasty = writable_file(remote, NAME, seconds=_GIVEN_BACK)
         self._lock = threading.Lock()
         self._sign, self._seen = SignOfLife(""), Seen(b"")
         self.fence = Fence(remote, self._sign.token, self._file)
@@ -213,24 +201,14 @@ def leased(remote: RemoteFolder, busy: str) -> Iterator[Lease]:
 
 
 def require_free(remote: RemoteFolder, busy: str) -> None:
-    """Refuse a folder that another process holds.
-
-    Args:
-        remote: The folder.
-        busy: Activity of the holder, for the message.
-    """
-    _require_free(_file(remote), remote, busy)
+    """Refuse a folder that another process holds; ``busy`` is the activity of the holder, for the message."""
+    _require_free(readable_file(remote, NAME), remote, busy)
 
 
 def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: str) -> None:
     """Refuse a folder if another process holds its lease, or the lease of a folder within it.
 
     Leases that are older than ``LIFETIME`` by the store's clock, which is queried once, are not read.
-
-    Args:
-        remote: The folder.
-        files: All files in it, by name.
-        busy: Activity of the holder, for the message.
     """
     now: datetime | None = None
     for name, stored in files.items():
@@ -238,7 +216,7 @@ def require_all_free(remote: RemoteFolder, files: Mapping[str, Stored], busy: st
         if file != NAME:
             continue
         if stored.changed is not None and not _is_young(stored.changed):  # by this machine's clock, which may be wrong
-            now = now or _file(remote).now()
+            now = now or readable_file(remote, NAME).now()
             if now is not None and (now - stored.changed).total_seconds() >= LIFETIME:
                 continue
         require_free(remote / inside if inside else remote, busy)
@@ -248,27 +226,17 @@ def held_by(remote: RemoteFolder, changed: float = 0.0) -> str:
     """Return the host whose process currently holds the folder; empty if there is none.
 
     Args:
-        remote: The folder.
         changed: Modification time of its lease in a listing, in seconds since 1970, or 0 if unknown; an expired lease
             is not read.
     """
     if changed and not _is_young(datetime.fromtimestamp(changed, UTC)):
         return ""
-    file = _file(remote)
+    file = readable_file(remote, NAME)
     found = _sign(file.read())
     if found is None or found.free or _is_dead(found):
         return ""
     written = file.changed()
     return found.host if written is not None and _is_young(written) else ""
-
-
-def _file(remote: RemoteFolder, *, seconds: float | None = None) -> SwapFile:
-    """Return the lease's file for read-only access, on a disk, or for stores without conditional writes."""
-    store = Store(remote)
-    if store.location.filesystem.type_name == "local":
-        path = store.location.inner_path(f"{remote.inside}/{NAME}")
-        return LocalFile(Path(path), remote.address, seconds=seconds)
-    return PlainFile(remote, NAME, seconds=seconds)
 
 
 def _require_free(file: SwapFile, remote: RemoteFolder, busy: str) -> Seen | None:
@@ -342,12 +310,4 @@ def _machine() -> str:
 
 def _is_dead(sign: SignOfLife) -> bool:
     """Return whether the holder was a process of this machine that has exited."""
-    if sign.machine != _machine() or sign.process <= 0:
-        return False
-    try:
-        os.kill(sign.process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
-    return False
+    return sign.machine == _machine() and sign.process > 0 and not may_live(sign.process)

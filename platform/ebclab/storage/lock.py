@@ -22,11 +22,6 @@ def held(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[
 
     A file that was deleted or replaced while it was opened or waited for is reopened: its lock would exclude no one.
 
-    Args:
-        path: The file; with O_CREAT, its folder and itself are created if needed.
-        how: Operation of ``flock``.
-        flags: As for ``os.open``.
-
     Raises:
         BlockingIOError: Another process holds the lock, and ``how`` says not to wait.
         OSError: The file cannot be opened, is not a regular file, or cannot be locked; ``strerror`` has the reason.
@@ -62,13 +57,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 @contextmanager
 def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
-    """Create ``folder`` if needed and hold its lock; a disk that fills up meanwhile raises a RunError.
-
-    Args:
-        folder: The folder of a run or a sweep.
-        busy: Activity of the process that holds the lock, for the message.
-        option: Command-line option that selects another parent folder, for the message.
-    """
+    """Create ``folder`` if needed and hold its lock; a disk that fills up meanwhile raises a RunError."""
     with ExitStack() as stack:
         try:
             stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT))

@@ -17,18 +17,18 @@ import logging
 import os
 import shutil
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ebclab.errors import RunError
-from ebclab.open_folder import OpenFolder
+from ebclab.storage.atomic import hidden_beside
 from ebclab.storage.checksum import file_digest
 from ebclab.storage.kinds import RESULTS
 from ebclab.storage.lease import Fence
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
@@ -52,9 +52,7 @@ class Mirror:
     """Pulls and pushes one folder.
 
     Args:
-        remote: The folder, with the role of the local copy.
         without: Names of direct subfolders that other processes sync.
-        store: The folder's store; None opens it.
         fence: Refuses a push after the folder's lease was lost; None allows every push.
     """
 
@@ -199,7 +197,7 @@ class Mirror:
             damage = _damage(target, digests)
             if not damage:
                 return
-        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        aside = hidden_beside(target)
         try:
             for name, whole in names.items():
                 self.store.download(whole, aside / name)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import shutil
-import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from ebclab.errors import DataError, RunError, UserError
+from ebclab.storage.atomic import hidden_beside
 from ebclab.storage.filesystem import COPIED_BYTES, Location, copied, in_our_errors, through_obstore, whole_or_not
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.retry import with_retries
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("ebclab.storage")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,6 @@ class Store:
     """Requests for the files of one remote folder.
 
     Args:
-        remote: The folder.
         seconds: Seconds for which a request is retried; None means ``patience_seconds``.
         may_change: Called before each request that modifies the store, retries included; raises an error if this
             process must not do so.
@@ -47,18 +47,8 @@ class Store:
     def __init__(
         self, remote: RemoteFolder, *, seconds: float | None = None, may_change: Callable[[], None] | None = None
     ) -> None:
-        self._place, self._remote, self._seconds = _opened(remote.root, seconds), remote, seconds
-        self._may_change = may_change
-
-    @property
-    def location(self) -> Location:
-        """The opened root of the folder."""
-        return self._place
-
-    @property
-    def address(self) -> str:
-        """The folder's address."""
-        return self._remote.address
+        self.location = with_retries(lambda: _place(remote.root), remote.root, seconds=seconds)
+        self.address, self._remote, self._seconds, self._may_change = remote.address, remote, seconds, may_change
 
     def names(self) -> dict[str, Stored]:
         """Return size and time of every file by its path below the folder; empty if there is no such folder.
@@ -69,15 +59,13 @@ class Store:
 
         inside = self._inner("")
         selector = fs.FileSelector(inside, recursive=True, allow_not_found=True)
-        infos = with_retries(
-            lambda: self._place.filesystem.get_file_info(selector), self._remote.address, seconds=self._seconds
-        )
+        infos = self._ask(lambda: self.location.filesystem.get_file_info(selector), "")
         files = (info for info in infos if info.is_file and not info.path.endswith("/"))
         found = {info.path[len(inside) + 1 :]: Stored(info.size, info.mtime) for info in files}
         if unusable := sorted(name for name in found if not _is_path_below(name)):
             _log.warning(
                 "%s: %d names that no file on a disk can have are left out, such as %r",
-                self._remote.address,
+                self.address,
                 len(unusable),
                 unusable[0],
             )
@@ -85,30 +73,24 @@ class Store:
 
     def stored(self, name: str) -> Stored | None:
         """Return size and time of the file ``name``, or None if there is none."""
-        info = with_retries(
-            lambda: self._place.filesystem.get_file_info(self._inner(name)), self._where(name), seconds=self._seconds
-        )
+        info = self._ask(lambda: self.location.filesystem.get_file_info(self._inner(name)), name)
         return Stored(info.size, info.mtime) if info.is_file else None
 
     def read(self, name: str) -> bytes:
-        """Return the content of the file ``name``.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-        """
+        """Return the content of the file ``name``."""
 
         def read() -> bytes:
-            with self._place.filesystem.open_input_stream(self._inner(name), compression=None) as file:
+            with self.location.filesystem.open_input_stream(self._inner(name), compression=None) as file:
                 return bytes(file.read())
 
-        return with_retries(read, self._where(name), seconds=self._seconds)
+        return self._ask(read, name)
 
     def download(self, name: str, target: Path) -> None:
         """Download the file ``name`` to ``target`` atomically."""
 
         def download(aside: Path) -> None:
             with (
-                self._place.filesystem.open_input_stream(self._inner(name), compression=None) as source,
+                self.location.filesystem.open_input_stream(self._inner(name), compression=None) as source,
                 aside.open("wb") as file,
             ):
                 shutil.copyfileobj(source, file, COPIED_BYTES)
@@ -120,10 +102,10 @@ class Store:
         self._make(target, lambda aside: aside.write_bytes(content), name)
 
     def _make(self, target: Path, write: Callable[[Path], object], name: str) -> None:
-        aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        aside = hidden_beside(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with_retries(lambda: write(aside), self._where(name), seconds=self._seconds)
+            self._ask(lambda: write(aside), name)
             aside.replace(target)
         finally:
             aside.unlink(missing_ok=True)
@@ -136,7 +118,7 @@ class Store:
             with source.open("rb") as file, self._opened(name) as target:
                 copied(file, target)
 
-        with_retries(upload, self._where(name), seconds=self._seconds)
+        self._ask(upload, name)
 
     def write(self, name: str, content: bytes) -> None:
         """Upload ``content`` as the file ``name``."""
@@ -146,7 +128,7 @@ class Store:
             with self._opened(name) as target:
                 target.write(content)
 
-        with_retries(write, self._where(name), seconds=self._seconds)
+        self._ask(write, name)
 
     def delete(self, name: str) -> None:
         """Delete the file ``name``, if it exists; through obstore in S3, where pyarrow would leave an empty object."""
@@ -156,22 +138,20 @@ class Store:
             bucket, inner = self._bucket(), self._inner(name)
             self._require_mine()  # again: testing the bucket, once per process, may have taken seconds
             if bucket is None:
-                self._place.filesystem.delete_file(inner)
+                self.location.filesystem.delete_file(inner)
             else:
                 in_our_errors(lambda: bucket.delete(inner.partition("/")[2]))
 
-        try:
-            with_retries(delete, self._where(name), seconds=self._seconds)
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            self._ask(delete, name)
 
     def _bucket(self) -> ObjectStore | None:
         """Return the bucket opened through obstore; None if pyarrow is to be used or obstore cannot reach it."""
-        if self._place.filesystem.type_name != "s3":
+        if self.location.filesystem.type_name != "s3":
             return None
-        bucket, reason = through_obstore(self._place, self._inner("").partition("/")[2])
+        bucket, reason = through_obstore(self.location, self._inner("").partition("/")[2])
         if bucket is None:
-            _tell_once(self._place.path, reason)
+            _tell_once(self.location.path, reason)
         return bucket
 
     def _require_mine(self) -> None:
@@ -180,13 +160,15 @@ class Store:
 
     def _opened(self, name: str) -> AbstractContextManager[BinaryIO | NativeFile]:
         """Open the file ``name`` for writing; it becomes whole, or does not change."""
-        return whole_or_not(self._place.filesystem, self._inner(name))
+        return whole_or_not(self.location.filesystem, self._inner(name))
 
     def _inner(self, name: str) -> str:
-        return self._place.inner_path(f"{self._remote.inside}/{name}" if name else self._remote.inside)
+        return self.location.inner_path(f"{self._remote.inside}/{name}" if name else self._remote.inside)
 
-    def _where(self, name: str) -> str:
-        return (self._remote / name).address if name and not name.startswith(".") else self._remote.address
+    def _ask(self, request: Callable[[], T], name: str) -> T:
+        """Make a request about the file ``name``, or about the folder if it is empty."""
+        where = self.address if not name or name.startswith(".") else (self._remote / name).address
+        return with_retries(request, where, seconds=self._seconds)
 
 
 @lru_cache
@@ -230,18 +212,9 @@ def fetched(file: str) -> Path:
     return remote.cache
 
 
-def _opened(root: str, seconds: float | None) -> Location:
-    return with_retries(lambda: _place(root), root, seconds=seconds)
-
-
 @lru_cache(maxsize=16)
 def _place(root: str) -> Location:
-    """Open the root once per process, since opening requests the region from the store.
-
-    Raises:
-        DataError: The address is of an unsupported kind.
-        OSError: The store does not respond.
-    """
+    """Open the root once per process, since opening requests the region from the store."""
     try:
         return Location(root, "storage")
     except DataError as error:

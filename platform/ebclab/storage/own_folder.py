@@ -1,8 +1,13 @@
-"""Folders of our own within a run, sweep, comparison, reproduction or card: never reached through a symbolic link."""
+"""Folders of our own within a run, sweep, comparison, reproduction or card.
+
+They are never reached through a symbolic link, and recognised while they are open.
+"""
 
 from __future__ import annotations
 
+import os
 import stat
+import weakref
 from pathlib import Path
 
 from ebclab.errors import RunError
@@ -28,3 +33,26 @@ def own_folder(around: Path, *names: str) -> Path:
                 "delete it, or put a folder in its place"
             )
     return path
+
+
+class OpenFolder:
+    """An open folder, to detect whether a path still refers to it; while it is open, its inode number is not reused."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def at(cls, path: Path) -> OpenFolder | None:
+        """Open a folder; None if it does not exist."""
+        try:
+            return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+        except FileNotFoundError:
+            return None
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether ``path`` still refers to this folder."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
+        except OSError:
+            return False

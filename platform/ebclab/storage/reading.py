@@ -34,11 +34,7 @@ def json_value(content: bytes) -> Any:
 
 
 def foreign_json_value(content: bytes, *, finite: bool = False) -> Any:
-    """Return the value of UTF-8 encoded JSON from any source.
-
-    Args:
-        content: The JSON.
-        finite: Whether to refuse NaN and infinite numbers, which JSON does not have and Python's reader takes.
+    """Return the value of UTF-8 encoded JSON from any source; ``finite`` refuses NaN and infinite numbers.
 
     Raises:
         ValueError: It is not valid JSON, is nested too deeply, or contains an overlong number or a lone surrogate.
@@ -63,15 +59,7 @@ def read_json(
     remedy: str = "restore the file",
     error: type[UserError] = RunError,
 ) -> Any:
-    """Return the value of a JSON file, verified against its checksum if it has one.
-
-    Args:
-        path: The file.
-        where: Name of the file in messages; its path if empty.
-        what: Description of the problem in messages.
-        remedy: Remedy that messages suggest.
-        error: Type of the error to raise.
-    """
+    """Return the value of a JSON file, verified against its checksum if it has one."""
     try:
         return json_value(read_regular(path, LARGEST))
     except (OSError, ValueError) as reason:
@@ -104,12 +92,7 @@ def json_lines(content: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:
 
 
 def lines_left_out(where: str, numbers: list[int]) -> str:
-    """Return the message about lines of a log that cannot be read and are skipped.
-
-    Args:
-        where: Name of the file in messages.
-        numbers: Line numbers, starting at 1.
-    """
+    """Return the message about lines of a log that cannot be read and are skipped."""
     shown = ", ".join(map(str, numbers[:5])) + (" ..." if len(numbers) > 5 else "")
     return f"{where}: {len(numbers)} of its lines cannot be read and are left out: {shown}"
 

@@ -94,7 +94,8 @@ def _folder_of_this_process(copies: Path, process: int) -> Path:
     """Return the folder of this reader's copies, which is deleted at exit; delete those of killed readers."""
     host = socket.gethostname()
     for path in (copies / "readers").glob(f"{host}-*"):
-        if not _is_alive(path.name.removeprefix(f"{host}-")):
+        number = path.name.removeprefix(f"{host}-")
+        if number.isdecimal() and not may_live(int(number)):
             shutil.rmtree(path, ignore_errors=True)
     folder = copies / "readers" / f"{host}-{process}"
     atexit.register(_forget, folder, process)
@@ -106,12 +107,12 @@ def _forget(folder: Path, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_alive(process: str) -> bool:
+def may_live(process: int) -> bool:
     """Return whether a process of this machine is alive; True if that cannot be determined."""
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, ValueError, OverflowError):
+    except (OSError, OverflowError):
         return True
     return True

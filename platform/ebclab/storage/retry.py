@@ -52,15 +52,11 @@ def is_refusal(error: Exception) -> bool:
 
 
 def with_retries(work: Callable[[], T], where: str, *, seconds: float | None = None) -> T:
-    """Return the result of ``work``, which is retried while the store does not respond.
+    """Return the result of ``work``, which is retried for ``seconds`` (None: ``patience_seconds``) without an answer.
 
-    Args:
-        work: The request; may be called several times.
-        where: Address of the file or folder, for messages.
-        seconds: Seconds for which to retry; None means ``patience_seconds``.
+    A FileNotFoundError is raised as it is.
 
     Raises:
-        FileNotFoundError: There is no such file.
         StoreError: The store refuses access or does not respond within that time, or a local disk cannot be written.
     """
     import pyarrow as pa

@@ -50,11 +50,7 @@ def joined(parts: list[Part], rest: bytes) -> bytes:
 
 
 def taken_apart(content: bytes) -> tuple[list[Part], bytes]:
-    """Return the parts that a file lists, in their order, and the rest of the log.
-
-    Raises:
-        ValueError: The list of parts is damaged, or contains files that are not parts of a log.
-    """
+    """Return the parts that a file lists, in their order, and the rest of the log."""
     head, _, rest = content.partition(b"\n")
     if not head.startswith(_MARK):
         return [], content

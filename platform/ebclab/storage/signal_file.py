@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Protocol
 
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
@@ -14,29 +14,27 @@ from ebclab.storage.remote import RemoteFolder
 _LARGEST = 1 << 20  # maximum size of a message in bytes
 
 
-class SignalFile(Protocol):
+class SignalFile(ABC):
     """A short message stored in a file, which may be absent."""
 
+    pause: float
+    """Seconds to wait between two reads."""
+
+    @abstractmethod
     def read(self, *, patient: bool = True) -> bytes | None:
         """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
 
+    @abstractmethod
     def write(self, content: bytes) -> None:
-        """Create or replace the signal with this content."""
+        """Create or replace the signal; no reader sees partial content."""
 
+    @abstractmethod
     def clear(self) -> None:
         """Remove the signal, if it exists."""
 
-    @property
-    def pause(self) -> float:
-        """Seconds to wait between two reads."""
 
-
-class LocalSignal:
-    """A signal that is a file on a disk.
-
-    Args:
-        path: The file.
-    """
+class LocalSignal(SignalFile):
+    """A signal that is a file on a disk."""
 
     pause = 0.0
 
@@ -44,7 +42,6 @@ class LocalSignal:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None if there is none; ``patient`` has no effect on a disk."""
         try:
             return read_regular(self._path, _LARGEST)
         except FileNotFoundError:
@@ -53,24 +50,17 @@ class LocalSignal:
             raise RunError(f"{self._path}: cannot be read, got {error.strerror or error}; delete it") from error
 
     def write(self, content: bytes) -> None:
-        """Create or replace the signal atomically: no reader sees partial content."""
         atomic.make_folder(self._path.parent)
         atomic.write_bytes(self._path, content)
 
     def clear(self) -> None:
-        """Remove the signal, if it exists."""
         if self._path.exists():
             self._path.unlink()
             atomic.sync_path(self._path.parent)  # or a request of before a power failure would stop the next launch
 
 
-class StoredSignal:
-    """A signal that is an object in a store.
-
-    Args:
-        remote: The folder that contains it.
-        name: Its name in that folder.
-    """
+class StoredSignal(SignalFile):
+    """A signal that is an object in a store."""
 
     pause = 3.0
 
@@ -78,16 +68,13 @@ class StoredSignal:
         self._store, self._impatient, self._name = Store(remote), Store(remote, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
         try:
             return (self._store if patient else self._impatient).read(self._name)
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes) -> None:
-        """Create or replace the signal with this content."""
         self._store.write(self._name, content)
 
     def clear(self) -> None:
-        """Remove the signal, if it exists."""
         self._store.delete(self._name)

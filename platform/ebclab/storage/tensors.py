@@ -15,12 +15,7 @@ _LARGEST_HEADER = 4 << 20  # bytes; of 40,000 tensors; takes twenty times as muc
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors in a file, on the CPU, by name.
-
-    Raises:
-        OSError: The file cannot be read or is not a regular file.
-        ValueError: It holds no tensors, or its header is too large.
-    """
+    """Return the tensors in a file, on the CPU, by name."""
     with open_regular(path, _LARGEST) as file:
         header = int.from_bytes(file.read(8), "little")
     if header > _LARGEST_HEADER:

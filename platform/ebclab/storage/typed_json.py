@@ -20,10 +20,6 @@ def typed(content: object, kind: type[T]) -> T:
 
     Numbers that JSON cannot represent may be strings: "nan", "inf", "-inf".
 
-    Args:
-        content: What ``json.loads`` returned.
-        kind: The dataclass; its fields may be dataclasses too.
-
     Raises:
         ValueError: A field is missing or has the wrong type; the message is one line about the first such field.
     """

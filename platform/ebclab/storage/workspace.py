@@ -19,7 +19,7 @@ from ebclab.storage.object_store import Store, send
 from ebclab.storage.own_folder import own_folder
 from ebclab.storage.remote import RemoteFolder, Role, remote_at, remote_in
 from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
-from ebclab.storage.sync import NoSync, Syncer, downloading, synced
+from ebclab.storage.sync import Syncer, downloading, synced
 
 W = TypeVar("W", bound="Workspace")
 
@@ -113,9 +113,6 @@ class Workspace:
         """Delete the folder's files in the store in the order of ``deletion_rank``.
 
         A folder on a disk is left unchanged.
-
-        Args:
-            token: The token under which the folder is held; None if it is not held.
         """
         if self.remote is not None:
             store = Store(self.remote, may_change=Fence(self.remote, token).check_again if token else None)
@@ -128,11 +125,7 @@ class Workspace:
         return 4 if name == NAME else 3 if name == self.kind.settings else firsts
 
     def remove(self, token: FencingToken | None = None) -> None:
-        """Delete the folder, in the store and on the disk.
-
-        Args:
-            token: The token under which the folder is held; None on a disk.
-        """
+        """Delete the folder, in the store and on the disk."""
         self.clear_store(token)
         shutil.rmtree(self.path)
 
@@ -163,15 +156,12 @@ class Workspace:
 
         The lease excludes processes on other machines, the lock those on this one. The final push precedes the
         release of the lock and the lease.
-
-        Args:
-            kinds: Kinds of the checkpoints to pull. Others remain in the store.
         """
         with ExitStack() as stack:
             lease = stack.enter_context(leased(self.remote, self.kind.busy)) if self.remote is not None else None
             stack.enter_context(locked(self.path, busy=self.kind.busy, option=self.kind.option))
             if self.remote is None or lease is None:
-                yield NoSync()
+                yield Syncer()
                 return
             mirror = _mirror(self.remote, self.kind, lease.fence)
             mirror.pull(kinds)  # not before the lease: until then another process may still write
@@ -179,13 +169,9 @@ class Workspace:
 
     @contextmanager
     def sync(self, token: FencingToken | None) -> Iterator[Syncer]:
-        """Sync a folder that this process has just pulled and whose lease its launching process holds.
-
-        Args:
-            token: The token under which that process holds it; None on a disk.
-        """
+        """Sync a folder that this process has just pulled and whose lease its launching process holds."""
         if self.remote is None:
-            yield NoSync()
+            yield Syncer()
             return
         fence = Fence(self.remote, token) if token is not None else None
         mirror = _mirror(self.remote, self.kind, fence)

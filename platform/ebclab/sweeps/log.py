@@ -18,7 +18,7 @@ from ebclab.regular_file import own_file, read_regular
 from ebclab.storage import atomic
 from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
 from ebclab.storage.segmented_log import assembled
-from ebclab.storage.sync import NoSync, Syncer
+from ebclab.storage.sync import Syncer
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
@@ -56,7 +56,7 @@ class SweepLog:
         self.path = path
         self.where = where or str(path)
         self.problems: list[str] = []
-        self._syncer = syncer or NoSync()
+        self._syncer = syncer or Syncer()
         self.trials: dict[str, Trial] = {}
         self.events: list[dict[str, Any]] = []
         self.failure: RunError | None = None

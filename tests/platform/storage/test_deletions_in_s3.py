@@ -15,17 +15,16 @@ from s3_server import OneByOne
 from ebclab.export.place import landed
 from ebclab.inventory.deletion import delete, find_named
 from ebclab.runs.folder import RunFolder
-from ebclab.storage import filesystem, object_store
+from ebclab.storage import filesystem, object_store, swap
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.retry import PATIENCE
-from ebclab.storage.swap import conditional
 
 
 @pytest.fixture
 def root(running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a folder of runs that no other test has; this process knows nothing of its bucket yet."""
-    monkeypatch.setattr(conditional, "_TRIED", {})
+    monkeypatch.setattr(swap, "_TRIED", {})
     monkeypatch.setattr(filesystem, "_REACHED", {})
     object_store._tell_once.cache_clear()
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))

@@ -141,27 +141,10 @@ def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch
     assert b"hush" not in sent
 
 
-@pytest.mark.parametrize("secret", ["hush", "hu/sh", "hu+s/h=="])
-@pytest.mark.parametrize("address", ["s3://AKIAME:{}@bucket/set", "parquet:s3://AKIAME:{}@bucket?scheme=http"])
-def test_credentials_in_an_address_are_refused_without_being_shown(address: str, secret: str) -> None:
-    problem = credentials_problem(address.format(secret))
-    assert problem is not None
-    assert "s3://***@bucket" in problem
-    assert "AKIAME" not in problem
-    assert secret not in problem
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "s3://bucket/set",
-        "gs://anonymous@bucket/set",
-        "s3://b/s?endpoint_override=http://h:1&scheme=http",
-        "folder:/a:b@c",
-    ],
-)
-def test_an_address_without_credentials_is_not_refused(address: str) -> None:
-    assert credentials_problem(address) is None
+def test_an_address_without_credentials_is_not_refused() -> None:
+    s3 = ("s3://bucket/set", "s3://b/s?endpoint_override=http://h:1&scheme=http")
+    for address in (*s3, "gs://anonymous@bucket/set", "folder:/a:b@c"):
+        assert credentials_problem(address) is None
 
 
 def test_the_name_of_a_run_leaves_out_how_the_store_is_reached() -> None:

@@ -18,13 +18,12 @@ from pyarrow import fs
 from s3_server import Behaviour, OneByOne
 
 from ebclab.errors import LostLeaseError, RunError, StoreError
-from ebclab.storage import filesystem, lease, retry
+from ebclab.storage import filesystem, lease, retry, swap
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Lease, held_by, leased
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, UNGUARDED, RemoteFolder
 from ebclab.storage.retry import PATIENCE
-from ebclab.storage.swap import conditional
 from ebclab.storage.workspace import Workspace
 
 Folders = Callable[[str], RemoteFolder]
@@ -60,6 +59,15 @@ def folder(running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.Mo
     return lambda name: RemoteFolder(root, name)
 
 
+@pytest.fixture(params=["on a disk", "heeds", *WITHOUT])
+def anywhere(request: pytest.FixtureRequest, server: OneByOne, folder: Folders, tmp_path: Path) -> Folders:
+    """Makes folders on a disk, and in stores that do with conditional writes what they do."""
+    if request.param == "on a disk":
+        return lambda name: RemoteFolder(f"file://{tmp_path}", name)
+    server.behaviour = request.param
+    return folder
+
+
 def objects(remote: RemoteFolder) -> dict[str, bytes]:
     """The content of every object of a folder but the lease."""
     store = Store(remote)
@@ -73,7 +81,7 @@ def sign(remote: RemoteFolder) -> dict[str, Any]:
 
 def forget_the_bucket(patch: pytest.MonkeyPatch) -> None:
     """Let this process know nothing of what the store takes."""
-    patch.setattr(conditional, "_TRIED", {})
+    patch.setattr(swap, "_TRIED", {})
     patch.setattr(filesystem, "_REACHED", {})
 
 
@@ -97,12 +105,10 @@ def both(work: Callable[[int], None]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
 def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
-    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
+    anywhere: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.behaviour = behaviour
-    remote = folder("run")
+    remote = anywhere("run")
     sleeper, other = Training.at(remote), Training.at(remote.of("worker"))
 
     def sleep() -> dict[str, bytes]:
@@ -127,20 +133,19 @@ def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
     assert (sign(remote)["epoch"], sign(remote)["free"]) == (2, True)
 
 
-@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
-def test_who_lost_its_lease_neither_renews_nor_gives_back_that_of_another(
-    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
+def test_who_lost_its_lease_neither_renews_gives_back_nor_removes_that_of_another(
+    anywhere: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.behaviour = behaviour
-    remote = folder("run")
-    loser, winner = Lease(remote, "is training"), Lease(remote, "is training")
-    loser.take()
+    remote = anywhere("run")
+    loser, remover, winner = (Lease(remote, "is training") for _ in range(3))
     with monkeypatch.context() as patch:
         forget_the_living(patch)
-        winner.take()
+        for each in (loser, remover, winner):
+            each.take()
     before = sign(remote)
-    with pytest.raises(LostLeaseError, match="another process has taken over"):
-        loser.renew()
+    for work in (loser.renew, remover.remove):
+        with pytest.raises(LostLeaseError, match="another process has taken over"):
+            work()
     loser.give_back()
     assert sign(remote) == before
     winner.renew()
@@ -148,13 +153,11 @@ def test_who_lost_its_lease_neither_renews_nor_gives_back_that_of_another(
     winner.give_back()
     with pytest.raises(LostLeaseError, match="another process has taken over"):
         loser.renew()
-    assert (sign(remote)["epoch"], sign(remote)["free"]) == (2, True)
+    assert (sign(remote)["epoch"], sign(remote)["free"]) == (3, True)
 
 
-@pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
-def test_a_lease_that_is_missing_is_lost(behaviour: Behaviour, server: OneByOne, folder: Folders) -> None:
-    server.behaviour = behaviour
-    remote = folder("run")
+def test_a_lease_that_is_missing_is_lost(anywhere: Folders) -> None:
+    remote = anywhere("run")
     for use in (Lease.renew, lambda mine: mine.fence.check()):
         mine = Lease(remote, "is training")
         mine.take()
@@ -165,9 +168,10 @@ def test_a_lease_that_is_missing_is_lost(behaviour: Behaviour, server: OneByOne,
         assert Store(remote).stored(NAME) is None
 
 
-def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(server: OneByOne, folder: Folders) -> None:
+@pytest.mark.parametrize("anywhere", ["on a disk", "heeds"], indirect=True)
+def test_of_two_that_take_in_the_same_instant_exactly_one_gets_the_lease(anywhere: Folders) -> None:
     for number in range(50):
-        remote = folder(f"run-{number % 2}")  # a first lease twice, and then one that was given back
+        remote = anywhere(f"run-{number % 2}")  # a first lease twice, and then one that was given back
         leases, got, refused = [Lease(remote, "is training") for _ in range(2)], list[int](), list[int]()
 
         def take(mine: int, leases: list[Lease] = leases, got: list[int] = got, refused: list[int] = refused) -> None:
@@ -238,38 +242,32 @@ def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
 @pytest.mark.parametrize(
     ("behaviour", "reason"), [("ignores", "a store that ignores If-None-Match"), ("not implemented", ".*501.*")]
 )
-def test_a_store_without_conditional_writes_is_one_line(
-    behaviour: Behaviour, reason: str, server: OneByOne, folder: Folders, caplog: pytest.LogCaptureFixture
+def test_a_store_without_conditional_writes_is_refused_or_if_permitted_one_line(
+    behaviour: Behaviour,
+    reason: str,
+    server: OneByOne,
+    folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server.behaviour = behaviour
-    for name in ("one", "two"):
-        with leased(folder(name), "is training"):
-            pass
-        assert list(Store(folder(name)).names()) == [NAME]
-    (line,) = caplog.messages
-    assert "\n" not in line
-    assert line.startswith("s3://sets/")
-    assert ": no conditional writes here, got " in line
-    assert re.search(reason, line)
-    assert line.endswith("; two launches of one folder may both write, which EBCLAB_STORAGE_UNGUARDED=1 permits")
-
-
-@pytest.mark.parametrize("behaviour", WITHOUT)
-def test_a_store_without_conditional_writes_is_refused_until_permitted(
-    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.behaviour = behaviour
-    remote = folder("run")
     for unset in ("", "0"):
         monkeypatch.setenv(UNGUARDED, unset)
         with pytest.raises(
             StoreError, match=r"no conditional writes here, got .*set EBCLAB_STORAGE_UNGUARDED=1 if you"
         ):
-            Lease(remote, "is training")
-    assert Store(remote).names() == {}
+            Lease(folder("one"), "is training")
+    assert Store(folder("one")).names() == {}
     monkeypatch.setenv(UNGUARDED, "1")
-    with leased(remote, "is training"):
-        assert held_by(remote)
+    for name in ("one", "two"):
+        with leased(folder(name), "is training"):
+            assert held_by(folder(name))
+        assert list(Store(folder(name)).names()) == [NAME]
+    (line,) = caplog.messages
+    assert "\n" not in line
+    assert line.startswith("s3://sets/")
+    assert re.search(f": no conditional writes here, got {reason}", line)
+    assert line.endswith("; two launches of one folder may both write, which EBCLAB_STORAGE_UNGUARDED=1 permits")
 
 
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
@@ -302,7 +300,7 @@ def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(retry, "time", SimpleNamespace(monotonic=time.monotonic, sleep=take_over))
         patch.setattr(Store, "_opened", failing_once(Store._opened))
-        patch.setattr(conditional, "_condition", failing_once(conditional._condition))
+        patch.setattr(swap, "_condition", failing_once(swap._condition))
         if work == "take":
             with pytest.raises(RunError, match="another process is training, got"):
                 mine.take()
@@ -332,7 +330,7 @@ def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
     monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.01)
     server.busy, server.is_done = {number}, is_done
     with leased(folder("run"), "is training") as mine:
-        assert isinstance(mine._file, conditional.ConditionalFile)
+        assert isinstance(mine._file, swap.ConditionalFile)
     assert all("the store does not answer, trying again" in line for line in caplog.messages)
 
 
@@ -345,7 +343,7 @@ def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
     with pytest.raises(StoreError, match=r"the store has not answered for 0 s, got .*503"):
         Lease(folder("one"), "is training")
     with leased(folder("two"), "is training") as mine:
-        assert isinstance(mine._file, conditional.ConditionalFile)
+        assert isinstance(mine._file, swap.ConditionalFile)
 
 
 def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(

@@ -15,7 +15,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.storage.lock import LOCK, held, is_running, kept_free, locked
 from ebclab.storage.mirror import _alone
 from ebclab.storage.remote import COPIES
-from ebclab.storage.swap.file import LocalFile
+from ebclab.storage.swap import LocalFile
 
 NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 

@@ -12,6 +12,7 @@ import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -98,39 +99,24 @@ def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(remote: Rem
     assert not (remote.cache / "checkpoints" / "last-0000000008").exists()
 
 
-def test_only_the_kinds_asked_for_are_pulled_and_the_others_stay_in_the_store(
+def test_only_the_kinds_asked_for_are_pulled_and_others_stay_in_store_and_copy(
     remote: RemoteFolder, there: Path
 ) -> None:
+    def copied() -> dict[str, int]:
+        found = (remote.cache / "checkpoints").glob("*/model.safetensors")
+        return {path.parent.name: path.stat().st_ino for path in found}
+
     for name in ("last-0000000004", "best-0000000002", "kept-0000000003"):
         make_checkpoint(there, name)
     mirror = Mirror(remote)
     mirror.pull(("last", "best"))
-    pulled = sorted(path.name for path in (remote.cache / "checkpoints").iterdir())
-    assert pulled == ["best-0000000002", "last-0000000004"]
+    first = copied()
+    assert sorted(first) == ["best-0000000002", "last-0000000004"]
+    Mirror(remote).pull()  # of another process that uses the same copy
+    mirror.pull(("last", "best"))
+    assert copied() == first  # nothing is downloaded again
     mirror.push()
     assert (there / "checkpoints" / "kept-0000000003" / "manifest.json").exists()
-
-
-def test_a_pull_of_some_kinds_leaves_others_that_the_copy_has(remote: RemoteFolder, there: Path) -> None:
-    for name in ("last-0000000004", "kept-0000000003"):
-        make_checkpoint(there, name)
-    writer = Mirror(remote)
-    writer.pull(("last", "kept"))
-    Mirror(remote).pull()  # of another process that uses the same copy
-    assert sorted(path.name for path in (remote.cache / "checkpoints").iterdir()) == [
-        "kept-0000000003",
-        "last-0000000004",
-    ]
-    writer.push()
-    assert (there / "checkpoints" / "kept-0000000003" / "manifest.json").exists()
-
-
-def test_a_file_of_the_copy_that_was_cut_short_is_brought_again(remote: RemoteFolder, there: Path) -> None:
-    make_checkpoint(there, "last-0000000004")
-    Mirror(remote).pull(("last",))
-    (remote.cache / "checkpoints/last-0000000004/model.safetensors").write_text("")
-    Mirror(remote).pull(("last",))
-    assert (remote.cache / "checkpoints/last-0000000004/model.safetensors").read_text() == "weights"
 
 
 def flip_a_bit(path: Path) -> None:
@@ -191,20 +177,22 @@ def test_a_checkpoint_that_is_damaged_in_the_store_is_said_to_be_so(
     assert files(there) == visible(remote.cache)
 
 
-def test_a_checkpoint_replaced_while_it_is_downloaded_is_downloaded_anew(
-    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("before", "successor"), [("read", "last-0000000008"), ("download", "last-0000000004")])
+def test_a_checkpoint_that_is_replaced_while_it_is_pulled_gives_way_to_its_successor(
+    before: str, successor: str, remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    store, download, replaced = Store(remote), Store(remote).download, list[str]()
-    make_checkpoint(there, "best-0000000004", "old")
+    own, replaced = getattr(Store, before), list[str]()
+    make_checkpoint(there, "last-0000000004", "old")
 
-    def slow(name: str, target: Path) -> None:
+    def replaced_first(store: Store, name: str, *given: Any) -> Any:
         if not replaced:
-            make_checkpoint(there, "best-0000000004", "new")
+            shutil.rmtree(there / "checkpoints")
+            make_checkpoint(there, successor, "new")
             replaced.append(name)
-        download(name, target)
+        return own(store, name, *given)
 
-    monkeypatch.setattr(store, "download", slow)
-    Mirror(remote, store=store).pull(("best",))
+    monkeypatch.setattr(Store, before, replaced_first)
+    assert Mirror(remote).pull(("last",))
     assert replaced
     assert visible(remote.cache) == files(there)
     assert caplog.messages == []
@@ -221,38 +209,6 @@ def test_two_processes_of_a_machine_pull_into_a_copy_one_after_the_other(remote:
         assert visible(remote.cache) == {}
     thread.join(30)
     assert visible(remote.cache) == files(there)
-
-
-def test_folders_of_others_may_come_and_go_while_a_sweep_is_pushed(remote: RemoteFolder) -> None:
-    mirror, over = Mirror(remote, without=("trials",)), threading.Event()
-
-    def churn() -> None:
-        while not over.is_set():
-            fill(remote.cache, *(f"trials/{number}/config.yaml" for number in range(20)))
-            shutil.rmtree(remote.cache / "trials")
-
-    fill(remote.cache, "trials.jsonl")
-    thread = threading.Thread(target=churn)
-    thread.start()
-    try:
-        for _ in range(200):
-            mirror.push()
-    finally:
-        over.set()
-        thread.join()
-
-
-def test_what_is_deleted_in_the_copy_is_deleted_in_the_store(remote: RemoteFolder, there: Path) -> None:
-    make_checkpoint(there, "last-0000000004")
-    mirror = Mirror(remote)
-    mirror.pull(("last",))
-    make_checkpoint(remote.cache, "last-0000000008")
-    shutil.rmtree(remote.cache / "checkpoints" / "last-0000000004")
-    mirror.push()
-    assert set(files(there)) == {
-        "checkpoints/last-0000000008/model.safetensors",
-        "checkpoints/last-0000000008/manifest.json",
-    }
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
@@ -407,17 +363,6 @@ def test_a_mirror_that_adopts_what_another_one_has_pulled_pushes_changes_only(
     assert files(there) == visible(remote.cache)
 
 
-def test_the_result_is_the_last_to_arrive(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrived: list[str] = []
-    store = Store(remote)
-    upload = store.upload
-    monkeypatch.setattr(store, "upload", lambda source, name: (arrived.append(name), upload(source, name)))
-    fill(remote.cache, "result.json", "metrics.jsonl", "config.yaml")
-    make_checkpoint(remote.cache, "last-0000000004")
-    Mirror(remote, store=store).push()
-    assert arrived[-2:] == ["checkpoints/last-0000000004/manifest.json", "result.json"]
-
-
 def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(remote: RemoteFolder, there: Path) -> None:
     fill(there, "trials/0000/config.yaml", "sweep.yaml")
     fill(remote.cache, "trials/0001/config.yaml")
@@ -429,30 +374,22 @@ def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(remote:
     assert set(files(there)) == {"trials/0000/config.yaml", "sweep.yaml", "trials.jsonl"}
 
 
-def test_a_checkpoint_that_the_copy_has_is_not_downloaded_again(remote: RemoteFolder, there: Path) -> None:
-    make_checkpoint(there, "last-0000000004")
-    mirror = Mirror(remote)
-    mirror.pull(("last",))
-    before = os.stat(remote.cache / "checkpoints/last-0000000004/model.safetensors").st_ino
-    mirror.pull(("last",))
-    assert os.stat(remote.cache / "checkpoints/last-0000000004/model.safetensors").st_ino == before
-
-
-def test_a_checkpoint_is_taken_from_the_store_manifest_first(
+def test_a_result_and_a_manifest_are_the_last_to_arrive_and_the_first_to_go(
     remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deleted: list[str] = []
-    store = Store(remote)
-    make_checkpoint(remote.cache, "last-0000000004")
-    fill(remote.cache, "result.json")
-    mirror = Mirror(remote, store=store)
-    mirror.push()
-    delete = store.delete
+    arrived, deleted, store = list[str](), list[str](), Store(remote)
+    upload, delete = store.upload, store.delete
+    monkeypatch.setattr(store, "upload", lambda source, name: (arrived.append(name), upload(source, name)))
     monkeypatch.setattr(store, "delete", lambda name: (deleted.append(name), delete(name)))
-    shutil.rmtree(remote.cache / "checkpoints" / "last-0000000004")
+    fill(remote.cache, "result.json", "metrics.jsonl", "config.yaml")
+    make_checkpoint(remote.cache, "last-0000000004")
+    mirror, folder = Mirror(remote, store=store), "checkpoints/last-0000000004"
+    mirror.push()
+    assert arrived[-2:] == [f"{folder}/manifest.json", "result.json"]
+    deleted.clear()
+    shutil.rmtree(remote.cache / folder)
     (remote.cache / "result.json").unlink()
     mirror.push()
-    folder = "checkpoints/last-0000000004"
     assert deleted == ["result.json", f"{folder}/manifest.json", f"{folder}/model.safetensors"]
 
 
@@ -469,6 +406,6 @@ def test_names_in_a_store_that_lead_out_of_the_local_copy_are_left_out_with_a_wa
             return [*listing, *(fs.FileInfo(f"{there}/{name}", fs.FileType.File, size=1) for name in names)]
 
     store = Store(remote)
-    monkeypatch.setattr(store._place, "filesystem", Foreign())
+    monkeypatch.setattr(store.location, "filesystem", Foreign())
     assert set(store.names()) == {"config.yaml"}
     assert "4 names that no file on a disk can have are left out, such as '../../elsewhere'" in caplog.text

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 
 import pytest
 
-from ebclab.errors import RunError, UserError
+from ebclab.errors import RunError, StoreError, UserError
 from ebclab.storage import retry as patience
 from ebclab.storage.retry import PATIENCE, patience_seconds, with_retries
 
@@ -21,11 +22,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def failing(times: int, error: Exception) -> list[Exception]:
-    return [error] * times
+def failing(times: int, error: Exception) -> Callable[[], str]:
+    """A request that fails so often before it is answered."""
+    errors = [error] * times
 
-
-def asker(errors: list[Exception]):  # type: ignore[no-untyped-def]
     def ask() -> str:
         if errors:
             raise errors.pop()
@@ -35,51 +35,43 @@ def asker(errors: list[Exception]):  # type: ignore[no-untyped-def]
 
 
 def test_pauses_double_up_to_fifteen_seconds(pauses: list[float]) -> None:
-    assert with_retries(asker(failing(8, OSError("away"))), "s3://b/run", seconds=600) == "answer"
+    assert with_retries(failing(8, OSError("away")), "s3://b/run", seconds=600) == "answer"
     assert pauses == [0.5, 1, 2, 4, 8, 15, 15, 15]
 
 
 def test_it_is_given_up_before_the_time_is_over_and_says_how_to_go_on(pauses: list[float]) -> None:
     with pytest.raises(RunError, match=r"s3://b/run: the store has not answered for 16 s, got away; the same command"):
-        with_retries(asker(failing(99, OSError("away"))), "s3://b/run", seconds=30)
+        with_retries(failing(99, OSError("away")), "s3://b/run", seconds=30)
     assert sum(pauses) == 15.5
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "When creating key 'x': AWS Error ACCESS_DENIED during PutObject operation",
-        "AWS Error NO_SUCH_BUCKET during CreateMultipartUpload",
-        "AWS Error UNKNOWN (HTTP status 403) during HeadObject operation",
-        "google::cloud::Status(PERMISSION_DENIED: no)",
-    ],
-)
-def test_a_refusal_is_told_at_once(said: str, pauses: list[float]) -> None:
-    with pytest.raises(RunError, match="the store refuses, got "):
-        with_retries(asker(failing(1, OSError(said))), "s3://b/run", seconds=600)
-    assert pauses == []
+def of_the_disk(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+REFUSED = "the store refuses, got .*; check credentials and permissions"
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"),
+    ("error", "raised", "said"),
     [
-        (errno.ENOSPC, "free some space"),
-        (errno.EACCES, "check its permissions"),
-        (errno.EROFS, "check its permissions"),
-        (errno.ENOTDIR, "check the path"),
-        (errno.ENAMETOOLONG, "check the path"),
+        (OSError("When creating key 'x': AWS Error ACCESS_DENIED during PutObject operation"), StoreError, REFUSED),
+        (OSError("AWS Error NO_SUCH_BUCKET during CreateMultipartUpload"), StoreError, REFUSED),
+        (OSError("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation"), StoreError, REFUSED),
+        (OSError("google::cloud::Status(PERMISSION_DENIED: no)"), StoreError, REFUSED),
+        (of_the_disk(errno.ENOSPC), StoreError, "a disk cannot be written to, got .*No space.*; free some space"),
+        (of_the_disk(errno.EACCES), StoreError, "a disk cannot be written to, got .*; check its permissions"),
+        (of_the_disk(errno.EROFS), StoreError, "a disk cannot be written to, got .*; check its permissions"),
+        (of_the_disk(errno.ENOTDIR), StoreError, "a disk cannot be written to, got .*; check the path"),
+        (of_the_disk(errno.ENAMETOOLONG), StoreError, "a disk cannot be written to, got .*; check the path"),
+        (FileNotFoundError("gone"), FileNotFoundError, "gone"),
     ],
 )
-def test_what_a_disk_of_this_machine_refuses_is_told_at_once(number: int, remedy: str, pauses: list[float]) -> None:
-    reason = os.strerror(number)
-    with pytest.raises(RunError, match=f"a disk cannot be written to, got .*{reason}; {remedy}"):
-        with_retries(asker(failing(1, OSError(number, reason))), "s3://b/run", seconds=600)
-    assert pauses == []
-
-
-def test_a_missing_file_is_nobodys_fault(pauses: list[float]) -> None:
-    with pytest.raises(FileNotFoundError):
-        with_retries(asker(failing(1, FileNotFoundError("gone"))), "s3://b/run", seconds=600)
+def test_what_would_not_change_is_told_at_once(
+    error: OSError, raised: type[Exception], said: str, pauses: list[float]
+) -> None:
+    with pytest.raises(raised, match=said):
+        with_retries(failing(1, error), "s3://b/run", seconds=600)
     assert pauses == []
 
 

@@ -78,12 +78,6 @@ def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(remote: R
     assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
 
 
-def test_a_short_log_is_a_plain_file(remote: RemoteFolder, there: Path) -> None:
-    log = write(remote.cache, 0, 5)
-    Mirror(remote).push()
-    assert {path.name: path.read_bytes() for path in there.iterdir()} == {"trials.jsonl": log}
-
-
 def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(remote: RemoteFolder, there: Path) -> None:
     old = write(there, 0, 100)
     mirror = Mirror(remote, store=(store := Counting(remote)))

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from ebclab.storage.swap.conditional import ConditionalFile
-from ebclab.storage.swap.file import LocalFile, ReplacedError, Seen
+from ebclab.storage.swap import ConditionalFile, LocalFile, ReplacedError, Seen
 
 
 @contextmanager

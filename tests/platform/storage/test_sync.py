@@ -14,7 +14,7 @@ from ebclab.storage.lease import LIFETIME, leased
 from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
-from ebclab.storage.sync import StoreSyncer
+from ebclab.storage.sync import Syncer
 
 
 class Away(Store):
@@ -36,7 +36,7 @@ class Away(Store):
 def test_a_push_that_failed_is_tried_again_and_one_that_worked_is_not(remote: RemoteFolder, there: Path) -> None:
     remote.cache.mkdir(parents=True)
     store = Away(remote)
-    syncer = StoreSyncer(Mirror(remote, store=store))
+    syncer = Syncer(Mirror(remote, store=store))
     (remote.cache / "metrics.jsonl").write_text("1")
     syncer.push_if_wanted()
     assert store.asked == 0  # nobody has asked

@@ -24,7 +24,7 @@ from ebclab.runs.stop_request import FileRequest, StopFlag
 from ebclab.storage import atomic
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
-from ebclab.storage.sync import NoSync, StoreSyncer
+from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -60,7 +60,7 @@ def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -
     run.path.mkdir(parents=True, exist_ok=True)
     spec = RunSpec(run, config, METHODS["simclr"], None, ())
     try:
-        with run.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+        with run.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
             train_rank(spec, prepared, DeviceAssignment(CPU, 1), Notice(run, notice), StopFlag(), syncer)
     except EbclabError as error:
         refused = str(error)
@@ -109,14 +109,14 @@ def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_check
 ) -> None:
     pushed: list[tuple[set[str], list[int]]] = []
 
-    def look(syncer: StoreSyncer) -> None:
+    def look(syncer: Syncer) -> None:
         if threading.current_thread() is threading.main_thread():
             scored = [record["step"] for record in run.metrics.records() if record["kind"] == "epoch"]
             pushed.append(({path.name for path in run.checkpoints.iterdir()}, scored))
         usual(syncer)
 
-    usual = StoreSyncer.push
-    monkeypatch.setattr(StoreSyncer, "push", look)
+    usual = Syncer.push
+    monkeypatch.setattr(Syncer, "push", look)
     run = RunFolder(remote.cache, remote)
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
     train(run, *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
@@ -131,13 +131,13 @@ def test_an_epoch_without_a_checkpoint_waits_for_no_store(
 ) -> None:
     waited: list[int] = []
 
-    def look(syncer: StoreSyncer) -> None:
+    def look(syncer: Syncer) -> None:
         if threading.current_thread() is threading.main_thread():
             waited.append(checkpoint.newest_step(run.checkpoints))
         usual(syncer)
 
-    usual = StoreSyncer.push
-    monkeypatch.setattr(StoreSyncer, "push", look)
+    usual = Syncer.push
+    monkeypatch.setattr(Syncer, "push", look)
     run = RunFolder(remote.cache, remote)
     train(run)
     assert waited == [6, 6]  # the checkpoint of the last epoch, and the result

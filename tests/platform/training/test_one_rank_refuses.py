@@ -16,7 +16,7 @@ from ebclab.config import compose
 from ebclab.errors import DivergedError, EbclabError, TrainingError
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.sync import NoSync
+from ebclab.storage.sync import Syncer
 from ebclab.training import rank as training_rank
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
@@ -61,7 +61,7 @@ def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
     place = RunFolder.at(folder / "run")
     spec = RunSpec(place, config, METHODS[method], images, ())
     try:
-        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
             train_rank(spec, prepared, DeviceAssignment(CPU, 1), Moving(place.path, step), StopFlag(), syncer)
     except EbclabError as error:
         kind = "diverged" if isinstance(error, DivergedError) else "failed"

@@ -17,7 +17,7 @@ from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.sync import NoSync
+from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
 from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.recorder import Recorder
@@ -52,7 +52,7 @@ def recorder(
         stop=StopFlag(),
         writer=WRITER,
         loggers=Loggers(run, config),
-        syncer=NoSync(),
+        syncer=Syncer(),
         save_now=run.save_now,
         health=None,
         began=time.monotonic() if began is None else began,

@@ -23,7 +23,7 @@ from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.sync import NoSync
+from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
@@ -58,7 +58,7 @@ def run(
     spec = RunSpec(place, config, METHODS[method], None, ())
     refused = ""
     try:
-        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(NoSync()) as syncer:
+        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
             train_rank(spec, prepared, DeviceAssignment(CPU, 1), Listener(), StopFlag(), syncer)
     except DivergedError as error:
         refused = str(error)

@@ -19,7 +19,7 @@ from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.reading import json_value
 from ebclab.storage.signal_file import SignalFile
-from ebclab.storage.sync import NoSync
+from ebclab.storage.sync import Syncer
 from ebclab.storage.typed_json import typed
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
@@ -84,7 +84,7 @@ def train_on_worker(
         is_first = ranks.rank == 0
         with (
             LogEvents(spec.run.metrics, active=is_first),
-            spec.run.sync(spec.token) if is_first else nullcontext(NoSync()) as syncer,
+            spec.run.sync(spec.token) if is_first else nullcontext(Syncer()) as syncer,
         ):
             summary = train_rank(spec, prepared, assignment, Listener(), spec.run.stop, syncer)
     except DataError as error:
