@@ -62,7 +62,7 @@ def test_global_draws_of_any_device_are_put_back(kind: str, monkeypatch: pytest.
         ("", "", TOTAL),
     ],
 )
-def test_free_is_also_what_caches_files_and_no_more_than_a_container_may_have(
+def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
     told: Path, available: str, limit: str, expected: int
 ) -> None:
     for name, text in (("meminfo", available), ("memory.max", limit)):

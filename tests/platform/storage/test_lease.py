@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,21 @@ def test_a_lease_of_the_first_versions_is_read_and_the_next_take_is_the_first_ep
         assert mine.fence.token.epoch == 1
 
 
+def test_a_holder_may_miss_two_renewals_and_the_next_says_that_it_lost(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated: list[Any] = []
+    monkeypatch.setattr(lease, "repeating", lambda *given: nullcontext(repeated.extend(given)))
+    with leased(remote, "is training"):
+        renew, pause, _ = repeated
+        assert 0 < 3 * pause < LIFETIME
+        renew()
+        sign(there, "elsewhere", 1, 0)
+        with pytest.raises(LostLeaseError, match="another process has taken over"):
+            renew()
+    assert held_by(remote) == "elsewhere"
+
+
 def test_every_take_has_a_higher_epoch_until_the_folder_is_deleted(remote: RemoteFolder, there: Path) -> None:
     tokens = []
     for _ in range(3):
@@ -171,7 +187,7 @@ def test_who_cannot_learn_the_disks_time_takes_nobody_for_dead(
     assert sorted(path.name for path in there.iterdir()) == [".clock", NAME]
 
 
-def test_a_look_at_the_lease_is_good_for_some_seconds_since_it_was_asked_for(
+def test_a_look_at_the_lease_is_good_for_some_seconds_since_its_request(
     remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, late, looks = 0.0, 0.0, list[str]()

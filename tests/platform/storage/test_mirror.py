@@ -99,9 +99,7 @@ def test_a_pull_makes_the_copy_what_the_store_holds_and_nothing_more(remote: Rem
     assert not (remote.cache / "checkpoints" / "last-0000000008").exists()
 
 
-def test_only_the_kinds_asked_for_are_pulled_and_others_stay_in_store_and_copy(
-    remote: RemoteFolder, there: Path
-) -> None:
+def test_only_the_kinds_asked_for_are_pulled_and_others_stay(remote: RemoteFolder, there: Path) -> None:
     def copied() -> dict[str, int]:
         found = (remote.cache / "checkpoints").glob("*/model.safetensors")
         return {path.parent.name: path.stat().st_ino for path in found}
@@ -178,7 +176,7 @@ def test_a_checkpoint_that_is_damaged_in_the_store_is_said_to_be_so(
 
 
 @pytest.mark.parametrize(("before", "successor"), [("read", "last-0000000008"), ("download", "last-0000000004")])
-def test_a_checkpoint_that_is_replaced_while_it_is_pulled_gives_way_to_its_successor(
+def test_a_checkpoint_replaced_during_a_pull_gives_way_to_its_successor(
     before: str, successor: str, remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     own, replaced = getattr(Store, before), list[str]()
@@ -374,7 +372,7 @@ def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(remote:
     assert set(files(there)) == {"trials/0000/config.yaml", "sweep.yaml", "trials.jsonl"}
 
 
-def test_a_result_and_a_manifest_are_the_last_to_arrive_and_the_first_to_go(
+def test_result_and_manifest_are_the_last_to_arrive_and_the_first_to_go(
     remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arrived, deleted, store = list[str](), list[str](), Store(remote)

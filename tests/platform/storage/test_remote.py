@@ -161,7 +161,7 @@ SLASHES, DOTS = "two slashes side by side, .*; write ", r"a folder called \. or 
         ("s3://b/%2e%2E", DOTS),
     ],
 )
-def test_a_folder_that_would_lead_out_of_its_copy_is_refused_before_a_store_is_asked(
+def test_an_address_that_leads_out_of_its_copy_is_refused_unasked(
     address: str, said: str, open_it: Callable[[str], object]
 ) -> None:
     with pytest.raises(UserError, match=said):

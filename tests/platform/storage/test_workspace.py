@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -17,10 +16,11 @@ from store_requests import before_requests
 
 from ebclab import background
 from ebclab.errors import InterruptedRunError, LostLeaseError, RunError
-from ebclab.storage import lease, sync
+from ebclab.storage import sync
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.lock import is_running
+from ebclab.storage.mirror import Mirror
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import LocalSignal, StoredSignal
@@ -176,7 +176,7 @@ def test_a_claim_takes_lease_and_lock_before_it_pulls_and_gives_them_back_after_
     assert visible(there) == {"log": "newest", "plan": "new"}
 
 
-def test_a_claim_that_ends_in_an_error_pushes_and_gives_back_also_if_its_pull_failed(
+def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(
     stored: Folder, there: Path, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work() -> None:
@@ -200,30 +200,31 @@ def test_a_claim_that_ends_in_an_error_pushes_and_gives_back_also_if_its_pull_fa
     assert not is_running(stored.path)
 
 
-def test_whoever_lost_its_folder_while_it_was_silent_pushes_nothing_more(
-    stored: Folder, there: Path, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+def test_a_push_that_failed_is_tried_again_and_one_that_worked_is_not(
+    stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEWED", 0.01)
-    lost = "another process has taken over, since this one had given no sign of life"
+    asked, usual = list[str](), Store.upload
 
-    def push_until_lost(syncer: Syncer) -> None:
-        give_up = time.monotonic() + 120
-        while time.monotonic() < give_up:  # until a renewal sees the other machine's lease
-            (there / ".theirs").write_text(json.dumps({"id": "theirs", "host": "elsewhere", "process": 1}))
-            os.replace(there / ".theirs", there / NAME)
-            syncer.push()
+    def away_first(store: Store, source: Path, name: str) -> None:
+        asked.append(name)
+        if len(asked) == 1:
+            raise RunError("the store is away")
+        usual(store, source, name)
 
-    def work() -> None:
-        with stored.claim() as syncer:
-            with pytest.raises(RunError, match=lost):
-                push_until_lost(syncer)
-            write(there, log="theirs")
-            write(stored.path, log="mine")
-
-    with pytest.raises(RunError, match=lost):
-        work()
-    assert visible(there) == {"log": "theirs"}
-    assert held_by(remote) == "elsewhere"
+    monkeypatch.setattr(Store, "upload", away_first)
+    assert stored.remote is not None
+    syncer = Syncer(Mirror(stored.remote))
+    write(stored.path, log="1")
+    syncer.push_if_wanted()
+    assert asked == []  # nobody has asked
+    syncer.push_soon()
+    with pytest.raises(RunError, match="the store is away"):
+        syncer.push_if_wanted()
+    syncer.push_if_wanted()
+    assert visible(there) == {"log": "1"}
+    write(stored.path, log="longer")
+    syncer.push_if_wanted()
+    assert asked == ["log", "log"]
 
 
 def test_after_a_hand_over_other_processes_write(stored: Folder, there: Path, remote: RemoteFolder) -> None:
@@ -254,9 +255,7 @@ def test_a_worker_syncs_what_it_has_pulled_and_asks_for_the_lease_when_there_is_
         assert visible(there) == {"log": "longer", "plan": "plan"}
 
 
-def test_a_launcher_that_has_lost_the_folder_removes_nothing_and_its_worker_pushes_nothing(
-    stored: Folder, there: Path
-) -> None:
+def test_who_has_lost_the_folder_removes_and_pushes_nothing(stored: Folder, there: Path) -> None:
     worker, lost = stored.of("worker"), "another process has taken over"
     with stored.claim() as syncer:
         syncer.hand_over()
