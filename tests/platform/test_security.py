@@ -14,7 +14,7 @@ READERS_OF_PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "mars
 MAY_NAME_THEM = {
     "platform/ebclab/data/sources/cifar.py": {"pickle.Unpickler"},  # the base of one that knows five names
     "platform/ebclab/runs/state_file.py": {"pickle.UnpicklingError"},
-    "platform/ebclab/cluster/same_versions.py": {  # how a question travels to a node
+    "platform/ebclab/cluster/versions.py": {  # how a question travels to a node
         "cloudpickle.register_pickle_by_value",
         "cloudpickle.unregister_pickle_by_value",
     },

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.submission.code import stage_code
+from ebclab.submission import stage_code
 
 ROOT = Path(__file__).parents[2]
 

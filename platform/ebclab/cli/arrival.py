@@ -34,7 +34,7 @@ def arrive(arguments: list[str]) -> int:
         return 2
     if origin and origin.rpartition(".")[0] != here.rpartition(".")[0]:
         say(f"submitted from {origin}, running on {here}", err=True)
-    from ebclab.submission.command import as_recorded, with_sent_files
+    from ebclab.submission import as_recorded, with_sent_files
 
     sys.argv = ["ebclab", *as_recorded(arguments)]  # the command line that runs, sweeps and reports record
     return main(with_sent_files(arguments, [Path(folder) for folder in sys.path]))

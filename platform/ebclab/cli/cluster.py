@@ -68,6 +68,6 @@ def watch(
     """
     from datetime import UTC, datetime
 
-    from ebclab.cluster.spot.watcher import watch as wait
+    from ebclab.cluster.spot import watch as wait
 
     wait(lambda line: say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {line}"), node_ip_address)

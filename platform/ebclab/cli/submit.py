@@ -80,8 +80,7 @@ def _submit(
     ebclab: Any, command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool
 ) -> None:
     """Check a command line, send it with its files and the code, and follow the job."""
-    from ebclab.submission.code import stage_code
-    from ebclab.submission.command import FILES, entrypoint, new_id, require_id, require_verb, stage_files
+    from ebclab.submission import FILES, entrypoint, new_id, require_id, require_verb, stage_code, stage_files
 
     verb = require_verb(command)
     job_id = require_id(name) if name is not None else new_id(verb)
@@ -170,7 +169,7 @@ def _origin(wheel: Path | None) -> dict[str, str]:
 
 
 def _connect(asked: str | None) -> Cluster:
-    from ebclab.cluster.dashboard_address import choose_address, plain_text_warning
+    from ebclab.cluster.jobs import choose_address, plain_text_warning
 
     address = choose_address(asked, os.environ)
     if warning := plain_text_warning(address, os.environ):
@@ -182,8 +181,7 @@ def _connect(asked: str | None) -> Cluster:
 
 def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
     """Show a job's log until it ends, and exit with the job's exit code."""
-    from ebclab.cluster.jobs import verdict
-    from ebclab.submission.following import follow
+    from ebclab.cluster.jobs import follow, verdict
 
     try:
         cluster.state(job_id)
@@ -210,7 +208,7 @@ def _stop(cluster: Cluster, job_id: str, address: str | None) -> None:
 
 
 def _list(cluster: Cluster) -> None:
-    from ebclab.submission.command import submitted_part
+    from ebclab.submission import submitted_part
 
     jobs = cluster.all_jobs()
     if not jobs:

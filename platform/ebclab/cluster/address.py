@@ -22,7 +22,6 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
     """Refuse an address where no cluster responds, or where the cluster does not admit this process.
 
     Args:
-        address: "local", or HOST:PORT.
         discovered: Ray discovered the address on this machine, where any user may have left it. Without RAY_AUTH_MODE
             the token is then sent if the server is a process of this user.
     """

@@ -68,11 +68,7 @@ def _of_the_head(client: Any) -> dict[str, int]:
 
 
 def growth_of(path: Path) -> Growth:
-    """Return how far a cluster may grow according to the configuration that ``ray up`` copied to its head.
-
-    Args:
-        path: Usually ~/ray_bootstrap_config.yaml.
-    """
+    """Return how far a cluster may grow according to the configuration that ``ray up`` copied to its head."""
     try:
         config: Any = from_yaml(read_regular(expanded(str(path)), LARGEST_YAML).decode("utf-8"), str(path))
         types = config["available_node_types"]

@@ -39,11 +39,7 @@ _CHATTY = ("ray.dashboard.modules", "ray._private.authentication", "ray._private
 
 
 class Cluster:
-    """The jobs of one cluster.
-
-    Args:
-        address: http address of its job server.
-    """
+    """The jobs of one cluster."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -61,7 +57,6 @@ class Cluster:
         """Upload the packages that the cluster does not have yet, and start a job.
 
         Args:
-            command: What the head node runs.
             packages: Folders that come first on the import path of the job's processes on all nodes.
             variables: Environment variables of the job's processes; visible to everyone who can see the job.
         """

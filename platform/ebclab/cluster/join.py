@@ -108,11 +108,7 @@ def nodes() -> list[dict[str, float]]:
 
 
 def nodes_to_come(most: int) -> list[dict[str, float]]:
-    """Return the resources of the nodes to which the joined cluster may grow; empty if no limit was reported.
-
-    Args:
-        most: Maximum number of nodes of each kind that are returned.
-    """
+    """Return the resources of the nodes to which the joined cluster may grow; empty if no limit was reported."""
     growth = ray._private.state.state.get_cluster_config()
     kinds = growth.node_group_configs if growth else ()
     return [dict(kind.resources) for kind in kinds for _ in range(min(kind.max_count, most))]
@@ -129,11 +125,7 @@ class Showing(Protocol):
 
 
 class Head:
-    """The head of a cluster, identified by the id that the cluster had when this process joined it.
-
-    Args:
-        address: HOST:PORT of its GCS.
-    """
+    """The head of a cluster, identified by the id that the cluster had when this process joined it."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -141,11 +133,7 @@ class Head:
         self._heard = time.monotonic()
 
     def loss(self, *, patience: float = _PATIENCE) -> str:
-        """Return a message if the head is lost; empty while it may still be alive.
-
-        Args:
-            patience: Seconds without a response after which it is considered lost.
-        """
+        """Return a message if the head is lost; empty while it may still be alive."""
         answer, now = who_answers(self._address), time.monotonic()
         if answer is None:
             silent = now - self._heard
@@ -170,12 +158,7 @@ class Head:
 
 @contextmanager
 def watched_head(address: str, display: Showing) -> Iterator[Head]:
-    """Yield the head at ``address``; end this process with a message and exit code 1 if the head is lost.
-
-    Args:
-        address: HOST:PORT of its GCS.
-        display: Stopped before the message is printed.
-    """
+    """Yield the head at ``address``; end this process with a message and exit code 1 if the head is lost."""
     head, over = Head(address), threading.Event()
 
     def poll() -> None:
@@ -192,11 +175,7 @@ def watched_head(address: str, display: Showing) -> Iterator[Head]:
 
 
 def head_of_this_machine(remedy: str) -> str:
-    """Return the address of the head of the cluster to which this machine belongs; from now on Ray sends it the token.
-
-    Args:
-        remedy: Advice of the error message if no node of a cluster runs here.
-    """
+    """Return the address of the head of this machine's cluster; from now on Ray sends it the token."""
     named = os.environ.get("RAY_ADDRESS") or "auto"
     address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
     if address is None or address == "local":

@@ -25,11 +25,9 @@ _TITLE = "ray::"  # Ray's workers and agents replace their command line by one t
 
 
 def end_leftovers(folder: Path, program: Path, since: int = 0, grace: float = 0.0) -> None:
-    """End the processes of an instance and remove its folder.
+    """End the processes of an instance, of the Ray that is installed in ``program``, and remove its folder.
 
     Args:
-        folder: The instance's own folder.
-        program: Where Ray is installed.
         since: Processes that started earlier are kept; in clock ticks since the start of the machine.
         grace: Seconds in which they may end by themselves.
     """
@@ -77,12 +75,7 @@ def start_time(process: Path) -> int:
 
 
 def watch(folder: Path, program: Path, driver: int) -> None:
-    """Wait until the process that started this one has ended or writes to its input, then end the instance's leftovers.
-
-    Args:
-        folder: The instance's own folder.
-        program: Where Ray is installed.
-    """
+    """Wait until the process that started this one has ended or writes to its input, then end what is left."""
     since = start_time(PROCESSES / "self")
     while os.getppid() == driver:  # also if a forked child of the driver holds the pipe open
         if select.select([sys.stdin], [], [], _POLL_SECONDS)[0]:

@@ -32,6 +32,7 @@ _FOLDER = 0o700
 _OTHERS = 0o077  # permissions of group and others
 _PREFIX = "i-"  # of an instance's folder; short, since the paths of sockets are limited
 _RAY = Path(ray.__file__).parent
+_REMEDY = "set RAY_TMPDIR to a folder of yours"
 
 _SWITCH = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
 """Ray's switch between all addresses and 127.0.0.1; on macOS and Windows, Ray uses 127.0.0.1 by default."""
@@ -72,7 +73,7 @@ def private_instance() -> Iterator[Path]:
     watchdog ends Ray's processes and removes the folder; if both are killed, the next instance of this user does.
     """
     around = Path(get_default_system_temp_dir()) / f"ebclab-{os.geteuid()}"  # type: ignore[no-untyped-call]
-    with _own_folder(around, "set RAY_TMPDIR to a folder of yours") as descriptor:
+    with _own_folder(around) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # no other start takes the new folder for one of a dead process
         _remove_dead(around)
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=around))
@@ -111,7 +112,6 @@ def _watchdog(folder: Path, held: int) -> Iterator[None]:
     It has a session of its own, so that signals to this process's group or terminal do not reach it.
 
     Args:
-        folder: The instance's folder.
         held: File descriptor that locks the folder; the watchdog keeps the lock until it ends.
     """
     if not PROCESSES.exists():
@@ -145,9 +145,6 @@ def _own_token(folder: Path) -> Iterator[None]:
     The user's token, which opens clusters, does not open the instance, and is used again afterwards, as is the user's
     token mode: Ray switches tokens on when it starts an instance, and a head without a token that is joined next could
     not reach this process. With RAY_AUTH_MODE=disabled, nothing is changed.
-
-    Args:
-        folder: The instance's folder.
     """
     if not sends_token(os.environ, unasked=True):
         yield
@@ -173,27 +170,23 @@ def read_token_settings() -> None:
 
 
 @contextmanager
-def _own_folder(folder: Path, remedy: str) -> Iterator[int]:
+def _own_folder(folder: Path) -> Iterator[int]:
     """Create a folder if needed, restrict it to this user, and yield its file descriptor."""
     try:
         folder.mkdir(mode=_FOLDER, parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise _refusal(folder, error, remedy) from error
+        what = "is a symbolic link" if folder.is_symlink() else f"cannot be used, got {error.strerror}"
+        raise UserError(f"{folder}: {what}; {_REMEDY}") from error
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
-            raise UserError(f"{folder}: belongs to another user, got user {found.st_uid}; {remedy}")
+            raise UserError(f"{folder}: belongs to another user, got user {found.st_uid}; {_REMEDY}")
         if found.st_mode & _OTHERS:
             try:
                 os.fchmod(descriptor, _FOLDER)
             except OSError as error:
-                raise UserError(f"{folder}: other users can enter it, got {error.strerror}; {remedy}") from error
+                raise UserError(f"{folder}: other users can enter it, got {error.strerror}; {_REMEDY}") from error
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _refusal(path: Path, error: OSError, remedy: str) -> UserError:
-    what = "is a symbolic link" if path.is_symlink() else f"cannot be used, got {error.strerror}"
-    return UserError(f"{path}: {what}; {remedy}")

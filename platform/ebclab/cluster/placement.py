@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ebclab.errors import UserError
+from ebclab.formatting import count
 
 Nodes = Sequence[Mapping[str, float]]
 """Resources of each node of a cluster, e.g. {"CPU": 8, "GPU": 1}."""
@@ -33,20 +34,16 @@ class Placement:
 
     def in_words(self) -> str:
         """Return the number of workers and the resources of each, as text."""
-        count = _count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
-        each = _count(self.cpus, "CPU") + (f" and {_count(self.gpus, 'GPU')}" if self.gpus else "")
-        return f"{count} with {each} each"
+        workers = count(self.sizes[0], "worker") if not self.elastic else " or ".join(map(str, self.sizes)) + " workers"
+        each = count(self.cpus, "CPU") + (f" and {count(self.gpus, 'GPU')}" if self.gpus else "")
+        return f"{workers} with {each} each"
 
     def largest(self, possible: int) -> int:
         """Return the largest allowed number of workers that does not exceed ``possible``; 0 if there is none."""
         return max((size for size in self.sizes if size <= possible), default=0)
 
     def require_room(self, cpus: float, gpus: float) -> None:
-        """Refuse a cluster that can never hold the smallest allowed number of workers.
-
-        Args:
-            cpus: CPUs the cluster has, or may grow to.
-        """
+        """Refuse a cluster that can never hold the smallest allowed number of workers."""
         fewest = self.sizes[0]
         for unit, each, has in (("GPU", self.gpus, gpus), ("CPU", self.cpus, cpus)):
             if fewest * each > has:
@@ -56,8 +53,8 @@ class Placement:
                     else "use fewer workers or a smaller resources.cpus_per_worker"
                 )
                 raise UserError(
-                    f"resources.workers: {_count(fewest, 'worker')} x {_count(each, unit)} = "
-                    f"{_count(fewest * each, unit)}, the cluster has {has:g}; {remedy}"
+                    f"resources.workers: {count(fewest, 'worker')} x {count(each, unit)} = "
+                    f"{count(fewest * each, unit)}, the cluster has {has:g}; {remedy}"
                 )
 
     def require_places(self, nodes: Nodes) -> None:
@@ -75,18 +72,15 @@ def allowed_sizes(
     """Return the numbers of workers in [fewest, most] that split a global batch evenly, ascending.
 
     Args:
-        fewest: Minimum number of workers.
-        most: Maximum number of workers.
-        batch_size: Global batch size.
         groups: For each batch norm, the number of groups into which it cuts a global batch; 1 means none.
         chunks: The chunks in which a global batch passes, each of which is split evenly too.
     """
-    to_split = {batch_size // chunks, *(count for count in groups if count > 1)}
-    splits = [size for size in range(1, batch_size + 1) if all(count % size == 0 for count in to_split)]
+    to_split = {batch_size // chunks, *(number for number in groups if number > 1)}
+    splits = [size for size in range(1, batch_size + 1) if all(part % size == 0 for part in to_split)]
     sizes = tuple(size for size in splits if fewest <= size <= most)
     if not sizes:
         asked = str(fewest) if fewest == most else f"{fewest}:{most}"
-        parts = "".join(f" and of {count} batch norm groups" for count in sorted(set(groups) - {1}))
+        parts = "".join(f" and of {number} batch norm groups" for number in sorted(set(groups) - {1}))
         what = f"a batch of {batch_size}{f' in {chunks} chunks' if chunks > 1 else ''}{parts}"
         near = sorted(sorted(splits, key=lambda size: abs(size - fewest))[:4])
         raise UserError(
@@ -106,37 +100,17 @@ def places(nodes: Nodes, cpus: float, gpus: float) -> float:
 
 
 def even_share(nodes: Nodes, workers: int, *, cpus: float = math.inf, gpus: int = 0) -> float:
-    """Return the largest integer number of CPUs that each of ``workers`` can reserve on these nodes, at least 1.
-
-    Args:
-        nodes: Resources of each node.
-        workers: Number of processes, each of which is placed on a single node.
-        cpus: CPUs that they may reserve in total.
-        gpus: GPUs that each of them reserves.
-    """
+    """Return the largest integer number of CPUs that each of ``workers`` can reserve on these nodes, at least 1."""
     for share in range(int(max((node.get("CPU", 0) for node in nodes), default=1)), 1, -1):
         if workers * share <= cpus and places(nodes, share, gpus) >= workers:
             return float(share)
     return 1.0
 
 
-def _count(amount: float, unit: str) -> str:
-    return f"{amount:g} {_plural(unit, amount)}"
-
-
-def _plural(word: str, amount: float) -> str:
-    return word if amount == 1 else f"{word}s"
-
-
 def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -> float:
     """Return the CPUs that each worker of a streamed run reserves; fractions are allowed.
 
     One CPU remains free for Ray Data, whose tasks could not start otherwise.
-
-    Args:
-        nodes: Resources of each node.
-        workers: Ray Train workers, at least 1.
-        gpus: GPUs that each of them reserves.
     """
     each = (cpus - 1) / workers
     if each <= 0:
@@ -150,23 +124,12 @@ def cpu_reservation(nodes: Nodes, workers: int, *, cpus: float, gpus: int = 0) -
 
 
 def fed_workers(cpus: float, reserved: float, *, streamed: bool) -> int:
-    """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one more CPU.
-
-    Args:
-        reserved: CPUs of each worker, more than 0.
-        streamed: Whether Ray Data delivers the images.
-    """
+    """Return how many workers that reserve ``reserved`` CPUs each fit on a cluster; a stream needs one more CPU."""
     return max(0, math.floor((cpus - (1 if streamed else 0)) / reserved + 1e-9))
 
 
 def require_cpus(cpus: float, workers: int, reserved: float, *, streamed: bool) -> None:
-    """Refuse a reservation that the cluster cannot hold.
-
-    Args:
-        workers: Ray Train workers.
-        reserved: CPUs that each of them reserves.
-        streamed: Whether Ray Data delivers the images and needs one CPU of its own.
-    """
+    """Refuse a reservation that the cluster cannot hold; a stream needs one more CPU for Ray Data."""
     needed = workers * reserved + (1 if streamed else 0)
     if needed > cpus + 1e-9:
         data = " + 1 for Ray Data" if streamed else ""

@@ -82,10 +82,6 @@ def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> 
 
     A connection is judged by the process that has accepted it, so that no one can take the place of the one who was
     looked at.
-
-    Args:
-        connection: Connected by this process.
-        seconds: Time in which a process of this user must accept it.
     """
     server, client = _ends(connection)
     if server[0] != client[0] and not server[0].is_loopback:

@@ -57,11 +57,7 @@ def token_source(environment: Mapping[str, str]) -> TokenSource:
 
 
 def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> bool:
-    """Return whether a token is sent.
-
-    Args:
-        unasked: Whether a token is sent if RAY_AUTH_MODE is not set.
-    """
+    """Return whether a token is sent; ``unasked`` says whether it is if RAY_AUTH_MODE is not set."""
     return environment.get(MODE, "token" if unasked else "").lower() == "token"
 
 

@@ -13,8 +13,7 @@ from ebclab.cli.app import app
 from ebclab.cli.submit import named_code, parsed
 from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
-from ebclab.submission.code import stage_code
-from ebclab.submission.command import with_sent_files
+from ebclab.submission import stage_code, with_sent_files
 
 from .conftest import TINY, Outcome
 

@@ -160,7 +160,7 @@ def test_ctrl_c_and_a_lost_connection_say_how_to_go_on(
     def lost(self: FakeCluster, job_id: str) -> AsyncIterator[str]:
         raise UnreachableError("gone")
 
-    monkeypatch.setattr("ebclab.submission.following.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ebclab.cluster.jobs.time.sleep", lambda seconds: None)
     ways = (
         "`ebclab submit --follow one --address h:1` shows it again, `ebclab submit --stop one --address h:1` stops it"
     )

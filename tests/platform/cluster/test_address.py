@@ -100,33 +100,19 @@ def test_the_right_token_enters_from_each_of_rays_three_places(
     assert handler.asked == 3
 
 
-def test_a_cluster_without_a_token_lets_everybody_in(head: Callable[..., tuple[str, _Head]]) -> None:
-    require_answer(head(None)[0])
-
-
-def test_a_wrong_token_is_called_wrong_and_its_place_is_named(
+def test_who_sends_no_token_or_a_wrong_one_is_told_at_once_what_is_missing(
     head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, handler = head(TOKEN)
+    copy = "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
+    assert _refusal(address).endswith(f"wants a token, got none; set RAY_AUTH_MODE=token, and {copy}")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert f"wants a token, got none in ~/.ray/auth_token; {copy}" in _refusal(address)
     _keep(home, "f" * 64)
     assert _refusal(address) == (
-        f"resources.address: the cluster at {address} has another token than the one in ~/.ray/auth_token; "
-        "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
+        f"resources.address: the cluster at {address} has another token than the one in ~/.ray/auth_token; {copy}"
     )
-    assert handler.asked == 1  # at once: Ray would ask for 20 seconds
-
-
-def test_who_sends_no_token_is_told_what_is_missing(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, _ = head(TOKEN)
-    assert _refusal(address).endswith(
-        "wants a token, got none; set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token to this machine, "
-        "to the same place (chmod 600)"
-    )
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    assert "wants a token, got none in ~/.ray/auth_token; copy the head's" in _refusal(address)
+    assert handler.asked == 3  # once each time: Ray would ask for 20 seconds
     monkeypatch.delenv("RAY_AUTH_MODE")
     _keep(home, TOKEN)
     assert _refusal(address).endswith("wants a token, got none; set RAY_AUTH_MODE=token")

@@ -205,19 +205,8 @@ def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPa
         other.close()
 
 
-ODD: list[Any] = [
-    "<html>",
-    [],
-    {},
-    None,
-    7,
-    {"else": 1},
-    [None],
-    [[]],
-    [{"status": "x"}],
-    [ABOUT | {"status": "?"}],
-    "NaN",
-]
+ODD: list[Any] = ["<html>", [], {}, None, 7, {"else": 1}, [None], [[]], "NaN"]
+ODD += [[{"status": "x"}], [ABOUT | {"status": "?"}]]
 ODD += [[ABOUT | {"submission_id": "a", "status": "FAILED", "start_time": 10**30}], [ABOUT | {"unknown": 1}]]
 
 
@@ -236,31 +225,24 @@ def test_an_odd_answer_is_a_sentence_or_a_value(server: Server, way: str, answer
     assert len(said) < 700
 
 
-def test_the_explicit_address_is_used_whatever_the_environment_says(
+def test_submitted_jobs_of_the_given_address_are_listed_newest_first(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
-    Cluster(server.address)
-    assert server.asked[0][0] == "GET /api/version"
-
-
-def test_jobs_are_listed_newest_first_without_those_that_nobody_submitted(server: Server) -> None:
     jobs = Cluster(server.address).all_jobs()
     assert [(job.id, job.status, job.exit_code) for job in jobs] == [("second", "FAILED", 2), ("first", "SUCCEEDED", 0)]
     assert (jobs[0].started, jobs[0].ended) == (2.0, 3.0)
 
 
-@pytest.mark.parametrize("ask", [Cluster.state, Cluster.stop], ids=["state", "stop"])
-def test_an_unknown_job_is_answered_with_the_nearest_one(server: Server, ask: Callable[[Cluster, str], Any]) -> None:
-    with pytest.raises(UserError, match=r"no such job on .*, got secnd; did you mean second\?"):
-        ask(Cluster(server.address), "secnd")
-
-
-def test_a_program_that_nobody_submitted_is_no_job(server: Server) -> None:
+def test_an_unknown_job_is_answered_with_the_nearest_and_a_program_is_none(server: Server) -> None:
     server.answers["GET /api/jobs/03000000"] = (200, JOBS[2])
+    cluster = Cluster(server.address)
+    for ask in (cluster.state, cluster.stop):
+        with pytest.raises(UserError, match=r"no such job on .*, got secnd; did you mean second\?"):
+            ask("secnd")
     with pytest.raises(UserError, match="no job that was submitted, got 03000000"):
-        Cluster(server.address).state("03000000")
+        cluster.state("03000000")
 
 
 def test_a_name_that_is_taken_and_a_server_that_cannot_are_told_by_their_reason(server: Server, tmp_path: Path) -> None:

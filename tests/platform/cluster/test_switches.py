@@ -22,11 +22,8 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(COPIES, "")
-    monkeypatch.delenv(PATIENCE, raising=False)
-    monkeypatch.delenv(UNGUARDED, raising=False)
-    monkeypatch.delenv(STORES, raising=False)
-    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    for name in (COPIES, PATIENCE, UNGUARDED, STORES, "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        monkeypatch.delenv(name, raising=False)
     assert environment_of_nodes() is None
     monkeypatch.setenv(COPIES, "copies")
     monkeypatch.setenv(PATIENCE, "7")
@@ -52,9 +49,8 @@ def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
     monkeypatch.setattr(join, "require_answer", lambda address: None)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    monkeypatch.delenv(STORES, raising=False)
-    monkeypatch.delenv(COPIES, raising=False)
-    monkeypatch.delenv("RAY_JOB_CONFIG_JSON_ENV_VAR", raising=False)
+    for name in (COPIES, STORES, "RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(PATIENCE, "7")
     with pytest.raises(UserError, match="enough"), join.cluster_session(address, LineDisplay(sys.stderr)):
         pass

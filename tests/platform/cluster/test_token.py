@@ -17,6 +17,8 @@ def test_the_token_is_looked_for_where_ray_looks(tmp_path: Path) -> None:
     (tmp_path / ".ray" / "auth_token").write_text("usual\n")
     (tmp_path / "named").write_text("named\n")
     assert (token_source(home).name, token_source(home).read()) == ("~/.ray/auth_token", "usual")
+    (tmp_path / ".ray" / "auth_token").write_text(" \n")
+    assert token_source(home).read() is None
     named = token_source(home | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "named")})
     assert (named.name, named.read()) == (f"RAY_AUTH_TOKEN_PATH ({tmp_path}/named)", "named")
     given = token_source(home | {"RAY_AUTH_TOKEN_PATH": "/x", "RAY_AUTH_TOKEN": " the secret itself "})
@@ -32,12 +34,6 @@ def test_a_named_file_without_a_token_is_refused(content: str | None, tmp_path: 
     assert source.is_set
     with pytest.raises(UserError, match=f"^RAY_AUTH_TOKEN_PATH: no file with a token, got {path}; copy the head's"):
         source.read()
-
-
-def test_a_usual_file_without_a_token_is_none(tmp_path: Path) -> None:
-    (tmp_path / ".ray").mkdir()
-    (tmp_path / ".ray" / "auth_token").write_text(" \n")
-    assert token_source({"HOME": str(tmp_path)}).read() is None
 
 
 def test_a_token_is_sent_when_there_is_one_unless_the_user_switched_it_off(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from ebclab.cli import main
+from ebclab.cluster import announce as module
+from ebclab.cluster.announce import Growth, growth_of
 from ebclab.config import load_yaml_file
 
 CLUSTER = Path(__file__).parents[3] / "cluster"
@@ -46,7 +48,9 @@ def _change(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after))
 
 
-def test_a_file_that_is_ready_says_what_it_can_cost_at_most(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ready_file_says_what_it_can_cost_and_what_always_runs(
+    ready: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["cluster", "check", str(ready)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "head: m7i.large, one, as long as the cluster",
@@ -55,11 +59,6 @@ def test_a_file_that_is_ready_says_what_it_can_cost_at_most(ready: Path, capsys:
         "together at most 4 workers, each gone after 5 idle minutes",
         f"{ready}: ready for `ray up {ready}`",
     ]
-
-
-def test_machines_that_are_always_there_are_told_since_they_are_paid_for(
-    ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     _change(ready, "    min_workers: 0\n    max_workers: *most_spot", "    min_workers: 2\n    max_workers: *most_spot")
     assert main(["cluster", "check", str(ready)]) == 0
     told = capsys.readouterr().out.splitlines()
@@ -135,10 +134,7 @@ def test_doors_that_ray_would_leave_open_are_refused(ready, capsys):
 
 
 @pytest.mark.parametrize("written", ["--dashboard-host 127.0.0.1", "--dashboard-host=localhost", ""])
-def test_a_dashboard_for_the_head_alone_is_no_open_door(
-    written: str, ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Left out, `ray start` takes 127.0.0.1."""
+def test_a_dashboard_for_the_head_alone_is_no_open_door(written, ready, capsys):  # left out, it is 127.0.0.1
     _change(ready, "--dashboard-host=127.0.0.1", written)
     assert main(["cluster", "check", str(ready)]) == 0, capsys.readouterr().err
 
@@ -164,8 +160,6 @@ def test_other_files_are_refused(ready: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) -> None:
-    from ebclab.cluster.announce import growth_of
-
     has = {"CPU": 4, "GPU": 1, "memory": 9, "accelerator_type:L4": 1}
     types = {
         "head": {"max_workers": 0, "resources": {"CPU": 0}},
@@ -194,8 +188,6 @@ def test_a_head_is_told_either_a_file_that_is_there_or_numbers(words, said, read
 
 
 def test_the_richest_machines_come_first_in_what_a_cluster_may_grow_to() -> None:
-    from ebclab.cluster.announce import Growth
-
     kinds = {"small": (3, {"CPU": 4}), "large": (1, {"CPU": 16, "GPU": 2}), "gpu": (2, {"CPU": 2, "GPU": 4})}
     machines = [has for number, has in kinds.values() for _ in range(number)]
     for most in range(8):
@@ -211,8 +203,6 @@ def test_the_richest_machines_come_first_in_what_a_cluster_may_grow_to() -> None
 def test_ray_itself_reads_from_a_head_what_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray._private.state import GlobalState
     from ray.core.generated import autoscaler_pb2, gcs_pb2
-
-    from ebclab.cluster import announce as module
 
     told: list[bytes] = []
     alive, dead = gcs_pb2.GcsNodeInfo.ALIVE, gcs_pb2.GcsNodeInfo.DEAD  # type: ignore[attr-defined]

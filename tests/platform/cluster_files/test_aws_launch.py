@@ -136,24 +136,14 @@ def _ray_up(config: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Launched:
-    """What one `ray up` and a worker of each kind asked of Amazon.
-
-    Attributes:
-        requests: All of it.
-        live: The same list, which goes on.
-        head: The request that launched the head.
-        spot: That of a spot worker.
-        on_demand: That of an on-demand worker.
-        told: What the thread that sets the head up was told.
-        home: The user's home.
-    """
+    """What one `ray up` and a worker of each kind asked of Amazon."""
 
     requests: Requests
-    live: Requests
-    head: dict[str, Any]
+    live: Requests  # the same list, which goes on
+    head: dict[str, Any]  # the request that launched the head, and those of a worker of each kind
     spot: dict[str, Any]
     on_demand: dict[str, Any]
-    told: dict[str, Any]
+    told: dict[str, Any]  # what the thread that sets the head up was told
     home: Path
 
     @property
@@ -239,31 +229,26 @@ def test_no_rule_or_right_is_added_and_only_my_address_reaches_ssh(launched: Lau
                 assert [pair["GroupId"] for pair in rule["UserIdGroupPairs"]] == asked["SecurityGroupIds"]
 
 
-def test_a_spot_worker_is_asked_for_once_and_ends_when_it_is_taken_away(launched: Launched) -> None:
+def test_a_spot_worker_ends_when_taken_and_one_on_demand_is_the_same(launched: Launched) -> None:
     asked = launched.spot
     assert (asked["InstanceType"], asked["IamInstanceProfile"]) == ("g6.xlarge", {"Name": "ebclab-worker"})
     assert asked["InstanceMarketOptions"] == {
         "MarketType": "spot",
         "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
     }
-
-
-def test_an_on_demand_worker_is_the_same_machine_without_the_market(launched: Launched) -> None:
-    ours = {"InstanceMarketOptions", "TagSpecifications", "ClientToken"}
-    spot = {key: value for key, value in launched.spot.items() if key not in ours}
-    on_demand = {key: value for key, value in launched.on_demand.items() if key not in ours}
+    of_each = {"InstanceMarketOptions", "TagSpecifications", "ClientToken"}
+    spot, on_demand = (
+        {key: value for key, value in one.items() if key not in of_each} for one in (asked, launched.on_demand)
+    )
     assert spot == on_demand
     assert "InstanceMarketOptions" not in launched.on_demand
 
 
-def test_machines_may_come_up_in_any_of_the_named_zones_and_in_no_other(launched: Launched) -> None:
+def test_machines_come_up_in_named_zones_and_offer_what_amazon_says(launched: Launched) -> None:
     ec2 = boto3.client("ec2", region_name=REGION)
     for node in launched.node_types.values():
         zones = [ec2.describe_subnets(SubnetIds=[one])["Subnets"][0] for one in node["node_config"]["SubnetIds"]]
         assert [one["AvailabilityZone"] for one in zones] == [f"{REGION}{letter}" for letter in "abcd"]
-
-
-def test_what_workers_offer_is_what_amazon_says_and_the_head_offers_nothing(launched: Launched) -> None:
     assert launched.node_types["head"]["resources"]["CPU"] == 0
     for name in ("gpu-spot", "gpu-on-demand"):
         offered = launched.node_types[name]["resources"]

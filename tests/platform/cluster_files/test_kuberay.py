@@ -81,14 +81,13 @@ def test_kuberay_knows_every_field() -> None:
 
 
 def test_a_field_that_kuberay_does_not_know_is_caught() -> None:
-    assert _wrong({**CLUSTER["spec"], "idleTimeoutMinutes": 5}, CLUSTER_FIELDS, "c") == [
-        "c.idleTimeoutMinutes: unknown"
-    ]
-    group = [{**CLUSTER["spec"]["workerGroupSpecs"][0], "maxReplicas": "4"}]
-    assert _wrong({"workerGroupSpecs": group}, CLUSTER_FIELDS, "c") == [
-        "c.workerGroupSpecs[0].maxReplicas: '4' is no int"
-    ]
-    assert _wrong({"authOptions": {"mode": "on"}}, CLUSTER_FIELDS, "c") == ["c.authOptions.mode: on"]
+    group = CLUSTER["spec"]["workerGroupSpecs"][0]
+    for wrong, said in (
+        ({**CLUSTER["spec"], "idleTimeoutMinutes": 5}, "c.idleTimeoutMinutes: unknown"),
+        ({"workerGroupSpecs": [{**group, "maxReplicas": "4"}]}, "c.workerGroupSpecs[0].maxReplicas: '4' is no int"),
+        ({"authOptions": {"mode": "on"}}, "c.authOptions.mode: on"),
+    ):
+        assert _wrong(wrong, CLUSTER_FIELDS, "c") == [said]
 
 
 def test_both_ways_run_on_the_same_cluster() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.cluster.spot.watcher import _sole_watcher
+from ebclab.cluster.spot import _sole_watcher
 from ebclab.errors import RunError, UserError
 from ebclab.storage.lock import LOCK, held, is_running, kept_free, locked
 from ebclab.storage.mirror import _alone

@@ -27,8 +27,7 @@ from ebclab.card.ray_workers.worker import Array, CardWorker, SentCard, SentSet,
 from ebclab.card.results import Findings
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import even_share
-from ebclab.cluster.same_versions import require_same_versions
-from ebclab.cluster.versions import Origin
+from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.image_set import ImageArrays, ImageSet, read_only
 from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.evaluation.progress import OnProgress, silent

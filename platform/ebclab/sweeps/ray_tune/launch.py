@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
-from ebclab.cluster.same_versions import require_same_versions
-from ebclab.cluster.versions import Origin
+from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.holdout import Split
 from ebclab.runs import environment
 from ebclab.runs.initial_weights import InitialWeights, keep_weights

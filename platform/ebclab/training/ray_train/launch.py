@@ -26,9 +26,8 @@ from ebclab.background import repeating
 from ebclab.cluster.draining import on_drain
 from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, places, require_cpus
-from ebclab.cluster.same_versions import require_same_versions
 from ebclab.cluster.train_internals import DatasetsCallback
-from ebclab.cluster.versions import Origin
+from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.encoders import has_batch_norm
 from ebclab.errors import EbclabError, TrainingError, UserError

@@ -1,20 +1,39 @@
-"""Preemption notices of spot machines, from the metadata services of Amazon and Google.
+"""Waits on a spot machine for its preemption notice and drains its nodes, so that runs on them save first.
 
-Requests go directly, whatever proxy is set: a proxy cannot reach a machine's own service.
+The notices come from the metadata services of Amazon and Google. Requests go directly, whatever proxy is set: a proxy
+cannot reach a machine's own service.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import signal
+import socket
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
-from typing import Protocol
+from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-from ebclab.errors import MetadataError, UserError
+from ray._private import services
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.core.generated import autoscaler_pb2, gcs_pb2
+from ray.exceptions import RayError
+
+from ebclab.cluster.address import require_answer
+from ebclab.cluster.join import head_of_this_machine
+from ebclab.errors import EbclabError, MetadataError, UnreachableError, UserError
+from ebclab.regular_file import read_regular
+from ebclab.storage.lock import held
 from ebclab.storage.reading import foreign_json_value
+from ebclab.storage.remote import cache_folder
 
 AMAZONS_ADDRESS = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 """Environment variable, known to Amazon's own tools, with the URL of a substitute such as http://127.0.0.1:1338/."""
@@ -30,6 +49,13 @@ _AMAZONS_SECONDS, _GOOGLES_SECONDS = 120.0, 30.0  # from a notice until the mach
 _AMAZONS_ACTIONS = ("terminate", "stop", "hibernate")
 _TOKEN_SECONDS = "21600"  # the maximum that Amazon allows
 
+_HEAD_SECONDS = 5.0  # for an answer of the head
+_START_SECONDS = 30.0  # until the head knows a node that has just been started
+_END_SECONDS = 10.0  # until an older watcher has ended
+_LONGEST_ID = 20  # digits
+_LEAST_SECONDS = 5.0  # even after a late notice, runs get this long to save
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Notice:
@@ -39,19 +65,21 @@ class Notice:
     deadline: float  # time of the event, in seconds since 1970
 
 
-class Cloud(Protocol):
+class Cloud(ABC):
     """The metadata service of a cloud. Each method raises a MetadataError if the service does not respond properly."""
 
     name: str
 
+    @abstractmethod
     def is_spot(self) -> bool:
         """Return False if the service reports that this is not a spot machine."""
 
+    @abstractmethod
     def notice(self) -> Notice | None:
         """Return the preemption notice, or None if there is none."""
 
 
-class Amazon:
+class Amazon(Cloud):
     """Amazon's service in its second version (IMDSv2), in which each request carries a token."""
 
     name = "Amazon"
@@ -64,11 +92,9 @@ class Amazon:
         self._host, self._base, self._token = url.netloc, url.path.rstrip("/"), ""
 
     def is_spot(self) -> bool:
-        """See ``Cloud``."""
         return self._get("instance-life-cycle") != "on-demand"
 
     def notice(self) -> Notice | None:
-        """See ``Cloud``."""
         text = self._get("spot/instance-action")
         if text is None:
             return None
@@ -104,7 +130,7 @@ class Amazon:
         return _ask(self._host, method, f"{self._base}/latest/{name}", headers)
 
 
-class Google:
+class Google(Cloud):
     """Google's service."""
 
     name = "Google"
@@ -113,11 +139,9 @@ class Google:
         self._host = environment.get(GOOGLES_ADDRESS) or _USUAL
 
     def is_spot(self) -> bool:
-        """See ``Cloud``."""
         return self._get("scheduling/preemptible") != "FALSE"
 
     def notice(self) -> Notice | None:
-        """See ``Cloud``."""
         text = self._get("preempted")
         if text not in ("TRUE", "FALSE"):
             raise MetadataError(f"{self._host}: neither TRUE nor FALSE, as Google's documentation says, got {text!r}")
@@ -132,11 +156,7 @@ class Google:
 
 
 def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tuple[Cloud, bool]:
-    """Return the cloud to which this machine belongs, and whether this is a spot machine.
-
-    Args:
-        pause: Seconds before the next attempt if no cloud responds.
-    """
+    """Return the cloud to which this machine belongs, and whether this is a spot machine."""
     failures: list[str] = []
     for number in range(_TRIES):
         time.sleep(pause if number else 0)
@@ -150,13 +170,7 @@ def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tupl
 
 
 def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PAUSE) -> Notice:
-    """Wait for the cloud's notice and return it.
-
-    Args:
-        cloud: The cloud to which this machine belongs.
-        say: Called with a message when the cloud stops responding properly, and when it responds again.
-        pause: Seconds between polls.
-    """
+    """Wait for the cloud's notice and return it."""
     answered = True
     while True:
         try:
@@ -196,3 +210,101 @@ def _seconds(text: object, otherwise: float) -> float:
     except ValueError:
         return otherwise
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def watch(say: Callable[[str], None], node_address: str = "") -> None:
+    """Wait until the cloud announces that it takes this machine away, and drain the nodes that run on it.
+
+    Args:
+        node_address: Address of the node, as given to ``ray start --node-ip-address``; if empty, Ray determines it.
+    """
+    head = head_of_this_machine("call this after `ray start`")
+    named = node_address or services.get_node_ip_address(head)  # type: ignore[no-untyped-call]
+    address = str(services.resolve_ip_for_localhost(named))  # as `ray start` does
+    cloud, is_spot = find_cloud(os.environ)
+    with _sole_watcher():
+        if not is_spot:
+            say(f"{cloud.name} does not take this machine away for others; there is nothing to watch")
+            return
+        _retried(lambda: _nodes_here(head, address), time.time() + _START_SECONDS, say)
+        say(f"watching for {cloud.name}'s notice to take {address} away")
+        notice = await_notice(cloud, say)
+        until = max(notice.deadline, time.time() + _LEAST_SECONDS)
+        nodes = _retried(lambda: _drain(head, address, notice, until), until, say)
+    when = datetime.fromtimestamp(until, UTC).isoformat(timespec="seconds")
+    say(f"{notice.what} at {when}: node {', '.join(node[:6] for node in nodes)} drains, what trains there saves")
+
+
+def _drain(head: str, address: str, notice: Notice, until: float) -> list[str]:
+    """Request the head to drain the nodes at ``address`` with the deadline ``until``; return their ids."""
+    nodes = _nodes_here(head, address)
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]
+    client = GcsClient(address=head)
+    for node in nodes:
+        taken, why = client.drain_node(node, reason, notice.what, int(until * 1000), timeout=_HEAD_SECONDS)
+        if not taken:
+            raise EbclabError(f"the head at {head} does not drain node {node}, got {why}")
+    return nodes
+
+
+def _nodes_here(head: str, address: str) -> list[str]:
+    """Return the ids of the living nodes at ``address``."""
+    require_answer(head, discovered=True)  # without this, Ray's client would wait and then end the process
+    nodes = GcsClient(address=head).get_all_node_info(timeout=_HEAD_SECONDS)
+    alive = gcs_pb2.GcsNodeInfo.ALIVE  # type: ignore[attr-defined]
+    addresses = {node.hex(): info.node_manager_address for node, info in nodes.items() if info.state == alive}
+    here = [node for node, where in addresses.items() if where == address]
+    if not here:
+        others = ", ".join(sorted(set(addresses.values()))) or "no nodes"
+        raise UserError(f"no node at {address}, the cluster at {head} has {others}; name this one's: --node-ip-address")
+    return here
+
+
+def _retried(work: Callable[[], T], until: float, say: Callable[[str], None]) -> T:
+    """Return the result of ``work``, which is retried after failures until ``until``; the first one is reported."""
+    is_said = False
+    while True:
+        try:
+            return work()
+        except RayError as error:
+            failure: EbclabError = UnreachableError(f"the head does not answer, got {' '.join(str(error).split())}")
+        except UserError as error:
+            failure = error
+        if time.time() > until:
+            raise failure
+        if not is_said:
+            say(f"{failure}; trying again")
+        is_said = True
+        time.sleep(1.0)
+
+
+@contextmanager
+def _sole_watcher() -> Iterator[None]:
+    """Terminate an older watcher of this user on this machine, and hold the lock that only one watcher can hold."""
+    path = cache_folder() / f"watch-{socket.gethostname()}"
+    give_up = time.monotonic() + _END_SECONDS
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                descriptor = stack.enter_context(held(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                _end_older(path, is_too_late=time.monotonic() > give_up)
+            except OSError as error:
+                raise UserError(
+                    f"{path}: cannot be written, got {error.strerror}; set EBCLAB_COPIES to a folder"
+                ) from error
+            time.sleep(0.1)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+
+
+def _end_older(path: Path, *, is_too_late: bool) -> None:
+    """Terminate the watcher that has written its process id into the lock file."""
+    with contextlib.suppress(OSError):
+        older = read_regular(path, _LONGEST_ID).decode("ascii", "replace")
+        if is_too_late:
+            raise UserError(f"another `ebclab cluster watch` does not end, got process {older}; end it first")
+        if older.isdecimal() and int(older) > 1:  # 0 would be this process and its kin
+            os.kill(int(older), signal.SIGTERM)

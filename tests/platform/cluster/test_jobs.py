@@ -1,14 +1,14 @@
-"""A log over connections that break: each character once; what the end of a job means here."""
+"""Submitted jobs: the job server's address, a log over connections that break, and what the end of a job means here."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from ebclab.cluster.jobs import JobState, verdict
+from ebclab.cluster.jobs import JobLog, JobState, choose_address, follow, plain_text_warning, verdict
 from ebclab.errors import EbclabError, UnreachableError, UserError
-from ebclab.submission.following import JobLog, follow
 
 OPENING = "2026-01-01 INFO job_manager.py -- Runtime env is setting up.\nRunning entrypoint for job j: cd ~ && exec x\n"
 
@@ -55,14 +55,10 @@ def test_a_connection_that_brings_nothing_is_given_up_and_one_that_does_is_not()
     with pytest.raises(EbclabError, match="the connection is lost and j may continue, got gone") as caught:
         _followed(FakeJobs(OPENING + "a\n", [0, 0, 0]))
     assert caught.value.exit_code == 1
+    with pytest.raises(EbclabError, match="the log ended before the job"):  # as a broken connection
+        _followed(FakeJobs(OPENING + "a\n", [], status="RUNNING"))
     growing = [len(OPENING) + place for place in (1, 2, 3, 4, 5)]  # five breaks, and only two tries in a row
     assert _followed(FakeJobs(OPENING + "abcdef\n", growing))[0] == "abcdef\n"
-
-
-def test_a_log_that_ends_while_the_job_runs_is_a_broken_connection() -> None:
-    jobs = FakeJobs(OPENING + "a\n", [], status="RUNNING")
-    with pytest.raises(EbclabError, match="the log ended before the job"):
-        _followed(jobs)
 
 
 def test_a_refusal_is_not_tried_again() -> None:
@@ -78,8 +74,6 @@ def test_a_refusal_is_not_tried_again() -> None:
 def test_a_silent_job_s_cluster_is_asked_whether_it_is_there() -> None:
     class Silent(FakeJobs):
         async def log(self, job_id: str) -> AsyncIterator[str]:
-            import asyncio
-
             yield OPENING
             while self.asked < 3:
                 await asyncio.sleep(0.001)
@@ -118,8 +112,50 @@ def test_the_end_of_a_job_is_an_exit_code_here(job: JobState, code: int, sentenc
     found, said = verdict(job)
     assert found == code
     assert (said is None) if sentence is None else (sentence in (said or ""))
+    assert job.is_over
+    assert not JobState("j", "PENDING").is_over
 
 
-def test_a_job_is_over_in_three_states() -> None:
-    states = ("PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED")
-    assert [JobState("j", status).is_over for status in states] == [False, False, True, True, True]
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (None, {}, "http://127.0.0.1:8265"),
+        ("http://head:1/", {"RAY_API_SERVER_ADDRESS": "http://other:2"}, "http://head:1"),
+        ("head:9000", {}, "http://head:9000"),
+        ("https://gateway/ray", {}, "https://gateway/ray"),
+        (None, {"RAY_API_SERVER_ADDRESS": "http://a:1", "RAY_ADDRESS": "http://b:2"}, "http://a:1"),
+        (None, {"RAY_ADDRESS": "http://b:2"}, "http://b:2"),
+        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, "http://127.0.0.1:8265"),  # a cluster's address has no job server
+        (None, {"RAY_ADDRESS": "auto"}, "http://127.0.0.1:8265"),
+    ],
+)
+def test_what_is_asked_for_comes_before_the_environment_and_that_before_the_tunnel(
+    asked: str | None, environment: dict[str, str], expected: str
+) -> None:
+    assert choose_address(asked, environment) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ray://head:10001", "http://head:port", "http://", "auto://x y", "http://head:99999"]
+)
+def test_what_is_no_address_of_a_job_server_is_refused_with_its_origin(wrong: str) -> None:
+    with pytest.raises(UserError, match=r"^--address: not the address of a job server, got"):
+        choose_address(wrong, {})
+    with pytest.raises(UserError, match=r"^RAY_API_SERVER_ADDRESS: not the address"):
+        choose_address(None, {"RAY_API_SERVER_ADDRESS": wrong})
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UserError, match="--address") as caught:
+        choose_address("http://me:secret@head:8265", {})
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_on_an_open_network_is_warned_of() -> None:
+    token = {"RAY_AUTH_TOKEN": "t", "RAY_AUTH_MODE": "token"}
+    assert plain_text_warning("http://head:8265", {"RAY_AUTH_TOKEN": "t"}) is None  # it is not sent there
+    assert "head unencrypted" in (plain_text_warning("http://head:8265", token) or "")
+    assert plain_text_warning("https://head", token) is None
+    assert plain_text_warning("http://127.0.0.1:8265", token) is None
+    assert plain_text_warning("http://[::1]:8265", token) is None
+    assert plain_text_warning("http://head:8265", {"HOME": "/nowhere", "RAY_AUTH_MODE": "token"}) is None
