@@ -1,4 +1,4 @@
-"""Construction of torch optimizers from settings."""
+"""Construction of torch optimizers, and of parameter groups with and without weight decay, from settings."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from ebclab.config.sections import OptimizerConfig
-from ebclab.optimization.groups import parameter_groups
 
+_NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: all batch and instance norms of torch
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
 
 
@@ -22,11 +23,8 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
     Its learning rate is ``config.learning_rate``, unscaled and without schedule: the training loop sets the rate
     before every step. ``adam`` adds the decay to the gradient (L2 penalty), ``adamw`` uses decoupled weight decay.
 
-    Args:
-        config: The run's ``optimizer`` section.
-        module: Usually a complete Method: encoder, heads and all other trainable modules.
-        captured: Whether its steps are captured, e.g. in a CUDA graph: the learning rate is a tensor on the module's
-            device, and the optimizer is fused. Not for ``lars``, which computes its rates on the host.
+    If its steps are ``captured``, e.g. in a CUDA graph, the learning rate is a tensor on the module's device, and the
+    optimizer is fused; not for ``lars``, which computes its rates on the host.
     """
     if captured and config.name == "lars":
         raise ValueError("optimizer.name: steps of lars cannot be captured")
@@ -44,6 +42,37 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
             return eager(torch.optim.AdamW)(groups, lr=rate, betas=betas, fused=fused, capturable=captured)
         case "lars":
             return _lars(groups, config)
+
+
+def parameter_groups(module: nn.Module, weight_decay: float, decay_norm_and_bias: bool) -> list[dict[str, Any]]:
+    """Split the trainable parameters of ``module`` into a group with weight decay and one without.
+
+    Exempt from decay are all parameters of normalisation layers, every parameter named ``bias``, and every
+    parameter with at most one axis, e.g. norms of other libraries, scales and learned temperatures. Frozen
+    parameters are omitted; a parameter shared by two layers is listed once, and is exempt if it is exempt in
+    either of them. The order within a group is that of ``module.named_parameters()``.
+
+    Returns one or two groups, ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are omitted.
+    ``decay_norm_and_bias`` puts all parameters into the group with decay.
+    """
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trainable:
+        raise ValueError(f"module: has no trainable parameter, got {type(module).__name__}")
+    exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
+    groups = [
+        {"params": [p for p in trainable if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False},
+        {"params": [p for p in trainable if id(p) in exempt], "weight_decay": 0.0, "exempt": True},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _norm_and_bias_ids(module: nn.Module) -> set[int]:
+    return {
+        id(parameter)
+        for layer in module.modules()
+        for name, parameter in layer.named_parameters(recurse=False)
+        if isinstance(layer, _NORM_TYPES) or name == "bias" or parameter.ndim <= 1
+    }
 
 
 @cache
