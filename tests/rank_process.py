@@ -23,6 +23,8 @@ import torch.nn.parallel
 
 import energy_contrast.catalog  # noqa: F401
 
+sys.path.append(str(Path(__file__).with_name("support")))
+
 LIMIT = 200
 """Seconds after which a rank is ended."""
 

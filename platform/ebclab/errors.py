@@ -19,11 +19,12 @@ class ConfigError(UserError):
     """Settings are invalid. Contains every problem found, one line each.
 
     Args:
-        problems: Lines of the form ``<dotted key>: <what is wrong>, got <value>; <what to write>``.
+        problems: Lines of the form ``<dotted key>: <what is wrong>, got <value>; <what to write>``, or one of them.
     """
 
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = [problem.replace("\n", "\\n") for problem in problems]
+    def __init__(self, problems: str | list[str]) -> None:
+        lines = [problems] if isinstance(problems, str) else problems
+        self.problems = [problem.replace("\n", "\\n") for problem in lines]
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[list[str]]]:

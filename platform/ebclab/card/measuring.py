@@ -28,7 +28,7 @@ from ebclab.evaluation.measures.geometry import two_views
 from ebclab.evaluation.progress import OnProgress
 from ebclab.evaluation.protocols import LBFGS
 from ebclab.export.energies import REFERENCES, Energies
-from ebclab.training.trained_method import load_trained_method, method_from
+from ebclab.training.restore import load_trained_method, method_from
 from energy_contrast.classifier import Classifier
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import ImageEnergy

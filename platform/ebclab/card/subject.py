@@ -29,7 +29,7 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
-from ebclab.training.trained_method import weights_behind
+from ebclab.training.restore import weights_behind
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def room_problems() -> Iterator[None]:
         asked = _TRIED.search(str(error))
         got = f"a part of {readable(int(asked[1]))}" if asked else "too large a part"
         raise ConfigError(
-            [f"encoder, method: the network does not fit in memory, got {got}; make sizes and layers smaller"]
+            f"encoder, method: the network does not fit in memory, got {got}; make sizes and layers smaller"
         ) from error
 
 
@@ -65,8 +65,7 @@ def room_problems() -> Iterator[None]:
 def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) -> nn.Module:
     """Return the untrained encoder that ``config`` describes, initialised from torch's global generator.
 
-    Args:
-        image_size: Side of the images in pixels; 0 if not known yet. Weights of some timm networks depend on it.
+    Weights of some timm networks depend on ``image_size``, pixels; 0 if not known yet.
     """
     try:
         if config.timm_name:
@@ -79,7 +78,7 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
             _require_quarters(encoder, in_channels, image_size)
         return encoder
     except ValueError as error:
-        raise ConfigError([f"encoder: {error}"]) from error
+        raise ConfigError(f"encoder: {error}") from error
 
 
 def _own_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
@@ -108,10 +107,6 @@ def seeded_encoder(config: EncoderConfig, seed: int, in_channels: int, image_siz
 
     Within the block, torch's global generator continues the run's random sequence. On exit, its previous state is
     restored.
-
-    Args:
-        seed: The run's seed.
-        image_size: Side of the images in pixels; 0 if not known yet.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -125,4 +120,4 @@ def has_batch_norm(config: EncoderConfig) -> bool:
     try:
         return timm_has_batch_norm(config.timm_name)
     except ValueError as error:
-        raise ConfigError([f"encoder: {error}"]) from error
+        raise ConfigError(f"encoder: {error}") from error

@@ -27,11 +27,7 @@ _BUILD_ERRORS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError
 
 
 class GlobalBatchNormAct2d(GlobalBatchNorm2d):
-    """Batch norm over the global batch with activation, as in timm's ``BatchNormAct2d``.
-
-    Args:
-        drop: Module that timm applies before the activation.
-    """
+    """Batch norm over the global batch with activation, as in timm's ``BatchNormAct2d``; ``drop`` comes before it."""
 
     def __init__(self, num_features: int, drop: nn.Module, act: nn.Module) -> None:
         super().__init__(num_features)
@@ -48,13 +44,8 @@ class GlobalBatchNormAct2d(GlobalBatchNorm2d):
 def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: str = "global") -> nn.Module:
     """Return timm's network ``name`` without its classifier, initialised from torch's global generator.
 
-    Args:
-        name: timm's name, without a prefix.
-        image_size: S; 0 means timm's default input size of the network.
-        batch_norm: ``global``, or ``none`` to refuse a network that has batch norm.
-
-    Returns:
-        The network; its ``embedding_size`` is D.
+    Its ``embedding_size`` is D. An image size of 0 means timm's default for the network; ``batch_norm`` is ``global``,
+    or ``none`` to refuse a network that has batch norm.
     """
     size = image_size or _usual_size(name)
     try:
@@ -89,11 +80,7 @@ def timm_has_batch_norm(name: str) -> bool:
 
 
 def pretrained(name: str) -> dict[str, Tensor]:
-    """Return timm's pretrained weights for ``name``, without the classifier, downloaded or from the cache.
-
-    Args:
-        name: timm's name, with or without a tag.
-    """
+    """Return timm's pretrained weights for ``name``, with or without a tag, without the classifier."""
     return dict(_pretrained_network(name).state_dict())
 
 
@@ -107,11 +94,7 @@ class PretrainedEncoder(NamedTuple):
 
 
 def pretrained_encoder(name: str) -> PretrainedEncoder:
-    """Return timm's network ``name`` with pretrained weights, and the normalisation of its images.
-
-    Args:
-        name: timm's name, with or without a tag.
-    """
+    """Return timm's network ``name`` with pretrained weights, and the normalisation of its images."""
     network = _pretrained_network(name).eval()
     facts = network.pretrained_cfg
     size = int(facts["input_size"][-1])  # type: ignore[index]
@@ -142,12 +125,7 @@ def _pretrained_network(name: str) -> nn.Module:
 
 
 def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_size: int) -> dict[str, Tensor]:
-    """Return weights of ``pretrained`` adapted by timm to other images: first layer and positions resampled.
-
-    Args:
-        name: timm's name, without a tag.
-        weights: Weights for timm's default input size and channels.
-    """
+    """Return weights of ``pretrained`` adapted by timm to other images: first layer and positions resampled."""
     try:
         network = create(name, in_channels, image_size, pretrained=True, overlay={"state_dict": dict(weights)})
     except _BUILD_ERRORS as error:

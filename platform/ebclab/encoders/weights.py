@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,13 +18,16 @@ ENERGIES, HEADS = "energies.json", "energies.safetensors"
 def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, types: bool = False) -> list[str]:
     """Return a line for each tensor whose name or shape is not the expected one; empty if ``weights`` match.
 
-    Args:
-        expected: ``state_dict`` of the network.
-        weights: Weights to load into it.
-        types: Whether dtypes must match, too; otherwise tensors are converted on loading.
+    With ``types``, dtypes must match, too; otherwise tensors are converted on loading.
     """
     names = dict.fromkeys([*expected, *weights])
     return [line for name in names if (line := _difference(name, expected, weights, types))]
+
+
+def first_of(differing: Sequence[str], most: int = 3) -> str:
+    """Return the first of several differences, and how many more there are."""
+    more = f" and {len(differing) - most} more" if len(differing) > most else ""
+    return "; ".join(differing[:most]) + more
 
 
 def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], types: bool) -> str:
@@ -40,11 +43,7 @@ def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str,
 
 
 def digest_of(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights: of names, dtypes, shapes and bytes, independent of the file format.
-
-    Args:
-        weights: ``state_dict`` of an encoder, in any order.
-    """
+    """Return the SHA-256 of weights in any order: of names, dtypes, shapes and bytes, whatever the file format."""
     found = hashlib.sha256()
     for name in sorted(weights):
         tensor = weights[name].detach().cpu().contiguous()

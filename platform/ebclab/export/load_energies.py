@@ -25,7 +25,7 @@ from ebclab.hardware import resolve_device
 from ebclab.runs.evaluate import checkpoint_name, images_of_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
-from ebclab.training.trained_method import load_trained_method
+from ebclab.training.restore import load_trained_method
 
 
 def load_energies(

@@ -19,9 +19,7 @@ REFERENCE_BATCH_SIZE = 256  # images; the batch size at which `learning_rate` is
 def peak_learning_rate(config: OptimizerConfig, batch_size: int) -> float:
     """Return the learning rate at the end of the warm-up.
 
-    Args:
-        config: ``learning_rate`` is scaled by ``batch_size / 256`` (linear), by its square root (sqrt) or not (none).
-        batch_size: Global batch size, images.
+    It is ``learning_rate`` scaled by ``batch_size / 256`` (linear), by its square root (sqrt) or not (none).
     """
     ratio = batch_size / REFERENCE_BATCH_SIZE
     factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[config.scaling]
@@ -50,15 +48,7 @@ def learning_rate_at(
     Linear has ``1 - t`` in place of ``(1 + cos(pi * t)) / 2``. Step multiplies ``peak`` by ``step_factor`` at step
     ``round(m * num_steps)`` for each milestone m; the warm-up does not move milestones.
 
-    Args:
-        step: Index of the optimizer step, from 0.
-        peak: Learning rate at the end of the warm-up.
-        num_steps: Total number of optimizer steps.
-        warmup_steps: Number of warm-up steps; 0 means none. If ``num_steps`` or more, all steps are warm-up.
-        schedule: Schedule after the warm-up; ``constant`` stays at ``peak``.
-        final_rate: Final learning rate of cosine and linear, as a fraction of ``peak``.
-        milestones: Fractions of ``num_steps``.
-        step_factor: Factor at each milestone.
+    Steps are counted from 0. With ``num_steps`` or more warm-up steps, all steps are warm-up; 0 means none.
     """
     if not 0 <= step < num_steps:
         raise ValueError(f"step: must be in [0, {num_steps}), got {step}")
@@ -89,13 +79,7 @@ def scheduled_steps(step: int, training: TrainingConfig, num_batches: int) -> in
 
 
 def learning_rates(optimizer: OptimizerConfig, training: TrainingConfig, num_batches: int) -> Callable[[int], float]:
-    """Return the learning rate of a run as a function of the step.
-
-    Args:
-        optimizer: Peak, warm-up and schedule.
-        training: Epochs, extensions and batch size.
-        num_batches: Optimizer steps per epoch.
-    """
+    """Return the learning rate of a run, with ``num_batches`` steps an epoch, as a function of the step."""
     peak = peak_learning_rate(optimizer, training.batch_size)
     warmup_steps = round(optimizer.warmup_epochs * num_batches)
 

@@ -94,14 +94,12 @@ def evaluate_run(
         data_root: Folder that holds datasets; None means the run's own.
         only: Probes by name.
         protocol: Linear probe protocol; None means the run's setting.
-        checkpoint_kind: "last" or "best".
         kept_step: Measure the checkpoint that ``training.keep_every`` kept after this many steps, and write no file.
         scaling: Side and resampling of images, if not as the run's own are scaled; no file is written either.
         train_limit: Training images that the probes use, chosen by hash as ``data.train_limit`` does; 0: all.
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
-        on_progress: Called with the work done, all work, and its name.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"

@@ -5,12 +5,15 @@ config.yaml  environment.json  metrics.jsonl  answers.json  tensorboard/  checkp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
 from ebclab.config.names import other_folder
-from ebclab.errors import RunError
+from ebclab.errors import RunError, TrainingError
 from ebclab.evaluation.answers import Answers
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
@@ -21,6 +24,7 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
+from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
@@ -151,3 +155,39 @@ class RunFolder(Workspace):
         if not self.result_path.exists():
             return None
         return RunSummary.read(self.result_path, self.address_of(self.result_path))
+
+
+@contextmanager
+def in_place(*folders: Path) -> Iterator[Callable[[], None]]:
+    """Yield a function that raises if one of ``folders`` is no longer the same folder as at the start of the block.
+
+    Call it before every write: otherwise a missing folder would be created again, or another one damaged. A disk error
+    within the block that has this cause is reported in the same way.
+    """
+    own = {folder: OpenFolder.at(folder) for folder in folders}
+
+    def require() -> None:
+        for folder, opened in own.items():
+            if opened is None or not opened.is_at(folder):
+                raise TrainingError(
+                    f"{folder}: the folder was removed, renamed or replaced while this run trained in it, and the run "
+                    "has stopped; put it back, and the same command resumes from its last checkpoint"
+                )
+
+    before = threading.excepthook
+
+    def of_a_thread(thread: threading.ExceptHookArgs) -> None:
+        """Ignore the error in TensorBoard's thread; the run's next record raises it again and reports it."""
+        error = thread.exc_value
+        file = os.fsdecode(error.filename or "") if isinstance(error, FileNotFoundError) else ""
+        if not any(file.startswith(f"{folder}{os.sep}") for folder in folders):
+            before(thread)
+
+    threading.excepthook = of_a_thread
+    try:
+        yield require
+    except OSError:
+        require()
+        raise
+    finally:
+        threading.excepthook = before

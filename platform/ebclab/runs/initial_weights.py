@@ -17,7 +17,7 @@ from ebclab.config.addresses import form_problem
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.config.named_hosts import host_problem
 from ebclab.config.timm_names import TIMM, weights_problem
-from ebclab.encoders import differences, digest_of
+from ebclab.encoders import differences, digest_of, first_of
 from ebclab.encoders.timm_encoder import adapted, pretrained
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import ConfigError, RunError, UserError
@@ -27,8 +27,6 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import read_json_object
 from ebclab.storage.remote import remote_at
 from ebclab.storage.tensors import read_tensors
-
-_LISTED = 3  # number of differences that a message shows
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,11 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
 
 def _of_timm(name: str) -> dict[str, Tensor]:
     if problem := weights_problem(name):
-        raise ConfigError([f"init.weights: {problem}"])
+        raise ConfigError(f"init.weights: {problem}")
     try:
         return pretrained(name)
     except ValueError as error:
-        raise ConfigError([f"init.weights: {TIMM}{name}: {error}"]) from error
+        raise ConfigError(f"init.weights: {TIMM}{name}: {error}") from error
 
 
 def _load(path: Path, advice: str, where: str = "") -> dict[str, Tensor]:
@@ -145,14 +143,11 @@ def start_from(
         try:
             tensors = adapted(config.timm_name, tensors, in_channels, image_size)
         except ValueError as error:
-            raise ConfigError([f"init.weights: {source}: {error}"]) from error
+            raise ConfigError(f"init.weights: {source}: {error}") from error
     if differing := differences(encoder.state_dict(), tensors):
-        more = f" and {len(differing) - _LISTED} more" if len(differing) > _LISTED else ""
         raise ConfigError(
-            [
-                f"init.weights: weights of {_named(source)} do not fit {config.name} for {in_channels} channels, got "
-                f"{'; '.join(differing[:_LISTED])}{more}; set the encoder section to what the weights were made for"
-            ]
+            f"init.weights: weights of {_named(source)} do not fit {config.name} for {in_channels} channels, got "
+            f"{first_of(differing)}; set the encoder section to what the weights were made for"
         )
     encoder.load_state_dict(dict(tensors))
 

@@ -73,15 +73,10 @@ class RunRecord:
 
     @property
     def images_per_second(self) -> Throughput | None:
-        """Training speed; of an unfinished run, from its log without the first interval; None if unknown."""
+        """Training speed; of an unfinished run, from its log; None if unknown."""
         if self.summary is not None:
             return self.summary.images_per_second
-        rates = [value for value in self.metrics.get("images_per_second", []) if value is not None]
-        rates = rates[1:] or rates
-        if not rates:
-            return None
-        mean = sum(rates) / len(rates)
-        return Throughput(mean, (sum((rate - mean) ** 2 for rate in rates) / len(rates)) ** 0.5)
+        return Throughput.of([rate for rate in self.metrics.get("images_per_second", []) if rate is not None])
 
 
 def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None) -> RunRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,15 @@ class Throughput:
 
     mean: float  # mean over the measured intervals
     std: float  # standard deviation over them
+
+    @classmethod
+    def of(cls, rates: Sequence[float]) -> Throughput | None:
+        """Return the speed over intervals but the first, which includes one-off costs; None without an interval."""
+        counted = rates[1:] or rates
+        if not counted:
+            return None
+        mean = sum(counted) / len(counted)
+        return cls(mean, (sum((rate - mean) ** 2 for rate in counted) / len(counted)) ** 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import differences, seeded_encoder
+from ebclab.encoders import differences, first_of, seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -63,7 +63,7 @@ def load_trained_encoder(
     if differing := differences(encoder.state_dict(), weights, types=True):
         raise RunError(
             f"{run.address}: the checkpoint at step {saved.step} does not hold the encoder of config.yaml, got "
-            f"{differing[0]}{f' and {len(differing) - 1} more' if differing[1:] else ''}; restore config.yaml, or "
+            f"{first_of(differing, most=1)}; restore config.yaml, or "
             "delete the checkpoint's folder"
         )
     encoder.load_state_dict(weights)

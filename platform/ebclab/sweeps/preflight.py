@@ -15,7 +15,7 @@ from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
-from ebclab.training.loggers.loggers import require_installed
+from ebclab.training.loggers import require_installed
 from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views, require_parts
 from energy_contrast.method import Method
 

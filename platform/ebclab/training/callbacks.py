@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import CallbackError, UserError
-from ebclab.training.random_state import random_state_kept
+from ebclab.hardware import draws_put_back
 from energy_contrast.method import Method
 
 _TAKEN = ("train", "holdout")  # prefixes of the run's own numbers in loggers
@@ -68,24 +70,16 @@ class Scheduled:
     every_epochs: int
 
     def is_due(self, step: int, epochs_done: int | None, *, ends: bool) -> bool:
-        """Return whether the callback runs after ``step``.
+        """Return whether the callback runs after ``step``, which ``ends`` training or not.
 
-        Args:
-            step: Optimizer steps done.
-            epochs_done: Epochs done if the step ends one, else None.
-            ends: Whether training ends with this step.
+        ``epochs_done`` is None unless the step ends an epoch.
         """
         if self.every_steps:
             return ends or step % self.every_steps == 0
         return epochs_done is not None and (ends or epochs_done % self.every_epochs == 0)
 
     def run(self, view: RunView, method: Method) -> dict[str, float]:
-        """Let the callback measure; return its numbers as NAME/NUMBER.
-
-        Args:
-            view: The run at this step.
-            method: The method in training; it is not changed.
-        """
+        """Let the callback measure; return its numbers as NAME/NUMBER."""
         try:
             with undisturbed(method, view.device) as changed:
                 found = self.callback.measure(view)
@@ -144,6 +138,18 @@ def scheduled(callbacks: Sequence[Callback]) -> tuple[Scheduled, ...]:
     if problems:
         raise UserError("\n".join(problems))
     return tuple(made)
+
+
+@contextmanager
+def random_state_kept(device: torch.device | None = None) -> Iterator[None]:
+    """Restore the states of the generators of Python, NumPy and torch, also on ``device``, after the block."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with draws_put_back(device or torch.device("cpu")):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 @contextmanager

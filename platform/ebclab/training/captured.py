@@ -27,11 +27,7 @@ Metrics = dict[str, Tensor]
 
 
 def obstacle(config: ExperimentConfig, method: Method, device: torch.device, ranks: Ranks) -> str:
-    """Return why the steps of a run cannot be recorded, one sentence; empty when they can.
-
-    Args:
-        method: The method, on its device.
-    """
+    """Return why the steps of a run cannot be recorded, one sentence; empty when they can."""
     of_method = method.not_recorded()
     reasons = {
         f"torch has no graphs for {device.type}": not hasattr(torch.get_device_module(device), "CUDAGraph"),
@@ -80,9 +76,7 @@ class CapturedSteps:
     def make(self, compute: Callable[[Batch], Metrics], batch: Batch, *, logged: bool) -> Metrics:
         """Make a step and return its metrics; those of a recording are overwritten by the next step.
 
-        Args:
-            compute: Makes a step as it is.
-            logged: The step measures more than others, and may look at the device.
+        A ``logged`` step measures more than others, and may look at the device.
         """
         if logged or self._made < _AS_THEY_ARE:
             metrics = compute(batch)

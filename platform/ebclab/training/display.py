@@ -105,12 +105,9 @@ class BarDisplay(Listener):
 
 
 def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int, side: int) -> str:
-    """Return in words how many images a run has, how many an epoch of whole batches leaves out, and the size of views.
+    """Return in words how many images a run has, how many an epoch of whole batches leaves out, and the side of views.
 
-    Args:
-        num_classes: Classes among them; 0 if labels are unknown.
-        batch_size: Images of a global batch.
-        side: Side of the views, pixels.
+    0 classes mean that labels are unknown.
     """
     kinds = f" of {count(num_classes, 'class', 'classes')}" if num_classes else " without labels"
     if num_classes == 1:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError, UserError
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, set_weight_decay
+from ebclab.runs.summary import Throughput
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.process_group import Ranks
@@ -55,10 +56,7 @@ class Observer(Protocol):
 
 
 class RateMeter:
-    """Measures images per second over the intervals between log steps.
-
-    The first interval includes one-off costs (memory, compilation) and is dropped as soon as there is a second one.
-    """
+    """Measures images per second over the intervals between log steps."""
 
     def __init__(self) -> None:
         self._rates: list[float] = []
@@ -81,12 +79,9 @@ class RateMeter:
         self.restart()
         return rate
 
-    def summary(self) -> dict[str, float] | None:
-        """Return mean and standard deviation, images per second; None before the first interval has ended."""
-        rates = torch.tensor(self._rates[1:] or self._rates, dtype=torch.float64)
-        if len(rates) == 0:
-            return None
-        return {"mean": rates.mean().item(), "std": rates.std(unbiased=False).item()}
+    def summary(self) -> Throughput | None:
+        """Return mean and standard deviation; None before the first interval has ended."""
+        return Throughput.of(self._rates)
 
 
 @dataclass

@@ -37,10 +37,6 @@ class LossScale:
 
     Gradients of several ranks are means over them, the same bits on each: all ranks skip the same steps. In other
     precisions than float16 it does nothing.
-
-    Args:
-        device: Where gradients lie.
-        precision: ``training.precision``.
     """
 
     def __init__(self, device: torch.device, precision: str) -> None:

@@ -32,10 +32,10 @@ from ebclab.storage.remote import remote_in
 from ebclab.training.callbacks import Callback, scheduled
 from ebclab.training.display import choose_display
 from ebclab.training.listener import Listener
-from ebclab.training.loggers.loggers import require_installed
-from ebclab.training.rank import DeviceAssignment, RunSpec, lead_rank
+from ebclab.training.loggers import require_installed
+from ebclab.training.rank import lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
-from ebclab.training.setup import load_images, prepare
+from ebclab.training.setup import RunSpec, load_images, prepare
 from energy_contrast.method import Method
 
 
@@ -128,11 +128,11 @@ def _train_here(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
     """Train in this process."""
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
-    assignment = DeviceAssignment(device, set_threads(resources.threads))
+    set_threads(resources.threads)
     listener.note(delivery_of(spec.config, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
     with claim(spec.run, spec.config, seen) as syncer, LogEvents(spec.run.metrics):
-        return lead_rank(spec, prepared, assignment, listener, StopFlag(), syncer)
+        return lead_rank(spec, prepared, listener, StopFlag(), syncer)
 
 
 def _has_files(run: RunFolder) -> bool:

@@ -5,96 +5,54 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.holdout import Split
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.formatting import size
-from ebclab.optimization.schedules import extensions
-from ebclab.runs import checkpoint
+from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.environment import ONE_BY_ONE, describe_environment
-from ebclab.runs.folder import RunFolder
-from ebclab.runs.in_place import in_place
-from ebclab.runs.initial_weights import InitialWeights
+from ebclab.runs.folder import RunFolder, in_place
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
-from ebclab.runs.summary import BestScore, RunSummary, Throughput
+from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.lease import FencingToken
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import Scheduled
 from ebclab.training.display import images_in_words
-from ebclab.training.health.findings import FindingRules
+from ebclab.training.health.findings import COLLAPSE_EPOCHS, FIRST_STEP, FindingRules
 from ebclab.training.health.record import HealthRecord
-from ebclab.training.health.thresholds import COLLAPSE_EPOCHS, FIRST_STEP
 from ebclab.training.listener import Listener
-from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.loop import Training, check_weights, train
-from ebclab.training.recorder import Recorder, norm_of
-from ebclab.training.restore import continue_or_start, write_start
+from ebclab.training.recorder import Recorder, norm_of, on_rank_0
+from ebclab.training.restore import continue_or_start
 from ebclab.training.rollback import RollbackController, record_of
-from ebclab.training.setup import Prepared, memory_of
-from energy_contrast.method import Method
+from ebclab.training.setup import Prepared, RunSpec, memory_of
 from energy_contrast.sampling_method import SamplingMethod
 
 
-@dataclass(frozen=True)
-class RunSpec:
-    """A run: its settings, its method, its images and its folder."""
-
-    run: RunFolder  # the run folder, held by the process that launched the run
-    config: ExperimentConfig  # resolved settings
-    method_class: type[Method]  # the method to train
-    images: Split | None  # the user's own training images in place of the dataset that ``config`` names
-    command: tuple[str, ...]  # the command line that the user ran
-    weights: InitialWeights | None = None  # what the encoder of a new run starts from; None means random weights
-    token: FencingToken | None = None  # the token under which a run folder in a store is held
-    callbacks: tuple[Scheduled, ...] = ()  # the user's own code, which rank 0 runs
-
-
-@dataclass(frozen=True)
-class DeviceAssignment:
-    """The device and the CPU threads of one rank."""
-
-    device: torch.device  # holds the network and the images
-    threads: int  # CPU threads of torch
-
-
-def train_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, listener: Listener, stop: Stop, syncer: Syncer
-) -> RunSummary | None:
-    """Start or continue a run on this rank and train to its end.
+def train_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop, syncer: Syncer) -> RunSummary | None:
+    """Start or continue a run on this rank and train to its end; rank 0, which uses the listener, returns the result.
 
     Args:
-        prepared: What ``prepare`` built for this rank.
-        assignment: This rank's device and threads.
-        listener: Receives the progress; only rank 0 uses it.
         stop: Set when someone asks the run to stop; only rank 0 reads it.
         syncer: Brings what rank 0 writes to the run's store.
-
-    Returns:
-        The content of result.json; None on ranks other than 0.
     """
     if prepared.training.ranks.rank == 0:
-        return lead_rank(spec, prepared, assignment, listener, stop, syncer)
+        return lead_rank(spec, prepared, listener, stop, syncer)
     record = _health_record(spec, prepared, continue_or_start(spec.run, prepared))
     prepared.training.ranks.together(lambda: None)  # rank 0 opens the folder; what it refuses there, all refuse
     _train(spec, prepared, None, _rollback(spec, prepared, record, None))
     return None
 
 
-def lead_rank(
-    spec: RunSpec, prepared: Prepared, assignment: DeviceAssignment, listener: Listener, stop: Stop, syncer: Syncer
-) -> RunSummary:
+def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop, syncer: Syncer) -> RunSummary:
     """Do what ``train_rank`` does, as rank 0, which writes the run folder."""
     training, began = prepared.training, time.monotonic()
     run = spec.run
@@ -109,26 +67,20 @@ def lead_rank(
 
         def begin() -> Recorder:
             recorder = Recorder(
-                run=spec.run,
-                config=spec.config,
-                training=training,
-                facts=prepared.facts,
-                score=_monitor(spec.config, prepared, assignment.device),
+                spec,
+                prepared,
+                score=_monitor(spec.config, prepared),
                 listener=listener,
                 stop=stop,
                 writer=writer,
-                loggers=Loggers(run, spec.config),
                 syncer=syncer,
-                save_now=spec.run.save_now,
                 health=_health_record(spec, prepared, resumed),
-                rules=_finding_rules(spec.config, prepared),
                 began=began,
                 resumed=resumed,
-                preprocessing=prepared.preprocessing,
-                callbacks=spec.callbacks,
+                rules=_finding_rules(spec.config, prepared),
                 require_in_place=require_in_place,
             )
-            _write_start(recorder, spec, prepared, assignment, resumed)
+            _write_start(recorder, resumed)
             return recorder
 
         recorder = training.ranks.together(begin)
@@ -142,25 +94,24 @@ def lead_rank(
         if skipped := training.loss_scale.in_words(training.step):
             listener.note(skipped)
         require_in_place()
-        summary = _summary(recorder, prepared)
+        summary = recorder.summary()
         summary.write(spec.run.result_path)
         return summary
 
 
-def _write_start(
-    recorder: Recorder,
-    spec: RunSpec,
-    prepared: Prepared,
-    assignment: DeviceAssignment,
-    resumed: checkpoint.Checkpoint | None,
-) -> None:
+def _write_start(recorder: Recorder, resumed: Checkpoint | None) -> None:
     """Write the images' digest into the settings of a new run, and into its log that it starts or resumes."""
+    spec, prepared = recorder.spec, recorder.prepared
     if not spec.config.data.digest:
         record_images(spec.run, spec.config, prepared.digest)
-    ranks, threads = prepared.training.ranks.world_size, assignment.threads
-    environment = describe_environment(assignment.device, threads, ranks, spec.command)
-    environment |= _how_steps_are_made(prepared, recorder.listener) | _how_views_are_made(spec, assignment, prepared)
-    write_start(recorder, resumed, environment)
+    ranks, threads = prepared.training.ranks.world_size, torch.get_num_threads()
+    facts = describe_environment(_device_of(prepared), threads, ranks, spec.command)
+    facts |= _how_steps_are_made(prepared, recorder.listener) | _how_views_are_made(spec, prepared)
+    recorder.write_start(resumed, facts)
+
+
+def _device_of(prepared: Prepared) -> torch.device:
+    return prepared.training.generator.device
 
 
 def _how_steps_are_made(prepared: Prepared, listener: Listener) -> dict[str, str]:
@@ -174,10 +125,10 @@ def _how_steps_are_made(prepared: Prepared, listener: Listener) -> dict[str, str
     return {"steps": f"eager: {training.not_captured}"}
 
 
-def _how_views_are_made(spec: RunSpec, assignment: DeviceAssignment, prepared: Prepared) -> dict[str, str]:
+def _how_views_are_made(spec: RunSpec, prepared: Prepared) -> dict[str, str]:
     """Return what the run records where a CPU makes its views one by one; else nothing."""
     height, width = prepared.bank.images.shape[-2:]
-    on_cpu = assignment.device.type == "cpu" or spec.config.data.views_on == "pipeline"
+    on_cpu = _device_of(prepared).type == "cpu" or spec.config.data.views_on == "pipeline"
     return ONE_BY_ONE if on_cpu and are_large(height, width, prepared.preprocessing.image_size) else {}
 
 
@@ -196,9 +147,7 @@ def _show_memory(prepared: Prepared, listener: Listener) -> None:
         listener.note(f"the method keeps {size(needed)} of images on each worker")
 
 
-def _monitor(
-    config: ExperimentConfig, prepared: Prepared, device: torch.device
-) -> Callable[[bool], HoldoutScores] | None:
+def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], HoldoutScores] | None:
     """Return a function that scores the encoder on held-out images; None without such images or their labels."""
     if problem := labels_problem(config.evaluation, int((prepared.bank.labels < 0).sum())):
         raise DataError(problem)
@@ -215,7 +164,7 @@ def _monitor(
                 prepared.preprocessing,
                 config.evaluation,
                 config.views,
-                device=device,
+                device=_device_of(prepared),
                 monitors=config.evaluation.monitor if monitored else (),
                 project=prepared.training.method.project,
             )
@@ -223,7 +172,7 @@ def _monitor(
     return score
 
 
-def _health_record(spec: RunSpec, prepared: Prepared, resumed: checkpoint.Checkpoint | None) -> HealthRecord | None:
+def _health_record(spec: RunSpec, prepared: Prepared, resumed: Checkpoint | None) -> HealthRecord | None:
     """Return the run's health so far; None when ``training.health`` is none."""
     if spec.config.training.health == "none":
         return None
@@ -235,14 +184,16 @@ def _health_record(spec: RunSpec, prepared: Prepared, resumed: checkpoint.Checkp
 
 def _finding_rules(config: ExperimentConfig, prepared: Prepared) -> FindingRules:
     """Return when this run counts as collapsed or as learning nothing."""
-    rules, holdout = FindingRules(first_step=FIRST_STEP), prepared.holdout.labels
-    if not prepared.training.method.has_negatives:
-        rules = replace(rules, min_saturation=-math.inf)
-    warmup = math.ceil(config.optimizer.warmup_epochs)
-    patience = max(1, min(COLLAPSE_EPOCHS, config.training.epochs - warmup))
+    holdout, warmup = prepared.holdout.labels, math.ceil(config.optimizer.warmup_epochs)
     known = len(holdout) > 0 and bool((holdout >= 0).all())
-    chance = int(torch.bincount(holdout).max()) / len(holdout) if known else 1.0
-    return replace(rules, patience=patience, warmup_epochs=warmup, chance=chance, images=len(holdout))
+    return FindingRules(
+        has_negatives=prepared.training.method.has_negatives,
+        patience=max(1, min(COLLAPSE_EPOCHS, config.training.epochs - warmup)),
+        warmup_epochs=warmup,
+        first_step=FIRST_STEP,
+        chance=int(torch.bincount(holdout).max()) / len(holdout) if known else 1.0,
+        images=len(holdout),
+    )
 
 
 def _rollback(
@@ -262,9 +213,9 @@ def _rollback(
 def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollback: RollbackController | None) -> None:
     """Run the loop; rank 0 logs when it fails or stops early."""
     run, training = spec.run, prepared.training
-    observer = RankObserver(training, recorder, spec.callbacks)
+    observer = RankObserver(training, recorder, spec.callbacks, rollback)
     try:
-        training.ranks.together(lambda: recorder.require_health() if recorder is not None else None)
+        on_rank_0(training, recorder, Recorder.require_health)
         complete = rollback.train(observer) if rollback else train(training, observer)
     except DivergedError as error:
         if training.ranks.rank == 0:
@@ -277,34 +228,6 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     raise InterruptedRunError(
         f"stopped at step {training.step} of {training.num_steps}; everything is saved in {run.address}; "
         "the same command resumes from there"
-    )
-
-
-def _summary(recorder: Recorder, prepared: Prepared) -> RunSummary:
-    config, training = recorder.config, prepared.training
-    newest = checkpoint.latest_path(recorder.run.checkpoints)
-    rate = training.images_per_second.summary()
-    return RunSummary(
-        method=config.method_name,
-        dataset=config.data.name,
-        seed=config.seed,
-        epochs=config.training.epochs,
-        steps=training.step,
-        batch_size=config.training.batch_size,
-        train_images=prepared.facts["train_images"],
-        holdout_images=prepared.facts["holdout_images"],
-        average_weights=config.training.average_weights,
-        scores=recorder.last_scores,
-        best=BestScore(**recorder.best) if recorder.best else None,
-        metrics=recorder.last_metrics,
-        health=recorder.health.events if recorder.health else [],
-        extensions=extensions(config.optimizer, config.training, training.data.num_batches),
-        images_per_second=Throughput(**rate) if rate else None,
-        seconds=round(recorder.seconds, 2),
-        monitor_seconds=round(recorder.monitor_seconds, 2),
-        parameters=sum(p.numel() for p in training.method.encoder.parameters()),
-        checkpoint=str(newest.relative_to(recorder.run.path)) if newest else None,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
@@ -328,20 +251,30 @@ class RankObserver:
         training: This rank's training.
         recorder: On rank 0 the run's recorder, else None.
         callbacks: Callbacks, which rank 0 runs while all ranks wait.
+        rollback: Keeps the run's health, and may take the run back from the end of an epoch; None if nobody watches it.
     """
 
-    def __init__(self, training: Training, recorder: Recorder | None, callbacks: Sequence[Scheduled] = ()) -> None:
-        self._training, self._recorder, self._callbacks = training, recorder, callbacks
+    def __init__(
+        self,
+        training: Training,
+        recorder: Recorder | None,
+        callbacks: Sequence[Scheduled] = (),
+        rollback: RollbackController | None = None,
+    ) -> None:
+        self._training, self._recorder, self._callbacks, self._rollback = training, recorder, callbacks, rollback
         self._has_logged = False
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write one training record on rank 0 while the others wait."""
         self._has_logged = True
-        recorder = self._recorder
-        self._training.ranks.together(lambda: recorder.on_log(step, epoch, metrics) if recorder is not None else None)
+        if self._rollback is not None:
+            self._rollback.add(metrics)
+        self._on_rank_0(lambda recorder: recorder.on_log(step, epoch, metrics))
 
     def on_epoch(self, step: int, epochs_done: int) -> None:
-        """Score, record and save on rank 0 while the others wait."""
+        """Score, record and save on rank 0 while the others wait, unless the run has gone back."""
+        if self._rollback is not None and not self._rollback.end_epoch():
+            return
 
         def record() -> None:
             if self._recorder is None:
@@ -354,18 +287,12 @@ class RankObserver:
     def on_step(self, step: int) -> None:
         """Run the callbacks that are due on rank 0 while the others wait; their time is none of training's rate."""
         if any(callback.is_due(step, None, ends=False) for callback in self._callbacks):
-            recorder = self._recorder
-            self._training.ranks.together(lambda: recorder.run_callbacks(step) if recorder is not None else None)
+            self._on_rank_0(lambda recorder: recorder.run_callbacks(step))
             self._training.images_per_second.restart()
 
     def on_stop(self, step: int) -> None:
         """Save on rank 0 while the others wait."""
-
-        def save() -> None:
-            if self._recorder is not None:
-                self._recorder.on_stop(step)
-
-        self._training.ranks.together(save)
+        self._on_rank_0(lambda recorder: recorder.on_stop(step))
 
     def should_stop(self) -> bool:
         """Return on every rank whether rank 0 was asked to stop; save first when a machine will be taken away."""
@@ -378,5 +305,8 @@ class RankObserver:
             asked = recorder.should_stop(), has_logged and recorder.is_on_notice
         stop, save = ranks.gather(asked)[0]
         if save:
-            ranks.together(lambda: recorder.save_early() if recorder is not None else None)
+            self._on_rank_0(Recorder.save_early)
         return stop
+
+    def _on_rank_0(self, work: Callable[[Recorder], None]) -> None:
+        on_rank_0(self._training, self._recorder, work)

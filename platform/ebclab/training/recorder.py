@@ -1,32 +1,40 @@
-"""Writes the run folder between steps, on rank 0: logs, held-out scores and checkpoints; also tells the listener."""
+"""Writes the run folder on rank 0: log, held-out scores, checkpoints and the result; also tells the listener."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from ebclab.config import ExperimentConfig
-from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import CallbackError, DivergedError
 from ebclab.evaluation.monitor import HoldoutScores
-from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
-from ebclab.runs.stop_request import FileRequest, Stop
+from ebclab.optimization.schedules import extensions
+from ebclab.runs import checkpoint, environment
+from ebclab.runs.folder import ENVIRONMENT
+from ebclab.runs.stop_request import Stop
+from ebclab.runs.summary import BestScore, RunSummary
+from ebclab.storage import atomic
+from ebclab.storage.reading import read_json_object
 from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import RunView, Scheduled
 from ebclab.training.health.findings import GROWTH, KNN, FindingRules
 from ebclab.training.health.record import HealthRecord, in_words, open_findings
 from ebclab.training.listener import Listener
-from ebclab.training.loggers.loggers import Loggers
+from ebclab.training.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
+from ebclab.training.setup import Prepared, RunSpec, neighbours_problem, unscored_problem
 from energy_contrast.method import Method
+
+_log = logging.getLogger("ebclab.training")
 
 
 def _nothing() -> None:
@@ -37,29 +45,22 @@ def _nothing() -> None:
 class Recorder:
     """Writes one run folder, on rank 0."""
 
-    run: RunFolder
-    config: ExperimentConfig  # settings of the run
-    training: Training  # state of the training; read when a checkpoint is due
-    facts: dict[str, Any]  # facts about the model that every checkpoint holds: input size, normalisation, data
+    spec: RunSpec
+    prepared: Prepared
     # returns the scores of the encoder on held-out images, with those of monitors if its argument is True; None if the
     # run has no such scores
     score: Callable[[bool], HoldoutScores] | None
     listener: Listener  # receives the progress; may end the run at the end of an epoch
     stop: Stop  # set when someone asks the run to stop
     writer: SummaryWriter  # TensorBoard
-    loggers: Loggers  # the loggers of ``training.loggers``
     syncer: Syncer  # uploads what is written when the run lives in an object store
-    save_now: FileRequest  # set when a machine will be taken away and the run must save soon
     health: HealthRecord | None  # the run's health so far; None if it is not watched
     began: float  # ``time.monotonic()`` at the start of this launch
     resumed: InitVar[checkpoint.Checkpoint | None]  # the checkpoint from which this launch resumes; None for a new run
-    preprocessing: Preprocessing  # preprocessing of images, for callbacks
     rules: FindingRules = field(default_factory=FindingRules)  # when the run counts as collapsed or as learning nothing
-    callbacks: Sequence[Scheduled] = ()  # the user's callbacks, and when they run
     # called before something is written; raises if the run folder is no longer there
     require_in_place: Callable[[], None] = _nothing
-    # best value of ``evaluation.objective`` so far: {"objective", "value", "epoch", "step"}; empty at first
-    best: dict[str, Any] = field(init=False, default_factory=dict)
+    best: BestScore | None = field(init=False, default=None)  # best value of ``evaluation.objective`` so far
     last_metrics: dict[str, float] | None = field(init=False, default=None)  # metrics of the newest log step
     # scores of the newest epoch that was scored
     last_scores: dict[str, float] = field(init=False, default_factory=dict)
@@ -69,6 +70,9 @@ class Recorder:
     _saved: int = field(init=False, default=-1)  # the step that this launch saved last
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
+        self.run, self.config, self.training = self.spec.run, self.spec.config, self.prepared.training
+        self.loggers = Loggers(self.run, self.config)
+        self.save_now = self.run.save_now  # set when a machine will be taken away and the run must save soon
         if resumed is not None:
             self.seconds_before = (resumed.state or {})["seconds"]
             self.monitor_seconds = (resumed.state or {}).get("monitor_seconds", 0.0)
@@ -78,6 +82,57 @@ class Recorder:
     def seconds(self) -> float:
         """Training time of the run over all launches, seconds."""
         return self.seconds_before + time.monotonic() - self.began
+
+    def write_start(self, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
+        """Log that the run starts or resumes, at which step, and what has changed since its first launch.
+
+        ``facts`` is the environment of this launch, as ``describe_environment`` returns it.
+        """
+        run, training = self.run, self.training
+        path = run.path / ENVIRONMENT
+        launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
+        if resumed is None:
+            reached, dropped = (
+                run.metrics.newest_measured(),
+                run.metrics.forget_after(0, partial(_is_undone, {"events": []})),
+            )
+            lost = {"reached": reached, "dropped_records": dropped} if reached is not None else {}
+            atomic.write_json(path, facts)
+            run.metrics.append("event", 0, event="started", **lost, **launch)
+            if lost:
+                self.listener.note(f"starts over: it has no checkpoint, and its log reached step {reached}")
+            self._log_extensions()
+            config = self.config
+            for problem in (neighbours_problem(config, training.method), unscored_problem(config, self.prepared.facts)):
+                if problem:
+                    run.metrics.append("event", 0, event="warning", text=problem)
+                    self.listener.note(f"warning: {problem}")
+            return
+        newest = run.metrics.newest_measured()
+        reached = resumed.step if newest is None else newest
+        dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
+        remedy = "delete the file, and the run continues without comparing machines"
+        before = read_json_object(path, run.address_of(path), remedy=remedy) if path.exists() else {}
+        changed = environment.differences(before, facts)
+        ranks = run.metrics.newest_ranks()
+        if ranks is not None and ranks != facts["ranks"]:
+            run.metrics.append("event", resumed.step, event="ranks_changed", before=ranks, now=facts["ranks"])
+        progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
+        run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
+        self.listener.note(f"resuming at step {resumed.step} of {training.num_steps}")
+        self._log_extensions()
+        for line in changed:
+            _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
+
+    def _log_extensions(self) -> None:
+        """Log and show the extensions of the run that are not in its log yet."""
+        config, log = self.config, self.run.metrics
+        if made := extensions(config.optimizer, config.training, self.training.data.num_batches):
+            known = sum(record.get("event") == "extended" for record in log.records())
+            for extension in made[known:]:
+                facts = asdict(extension)
+                log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
+                self.listener.note(extension.in_words())
 
     def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Write one training record."""
@@ -155,14 +210,9 @@ class Recorder:
             raise DivergedError(f"step {self.training.step}: {why} (training.health=stop)")
 
     def run_callbacks(self, step: int, epochs_done: int | None = None) -> None:
-        """Run the callbacks that are due, and log their numbers.
-
-        Args:
-            step: Optimizer steps done.
-            epochs_done: Epochs done if the step ends one, else None.
-        """
+        """Run the callbacks that are due, and log their numbers; without ``epochs_done``, the step ends no epoch."""
         ends = epochs_done in self.config.training.ends
-        for callback in self.callbacks:
+        for callback in self.spec.callbacks:
             if callback.is_due(step, epochs_done, ends=ends):
                 self.require_in_place()
                 self._measure(callback, step)
@@ -175,7 +225,7 @@ class Recorder:
             metrics=MappingProxyType(dict(self.last_metrics or {})),
             scores=MappingProxyType(dict(self.last_scores)),
             encoder=method.encoder,
-            preprocessing=self.preprocessing,
+            preprocessing=self.prepared.preprocessing,
             device=next(method.parameters()).device,
             folder=self.run.path,
         )
@@ -210,10 +260,10 @@ class Recorder:
         The best value counts only if its checkpoint still exists: a later one may have replaced it.
         """
         state = saved.state or {}
-        self.best, self.last_metrics = state["best"], state["metrics"]
+        self.best, self.last_metrics = BestScore(**state["best"]) if state["best"] else None, state["metrics"]
         self.last_scores = saved.facts["scores"]
-        if self.best and not checkpoint.holds(self.run.checkpoints, "best", self.best["step"]):
-            self.best = {}
+        if self.best and not checkpoint.holds(self.run.checkpoints, "best", self.best.step):
+            self.best = None
 
     def forget_checkpoints_after(self, step: int) -> None:
         """Remove the checkpoints of later steps than ``step``, also from the store."""
@@ -228,9 +278,9 @@ class Recorder:
         self._tell({f"holdout/{name.removeprefix('holdout_')}": value for name, value in (scores | cost).items()}, step)
         self.writer.flush()
         objective = self.config.evaluation.objective
-        is_best = objective in scores and scores[objective] > self.best.get("value", -math.inf)
+        is_best = objective in scores and scores[objective] > (self.best.value if self.best else -math.inf)
         if is_best:
-            self.best.update(objective=objective, value=scores[objective], epoch=epochs_done, step=step)
+            self.best = BestScore(objective, scores[objective], epochs_done, step)
         return is_best
 
     def _tell(self, values: Mapping[str, float], step: int) -> None:
@@ -250,12 +300,9 @@ class Recorder:
         return {"monitor_seconds": round(sum(seconds.values()), 3)}
 
     def save(self, epochs_done: int, *kinds: checkpoint.Kind, on_notice: bool = False) -> None:
-        """Save checkpoints of ``kinds`` after ``epochs_done`` epochs, and upload them together.
+        """Save checkpoints of ``kinds``, in this order, after ``epochs_done`` whole epochs, and upload them together.
 
-        Args:
-            epochs_done: Whole epochs that the weights were trained for.
-            kinds: Kinds to save, in this order; may be none.
-            on_notice: Save because a machine will be taken away: log that, and clear the request to save.
+        ``on_notice``, a machine will be taken away: that is logged, and the request to save cleared.
         """
         if not kinds:
             return
@@ -275,8 +322,12 @@ class Recorder:
 
     def _checkpoint(self, kind: checkpoint.Kind, epochs_done: int) -> checkpoint.Checkpoint:
         training, health = self.training, self.health
-        facts = {**self.facts, "epochs_done": epochs_done, "scores": self.last_scores}
-        own: dict[str, Any] = {"best": self.best, "seconds": self.seconds, "metrics": self.last_metrics}
+        facts = {**self.prepared.facts, "epochs_done": epochs_done, "scores": self.last_scores}
+        own: dict[str, Any] = {
+            "best": asdict(self.best) if self.best else {},
+            "seconds": self.seconds,
+            "metrics": self.last_metrics,
+        }
         if self.monitor_seconds:
             own["monitor_seconds"] = self.monitor_seconds
         if health is not None:
@@ -287,8 +338,47 @@ class Recorder:
         memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
         return checkpoint.Checkpoint(training.step, facts, training.model(), state, memories)
 
+    def summary(self) -> RunSummary:
+        """Return the result of the run that is complete."""
+        config, training, facts = self.config, self.training, self.prepared.facts
+        newest = checkpoint.latest_path(self.run.checkpoints)
+        return RunSummary(
+            method=config.method_name,
+            dataset=config.data.name,
+            seed=config.seed,
+            epochs=config.training.epochs,
+            steps=training.step,
+            batch_size=config.training.batch_size,
+            train_images=facts["train_images"],
+            holdout_images=facts["holdout_images"],
+            average_weights=config.training.average_weights,
+            scores=self.last_scores,
+            best=self.best,
+            metrics=self.last_metrics,
+            health=self.health.events if self.health else [],
+            extensions=extensions(config.optimizer, config.training, training.data.num_batches),
+            images_per_second=training.images_per_second.summary(),
+            seconds=round(self.seconds, 2),
+            monitor_seconds=round(self.monitor_seconds, 2),
+            parameters=sum(p.numel() for p in training.method.encoder.parameters()),
+            checkpoint=str(newest.relative_to(self.run.path)) if newest else None,
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def on_rank_0(training: Training, recorder: Recorder | None, work: Callable[[Recorder], None]) -> None:
+    """Do ``work`` on rank 0, which alone has a recorder, while the others wait; what it refuses is refused on all."""
+    training.ranks.together(lambda: work(recorder) if recorder is not None else None)
+
 
 def norm_of(method: Method) -> float:
     """Return the norm of all weights that are trained."""
     trained = [weight.detach().double().norm() for weight in method.parameters() if weight.requires_grad]
     return float(torch.stack(trained).norm()) if trained else 0.0
+
+
+def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
+    """Return whether an event is about health and unknown to the checkpoint, so that it will be written again."""
+    if health is None or event.get("event") != "health":
+        return False
+    return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]

@@ -1,33 +1,38 @@
-"""How a rank starts: fills the memories of a new run, or restores the run's newest intact checkpoint."""
+"""Restores a run, or its method alone, from a checkpoint: checks that the checkpoint fits, and loads it.
+
+A checksum only says that a file is as it was written; a checkpoint of another run has valid checksums too. So names,
+shapes, types and plain values are compared with what the run would write.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from ebclab.errors import RunError
-from ebclab.optimization.schedules import extensions
-from ebclab.runs import checkpoint, environment
-from ebclab.runs.folder import ENVIRONMENT, RunFolder
-from ebclab.storage import atomic
-from ebclab.storage.reading import read_json_object
-from ebclab.training.fitting import fitting, load_memories
+import torch
+from torch import Tensor
+
+from ebclab.config.experiment import methods_of
+from ebclab.encoders import differences, first_of
+from ebclab.errors import RunError, UserError
+from ebclab.optimization.optimizers import state_names
+from ebclab.runs.checkpoint import Checkpoint
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.summary import BestScore
+from ebclab.runs.trained_encoder import TrainedEncoder
+from ebclab.storage.typed_json import typed
+from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training
-from ebclab.training.recorder import Recorder
-from ebclab.training.setup import Prepared, method_problems, neighbours_problem, unscored_problem
+from ebclab.training.loss_scale import ScaleState
+from ebclab.training.setup import Prepared, build_method, method_problems
+from ebclab.training.weight_average import trained
+from energy_contrast.method import Method
 
-_log = logging.getLogger("ebclab.training")
 
-
-def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
-    """Load the newest intact checkpoint into this rank, or fill the memories of a new run.
-
-    Returns:
-        The checkpoint; None for a run that has none yet.
-    """
+def continue_or_start(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
+    """Load the newest intact checkpoint into this rank and return it, or fill the memories of a new run."""
     training = prepared.training
     newest = training.ranks.together(lambda: _sound_checkpoint(run, prepared))
     seen = training.ranks.gather((newest.step if newest else 0, prepared.facts["data_digest"]))
@@ -45,87 +50,19 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
     return newest
 
 
-def restore(training: Training, saved: checkpoint.Checkpoint, step: int, where: str) -> checkpoint.Checkpoint:
+def restore(training: Training, saved: Checkpoint, step: int, where: str) -> Checkpoint:
     """Load weights, memories, optimizer and generator of a checkpoint; training continues as after ``step`` steps.
 
-    Args:
-        step: Optimizer steps that count as done.
-        where: The run, for messages.
-
-    Returns:
-        The checkpoint, its plain values typed.
+    Messages call the run ``where``. Returns the checkpoint, its plain values typed.
     """
-    checked = fitting(saved, training, where)
+    checked = _fitting(saved, training, where)
     training.method.load_state_dict(checked.model)
     load_memories(training.method, checked, training.view_shape, where)
     training.load_state(checked.state or {}, step)
     return checked
 
 
-def write_start(recorder: Recorder, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
-    """Log that the run starts or resumes, at which step, and what has changed since its first launch.
-
-    Args:
-        recorder: The run's recorder.
-        resumed: The checkpoint from which the run resumes; None for a new run.
-        facts: The environment of this launch, as ``describe_environment`` returns it.
-    """
-    run, training = recorder.run, recorder.training
-    path = run.path / ENVIRONMENT
-    launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
-    if resumed is None:
-        reached, dropped = (
-            run.metrics.newest_measured(),
-            run.metrics.forget_after(0, partial(_is_undone, {"events": []})),
-        )
-        lost = {"reached": reached, "dropped_records": dropped} if reached is not None else {}
-        atomic.write_json(path, facts)
-        run.metrics.append("event", 0, event="started", **lost, **launch)
-        if lost:
-            recorder.listener.note(f"starts over: it has no checkpoint, and its log reached step {reached}")
-        _log_extensions(recorder)
-        config = recorder.config
-        for problem in (neighbours_problem(config, training.method), unscored_problem(config, recorder.facts)):
-            if problem:
-                run.metrics.append("event", 0, event="warning", text=problem)
-                recorder.listener.note(f"warning: {problem}")
-        return
-    newest = run.metrics.newest_measured()
-    reached = resumed.step if newest is None else newest
-    dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
-    remedy = "delete the file, and the run continues without comparing machines"
-    before = read_json_object(path, run.address_of(path), remedy=remedy) if path.exists() else {}
-    changed = environment.differences(before, facts)
-    ranks = run.metrics.newest_ranks()
-    if ranks is not None and ranks != facts["ranks"]:
-        run.metrics.append("event", resumed.step, event="ranks_changed", before=ranks, now=facts["ranks"])
-    progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
-    run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
-    recorder.listener.note(f"resuming at step {resumed.step} of {training.num_steps}")
-    _log_extensions(recorder)
-    for line in changed:
-        _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
-
-
-def _log_extensions(recorder: Recorder) -> None:
-    """Log and show the extensions of the run that are not in its log yet."""
-    config, log = recorder.config, recorder.run.metrics
-    if made := extensions(config.optimizer, config.training, recorder.training.data.num_batches):
-        known = sum(record.get("event") == "extended" for record in log.records())
-        for extension in made[known:]:
-            facts = asdict(extension)
-            log.append("event", facts.pop("step"), event="extended", **facts, text=extension.in_words())
-            recorder.listener.note(extension.in_words())
-
-
-def _is_undone(health: Mapping[str, Any] | None, event: Mapping[str, Any]) -> bool:
-    """Return whether an event is about health and unknown to the checkpoint, so that it will be written again."""
-    if health is None or event.get("event") != "health":
-        return False
-    return {key: value for key, value in event.items() if key not in ("kind", "event")} not in health["events"]
-
-
-def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoint | None:
+def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
     """Return the newest intact checkpoint of a run, or None; refuse one of a run on other images."""
     newest = run.load()
     if newest is None:
@@ -137,3 +74,188 @@ def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> checkpoint.Checkpoi
             "restore the files or start a new run"
         )
     return newest
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """The fields of a checkpoint's manifest that a resume uses."""
+
+    epochs_done: int
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _State:
+    """The plain values of a checkpoint's state."""
+
+    best: dict[str, Any]
+    seconds: float
+    metrics: dict[str, float] | None
+    health: HealthRecord | None = None
+    monitor_seconds: float = 0.0
+    loss_scale: ScaleState | None = None
+
+
+def _fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
+    """Return a checkpoint of kind ``last`` from which ``training`` can resume, its plain values typed."""
+    state = saved.state
+    if not isinstance(state, dict):
+        raise RunError(f"{where}: the checkpoint at step {saved.step} lacks state.pt; it cannot be continued")
+    found = [
+        *differences(training.method.state_dict(), saved.model, types=True),
+        *_of_memories(training.method, saved),
+        *_of_optimizer(training.optimizer, state.get("optimizer")),
+        *_of_generator(training.generator, state.get("generator")),
+        *_of_weights(training.method, state.get("weights", {})),
+    ]
+    facts, plain = dict(saved.facts), dict(state)
+    try:
+        facts |= asdict(typed(saved.facts, _Manifest))
+        values = asdict(typed(state, _State))
+        values["best"] = asdict(typed(values["best"], BestScore)) if values["best"] else {}
+        plain |= {key: value for key, value in values.items() if key in state}
+    except ValueError as error:
+        found.append(str(error))
+    if found:
+        raise _misfit(found, saved, where)
+    return replace(saved, facts=facts, state=plain)
+
+
+def load_model(method: Method, saved: Checkpoint, where: str) -> None:
+    """Load the weights of a checkpoint into a method."""
+    if found := differences(method.state_dict(), saved.model, types=True):
+        raise _misfit(found, saved, where)
+    method.load_state_dict(saved.model)
+
+
+def load_memories(method: Method, saved: Checkpoint, view_shape: tuple[int, int, int] | None, where: str) -> None:
+    """Load the memories of a checkpoint into a method whose views have this shape, if it is known."""
+    if found := _of_memories(method, saved):
+        raise _misfit(found, saved, where)
+    for name, memory in method.memories.items():
+        try:
+            memory.load_state_dict(saved.memories[name])
+        except ValueError as error:
+            raise _misfit([f"a memory {name} that cannot be loaded ({error})"], saved, where) from error
+    if view_shape is not None:
+        try:
+            method.require_images_of(view_shape)
+        except ValueError as error:
+            raise _misfit([str(error)], saved, where) from error
+
+
+def load_trained_method(
+    run: RunFolder,
+    trained: TrainedEncoder,
+    device: torch.device,
+    methods: Mapping[str, type[Method]] | None = None,
+) -> Method:
+    """Return the method that ``trained`` is the encoder of, from the same checkpoint, in eval mode.
+
+    Its memories (replay buffers) are empty, since filling them would need training images. A run whose method is not in
+    the catalogue needs ``methods``.
+    """
+    return method_from(weights_behind(run, trained), trained, device, run.address, methods)
+
+
+def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
+    """Return the checkpoint that an encoder was read from, without the state that only training needs."""
+    saved = run.load(trained.kind)
+    if saved is None or saved.step != trained.step:
+        found = "none" if saved is None else f"step {saved.step}"
+        raise RunError(
+            f"{run.address}: the {trained.kind} checkpoint was of step {trained.step} a moment ago, got {found}; "
+            "the run continues, measure it again when it has finished"
+        )
+    return replace(saved, state=None, memories={})
+
+
+def method_from(
+    saved: Checkpoint,
+    trained: TrainedEncoder,
+    device: torch.device,
+    where: str,
+    methods: Mapping[str, type[Method]] | None = None,
+) -> Method:
+    """Return the method of a checkpoint, whose encoder is ``trained``, in eval mode, its memories empty."""
+    config = replace(trained.config, training=replace(trained.config.training, compile=False))
+    preprocessing, classes = trained.preprocessing, trained.num_classes
+    method_class = methods_of(config, (methods or {}).get(config.method_name))[config.method_name]
+    method = build_method(
+        config, method_class, trained.in_channels, device, preprocessing.image_size, num_classes=classes
+    )
+    load_model(method, saved, where)
+    method.pixel_range = preprocessing.pixel_range
+    return method.eval()
+
+
+def _misfit(found: list[str], saved: Checkpoint, where: str) -> RunError:
+    """Return the error for a checkpoint whose content is not what this run would write."""
+    return RunError(
+        f"{where}: the checkpoint at step {saved.step} is not one of this run, got {first_of(found)}; "
+        "delete its folder, and the run resumes from the one before"
+    )
+
+
+def _of_memories(method: Method, saved: Checkpoint) -> list[str]:
+    names = sorted(method.memories.keys() ^ saved.memories.keys())
+    return [f"{'an unknown' if name in saved.memories else 'no'} memory {name}" for name in names]
+
+
+def _of_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> list[str]:
+    """Return how a saved optimizer state differs from the state that this optimizer makes."""
+    groups = optimizer.param_groups
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    if not (isinstance(saved, Mapping) and isinstance(saved.get("state"), Mapping)):
+        return ["no state of an optimizer"]
+    kept = saved.get("param_groups")
+    if not isinstance(kept, list) or [_numbers(group) for group in kept] != [
+        _numbers(group) for group in optimizer.state_dict()["param_groups"]
+    ]:
+        return ["other groups of parameters"]
+    return [
+        f"a state of parameter {number!r} that is none of {type(optimizer).__name__}"
+        for number, values in saved["state"].items()
+        if number not in range(len(parameters)) or not _is_state_of(parameters[number], values, state_names(optimizer))
+    ]
+
+
+def _numbers(group: Any) -> Any:
+    return group.get("params") if isinstance(group, Mapping) else None
+
+
+def _is_state_of(parameter: Tensor, values: Any, names: tuple[str, ...]) -> bool:
+    """Return whether these values are a valid optimizer state of one parameter; no values mean a fresh state."""
+    if not isinstance(values, Mapping) or not (values == {} or set(values) == set(names)):
+        return False
+    return all(
+        isinstance(value, Tensor)
+        and value.is_floating_point()
+        and value.shape in ((torch.Size(),) if name == "step" else (parameter.shape,))
+        for name, value in values.items()
+    )
+
+
+def _of_weights(method: Method, saved: Any) -> list[str]:
+    """Return how the weights behind averaged ones, if there are any, differ from those of this method."""
+    if not isinstance(saved, Mapping) or not all(isinstance(value, Tensor) for value in saved.values()):
+        return ["weights that are no tensors"]
+    return differences(trained(method), saved, types=True) if saved else []
+
+
+_STATE_BYTES = (5056, 16)  # of a generator of the CPU, of a CUDA device
+
+
+def _of_generator(generator: torch.Generator, saved: Any) -> list[str]:
+    if not isinstance(saved, Tensor):
+        return ["no state of a generator"]
+    if saved.numel() in _STATE_BYTES and saved.shape != generator.get_state().shape:
+        raise UserError(
+            "resources.device: the run drew its random numbers on another kind of device, got "
+            f"{generator.device.type}; continue there"
+        )
+    try:
+        torch.Generator(device=generator.device).set_state(saved)
+    except (RuntimeError, TypeError):
+        return ["a state that is none of this generator"]
+    return []

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.training.health.policy import Decision, HealthRules, HealthState, roll_back_or_stop
+from ebclab.training.health.policy import (
+    COOL_DOWN_EPOCHS,
+    LOWER_FACTOR,
+    ROLL_BACK_FACTOR,
+    Decision,
+    HealthState,
+    roll_back_or_stop,
+)
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Observer, Training, train
-from ebclab.training.recorder import Recorder
+from ebclab.training.recorder import Recorder, on_rank_0
 from ebclab.training.restore import restore
 
 
@@ -44,11 +50,9 @@ class RollbackController:
         mode: Literal["act", "watch", "none"],
         *,
         replayable: bool = True,
-        rules: HealthRules | None = None,
     ) -> None:
         self._run, self._training, self._recorder = run, training, recorder
-        self._mode, self._replayable, self._rules = mode, replayable, rules or HealthRules()
-        self._record = record
+        self._mode, self._replayable, self._record = mode, replayable, record
 
     def begin(self) -> None:
         """Save the first state of a new run, so that there is always a healthy checkpoint."""
@@ -58,17 +62,17 @@ class RollbackController:
                 recorder.save(0, "last")
 
         if self._mode == "act":
-            self._on_rank_0(save)
+            on_rank_0(self._training, self._recorder, save)
 
     def train(self, observer: Observer) -> bool:
-        """Train as ``loop.train`` does with ``observer``, and go back if numbers stop being finite."""
+        """Train as ``loop.train`` does, and go back if numbers stop being finite; ``observer`` calls this object."""
         while True:
             try:
-                return train(self._training, _Watching(self, observer))
+                return train(self._training, observer)
             except DivergedError as error:
                 if self._mode != "act" or isinstance(error, _GaveUpError):
                     raise
-                self._act(roll_back_or_stop(str(error), self._rules, self._record.state))
+                self._act(roll_back_or_stop(str(error), self._record.state))
 
     def add(self, metrics: dict[str, float]) -> None:
         """Add the metrics of one log step to the health record."""
@@ -76,16 +80,16 @@ class RollbackController:
 
     def end_epoch(self) -> bool:
         """Decide on the epoch that has ended and act; return False if the run has gone back to before its end."""
-        record, rules = self._record, self._rules
-        decision = record.close_epoch(None if self._mode == "none" else rules)
+        record = self._record
+        decision = record.close_epoch(decides=self._mode != "none")
         if decision.kind == "continue":
-            record.state = record.state.after("continue", rules)
+            record.state = record.state.after("continue")
         elif self._mode == "watch":
             self._write(decision, acted=False)
-            record.state = HealthState(waiting=rules.cool_down_epochs)
+            record.state = HealthState(waiting=COOL_DOWN_EPOCHS)
         elif decision.kind == "lower_step":
-            self._scale_step(rules.lower_factor)
-            record.state = record.state.after("lower_step", rules)
+            self._scale_step(LOWER_FACTOR)
+            record.state = record.state.after("lower_step")
             self._write(decision, acted=True, step_scale=record.step_scale)
         else:
             self._act(decision)
@@ -105,15 +109,15 @@ class RollbackController:
 
     def _roll_back(self, decision: Decision, healthy: checkpoint.Checkpoint) -> None:
         """Return to ``healthy`` with a smaller step of the sampler, and drop what came after it."""
-        training, record, rules = self._training, self._record, self._rules
+        training, record = self._training, self._record
         step = training.step
         to_step = healthy.step if self._replayable else step
         # 1. every rank: weights, memories, optimizer and generator
         healthy = restore(training, healthy, to_step, self._run.address)
         # 2. every rank: the record drops the measurements since, keeps the decisions; the sampler's step gets smaller
-        scale = rules.roll_back_factor * record.step_scale
+        scale = ROLL_BACK_FACTOR * record.step_scale
         record.forget_since(record_of(healthy))
-        record.state = record.state.after("roll_back", rules)
+        record.state = record.state.after("roll_back")
         self._scale_step(scale / record.step_scale)
         event = record.add_event(decision, step, acted=True, to_step=to_step, step_scale=record.step_scale)
 
@@ -126,14 +130,14 @@ class RollbackController:
             recorder.forget_checkpoints_after(to_step)
             self._run.metrics.forget_after(to_step)
 
-        self._on_rank_0(undo)
+        on_rank_0(self._training, self._recorder, undo)
 
     def _stop(self, decision: Decision, healthy: checkpoint.Checkpoint | None) -> None:
         """Log why the run stops, keep ``healthy`` as its newest checkpoint, and raise."""
         reason = decision.reason if healthy else f"{decision.reason}; there is no healthy checkpoint to go back to"
         self._write(Decision("stop", reason, healthy=False), acted=True)
         if healthy is not None:
-            self._on_rank_0(lambda recorder: recorder.forget_checkpoints_after(healthy.step))
+            on_rank_0(self._training, self._recorder, lambda recorder: recorder.forget_checkpoints_after(healthy.step))
         raise _GaveUpError(f"step {self._training.step}: {reason}")
 
     def _scale_step(self, factor: float) -> None:
@@ -145,35 +149,6 @@ class RollbackController:
         if self._recorder is not None:
             self._recorder.write_health(event)
 
-    def _on_rank_0(self, work: Callable[[Recorder], None]) -> None:
-        """Do ``work`` on rank 0 while the others wait; an error of ebclab there is raised on all ranks."""
-        recorder = self._recorder
-        self._training.ranks.together(lambda: work(recorder) if recorder is not None else None)
-
 
 class _GaveUpError(DivergedError):
     """The run has stopped because going back did not help."""
-
-
-class _Watching:
-    """Passes the loop's calls on to the run's observer, except the end of an epoch that the run went back from."""
-
-    def __init__(self, rollback: RollbackController, inner: Observer) -> None:
-        self._rollback, self._inner = rollback, inner
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        self._rollback.add(metrics)
-        self._inner.on_log(step, epoch, metrics)
-
-    def on_epoch(self, step: int, epochs_done: int) -> None:
-        if self._rollback.end_epoch():
-            self._inner.on_epoch(step, epochs_done)
-
-    def on_step(self, step: int) -> None:
-        self._inner.on_step(step)
-
-    def on_stop(self, step: int) -> None:
-        self._inner.on_stop(step)
-
-    def should_stop(self) -> bool:
-        return self._inner.should_stop()

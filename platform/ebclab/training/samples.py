@@ -28,7 +28,7 @@ from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
-from ebclab.training.fitting import load_memories, load_model
+from ebclab.training.restore import load_memories, load_model
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.setup import Prepared, prepare
 from energy_contrast.chains.restarts import Restarts
@@ -76,12 +76,10 @@ def sample_chains(
 
     Args:
         where: The run: its folder, or its address in an object store.
-        checkpoint_kind: "last" or "best".
         to: Folder of the files; None means the run's.
         data_root: Folder that holds datasets; None means the run's own.
         images: The run's own training and test images in place of its dataset.
         methods: Own methods by name, for runs that were made with one.
-        on_progress: Called with the work done, all work, and its name.
     """
     if to is not None and is_address(str(to)):
         raise UserError(f"--to: a folder on a disk is needed, got {to}")

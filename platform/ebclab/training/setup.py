@@ -28,7 +28,10 @@ from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rates, weight_decays
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, start_from
+from ebclab.storage.lease import FencingToken
+from ebclab.training.callbacks import Scheduled
 from ebclab.training.captured import CapturedSteps, obstacle
 from ebclab.training.loop import BatchSource, Training
 from ebclab.training.process_group import ALONE, Ranks
@@ -36,6 +39,20 @@ from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import groups_in, has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A run: its settings, its method, its images and its folder."""
+
+    run: RunFolder  # the run folder, held by the process that launched the run
+    config: ExperimentConfig  # resolved settings
+    method_class: type[Method]  # the method to train
+    images: Split | None  # the user's own training images in place of the dataset that ``config`` names
+    command: tuple[str, ...]  # the command line that the user ran
+    weights: InitialWeights | None = None  # what the encoder of a new run starts from; None means random weights
+    token: FencingToken | None = None  # the token under which a run folder in a store is held
+    callbacks: tuple[Scheduled, ...] = ()  # the user's own code, which rank 0 runs
 
 
 @dataclass(frozen=True)
@@ -63,21 +80,15 @@ def prepare(
     """Build everything that one rank of a run with resident images needs, without communication between ranks.
 
     Args:
-        device: Device of the network and the images.
         images: The user's own training images, whole or already split, in place of the dataset that ``config`` names.
-        ranks: This rank, which gets its share of every batch.
         weights: Initial weights of the encoder; None means random ones.
     """
     split = images if isinstance(images, Split) else load_images(config, images)
     require_digest(split.content, config.data.digest, config.data.name)
     preprocessing = preprocessing_for(config.views, split.train)
     channels, size = split.train.images.shape[1], preprocessing.image_size
-    require_different_views(config, method_class, channels)
-    require_room_for_views(config, method_class, channels, size, device, ranks)
-    num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
-    method = build_method(config, method_class, channels, device, size, weights, num_classes)
-    method.pixel_range, method.num_images = preprocessing.pixel_range, len(split.train)
-    memory_of(method, channels, size)
+    labels = split.train.labels, split.train.class_names
+    method, num_classes = method_for(config, method_class, *labels, channels, preprocessing, device, ranks, weights)
     with method_problems():
         num_proposals = method.num_proposals(config.training.batch_size)
     settings = ViewSettings(
@@ -96,6 +107,31 @@ def prepare(
     facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored), num_classes)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)
+
+
+def method_for(
+    config: ExperimentConfig,
+    method_class: type[Method],
+    labels: Tensor,
+    class_names: Sequence[str],
+    channels: int,
+    preprocessing: Preprocessing,
+    device: torch.device,
+    ranks: Ranks,
+    weights: InitialWeights | None,
+) -> tuple[Method, int]:
+    """Return the method for images with these labels, on its device, and its number of classes; refuse what it cannot.
+
+    Labels are those of all training images, as ``classes_of`` takes them.
+    """
+    size = preprocessing.image_size
+    require_different_views(config, method_class, channels)
+    require_room_for_views(config, method_class, channels, size, device, ranks)
+    num_classes = classes_of(config, method_class, labels, class_names)
+    method = build_method(config, method_class, channels, device, size, weights, num_classes)
+    method.pixel_range, method.num_images = preprocessing.pixel_range, len(labels)
+    memory_of(method, channels, size)
+    return method, num_classes
 
 
 def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:
@@ -137,7 +173,7 @@ def method_problems() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ConfigError([f"method.{error}"]) from error
+        raise ConfigError(f"method.{error}") from error
 
 
 def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:
@@ -149,37 +185,27 @@ def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Req
 def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Tensor, class_names: Sequence[str]) -> int:
     """Return the number of classes for a method that learns from labels; 0 for any other.
 
-    Args:
-        labels: (n,) of all training images; -1 where unknown.
-        class_names: Names of the classes, by label; empty when unknown.
+    ``labels`` (n,) are those of all training images, -1 where unknown; ``class_names`` may be empty.
     """
     if not requirements_of(config, method_class).labels:
         return 0
     name, missing, total = config.method_name, int((labels < 0).sum()), len(labels)
     if missing:
         raise ConfigError(
-            [
-                f"method.name: {name} learns from labels, got {missing:,} of {total:,} training images without; label "
-                "them, or take a method that needs none (`ebclab show --methods`)"
-            ]
+            f"method.name: {name} learns from labels, got {missing:,} of {total:,} training images without; label "
+            "them, or take a method that needs none (`ebclab show --methods`)"
         )
     classes: Tensor = torch.unique(labels)
     if len(classes) < 2:
         raise ConfigError(
-            [
-                f"method.name: {name} learns to separate classes, got {len(classes)} in {total:,} training images; "
-                "use images of two classes at least"
-            ]
+            f"method.name: {name} learns to separate classes, got {len(classes)} in {total:,} training images; "
+            "use images of two classes at least"
         )
     return max(int(classes.max()) + 1, len(class_names))
 
 
 def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
-    """Return a warning if chains move by energies of images that depend on the rest of the batch, else None.
-
-    Args:
-        method: The method that was built from them.
-    """
+    """Return a warning if chains move by energies of images that depend on the rest of the batch, else None."""
     if not requirements_of(config, type(method)).images_alone or not has_batch_norm(method.encoder):
         return None
     return (
@@ -190,11 +216,7 @@ def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
 
 
 def unscored_problem(config: ExperimentConfig, facts: Mapping[str, Any]) -> str | None:
-    """Return a warning if the held-out share of few images turns out to be empty, else None.
-
-    Args:
-        facts: The facts that ``describe_data`` returned.
-    """
+    """Return a warning if the held-out share of few images turns out to be empty, else None."""
     confirms = config.evaluation.scored_on == "confirm"
     name, rate = ("confirm_rate", config.data.confirm_rate) if confirms else ("holdout_rate", config.data.holdout_rate)
     if facts["holdout_images"] or rate == 0 or config.evaluation.knn_every == 0:
@@ -218,7 +240,6 @@ def build_method(
 
     Args:
         image_size: Side of the views, pixels; 0 if not known yet.
-        weights: Initial weights of the encoder; None means random ones.
         num_classes: Number from ``classes_of``; passed only to methods that need labels.
     """
     with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
@@ -231,7 +252,7 @@ def build_method(
     if other := differences(given, method.encoder.state_dict()):  # nothing could read its checkpoints
         also = "its encoder is not the network that it was given, which evaluation and export rebuild"
         way = "keep that network, and put layers of your own beside it"
-        raise ConfigError([f"method.name: {also}, got {config.method_name} with {other[0]}; {way}"])
+        raise ConfigError(f"method.name: {also}, got {config.method_name} with {other[0]}; {way}")
     memory_format = torch.channels_last if config.training.channels_last else torch.contiguous_format
     with room_problems():
         method.to(device=device, memory_format=memory_format)  # type: ignore[call-overload]
@@ -241,52 +262,34 @@ def build_method(
 
 
 def require_different_views(config: ExperimentConfig, method_class: type[Method], channels: int) -> None:
-    """Check that the views of an image differ, for a method that compares several of them.
-
-    Args:
-        method_class: The method; nothing is checked for one with a single view.
-    """
+    """Check that the views of an image differ, for a method that compares several of them."""
     views = requirements_of(config, method_class).num_views
     if views > 1 and config.views.are_equal(channels):
         known = ", ".join(name for name in VIEW_RECIPES if name != "none")
         raise ConfigError(
-            [
-                f"views.recipe: {config.method_name} compares {views} views of an image, and with these settings they "
-                f"are all the same, got {config.views.recipe} and nothing drawn on {channels} channel(s); "
-                f"name one of {known}, or set views.crop_scale_min, views.flip_rate and the like"
-            ]
+            f"views.recipe: {config.method_name} compares {views} views of an image, and with these settings they "
+            f"are all the same, got {config.views.recipe} and nothing drawn on {channels} channel(s); "
+            f"name one of {known}, or set views.crop_scale_min, views.flip_rate and the like"
         )
 
 
 def require_room_for_views(
     config: ExperimentConfig, method_class: type[Method], channels: int, size: int, device: torch.device, ranks: Ranks
 ) -> None:
-    """Check that one batch of views fits into the free memory of a rank's device.
-
-    Args:
-        size: Side of the views, pixels.
-        device: Device on which views are made.
-        ranks: The ranks that share a batch.
-    """
+    """Check that one batch of views of ``size`` pixels fits into the free memory of a rank's device."""
     views = requirements_of(config, method_class).num_views
     images = config.training.batch_size // ranks.world_size
     needed, free = images * views * channels * size**2 * _BYTES_OF_A_PIXEL, free_bytes(device)
     if needed > free:
         raise ConfigError(
-            [
-                f"views.image_size: a batch of views does not fit on {device.type}, got {size} pixels: "
-                f"{images} images x {views} views x {channels}x{size}x{size} pixels x {_BYTES_OF_A_PIXEL} bytes = "
-                f"{readable(needed)}, {readable(free)} free; use smaller views or a smaller training.batch_size"
-            ]
+            f"views.image_size: a batch of views does not fit on {device.type}, got {size} pixels: "
+            f"{images} images x {views} views x {channels}x{size}x{size} pixels x {_BYTES_OF_A_PIXEL} bytes = "
+            f"{readable(needed)}, {readable(free)} free; use smaller views or a smaller training.batch_size"
         )
 
 
 def require_parts(config: ExperimentConfig, method: Method, num_ranks: int) -> None:
-    """Check that ranks, batch norm groups and chunks can split a global batch evenly.
-
-    Args:
-        num_ranks: The ranks that share a batch.
-    """
+    """Check that ranks, batch norm groups and chunks can split a global batch evenly."""
     batch_size, chunks = config.training.batch_size, config.training.accumulate
     with method_problems():
         require_groups(method, batch_size, num_ranks)
@@ -294,29 +297,20 @@ def require_parts(config: ExperimentConfig, method: Method, num_ranks: int) -> N
         return
     if method.not_in_chunks:
         raise ConfigError(
-            [
-                f"training.accumulate: {config.method_name} cannot pass a batch in chunks: {method.not_in_chunks}, "
-                f"got {chunks}; use 1, and a smaller training.batch_size"
-            ]
+            f"training.accumulate: {config.method_name} cannot pass a batch in chunks: {method.not_in_chunks}, "
+            f"got {chunks}; use 1, and a smaller training.batch_size"
         )
     share = batch_size // math.lcm(num_ranks, *groups_in(method))
     if share % chunks:
         fitting = [count for count in range(1, share + 1) if share % count == 0]
         raise ConfigError(
-            [
-                f"training.accumulate: must divide the {share} images of a batch of {batch_size} that each worker and "
-                f"batch norm group has, got {chunks}; use {min(fitting, key=lambda count: abs(count - chunks))}"
-            ]
+            f"training.accumulate: must divide the {share} images of a batch of {batch_size} that each worker and "
+            f"batch norm group has, got {chunks}; use {min(fitting, key=lambda count: abs(count - chunks))}"
         )
 
 
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:
-    """Return how many bytes the method's memories take on each rank.
-
-    Args:
-        method: The method, on its device.
-        image_size: Side of the views, pixels.
-    """
+    """Return how many bytes the memories of a method, on its device, take on each rank."""
     with method_problems():
         return method.memory_bytes((in_channels, image_size, image_size))
 

@@ -20,8 +20,8 @@ from ebclab.cluster.versions import Origin, mismatch, versions_here
 from ebclab.errors import VersionError
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train import worker
+from ebclab.training.setup import RunSpec
 from energy_contrast.catalog import METHODS
 
 OURS = {"Python": "3.11.7", "ray": "2.60.0", "torch": "2.14.1", "ebclab": "0.1.0 (aaaaaaaa)"}

@@ -12,16 +12,15 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
+from small_runs import encoder_of, small_images
 from torch import Tensor
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose, parse_yaml
 from ebclab.config.encoder import EncoderConfig, InitConfig
-from ebclab.data.image_set import ImageSet
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.export.run import export_run
-from ebclab.runs import checkpoint
 from ebclab.runs.initial_weights import (
     InitialWeights,
     keep_weights,
@@ -38,24 +37,13 @@ TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evalu
 CPU = torch.device("cpu")
 
 
-def images() -> ImageSet:
-    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
-
-
 def settings(*more: str, method: str = "simclr") -> ExperimentConfig:
     return compose(method, overrides=[*TINY, *more])
 
 
 def run(runs: Path, name: str, *more: str, method: str = "simclr", **given: Any) -> Path:
     config = settings(*more, method=method)
-    return ebclab.pretrain(config, runs=runs, name=name, images=images(), display=Listener(), **given).path
-
-
-def encoder_of(path: Path) -> dict[str, Tensor]:
-    found = checkpoint.load(path / "checkpoints")
-    assert found is not None
-    return {key[8:]: value for key, value in found.model.items() if key.startswith("encoder.")}
+    return ebclab.pretrain(config, runs=runs, name=name, images=small_images(), display=Listener(), **given).path
 
 
 def read(path: Path) -> ExperimentConfig:
@@ -131,7 +119,7 @@ def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path,
     start = f"init.weights={exported}"
     run(tmp_path, "second", start)
     shutil.rmtree(exported)
-    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=images(), display=Listener())
+    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=small_images(), display=Listener())
     assert again.was_finished
 
 
@@ -305,15 +293,3 @@ def test_kept_weights_come_back_and_are_not_overwritten(donor: Path, tmp_path: P
         kept_weights(path, replace(init, digest="0" * 64))
     with pytest.raises(UserError, match="is damaged"):
         kept_weights(tmp_path / "missing", init)
-
-
-def test_a_run_of_a_network_of_timm_begins_with_the_weights_of_another(tmp_path: Path) -> None:
-    timms = ["encoder.name=timm/test_resnet", "encoder.width=0"]
-    donor = run(tmp_path, "donor", *timms, "seed=3")
-    begun = run(tmp_path, "begun", *timms, "optimizer.learning_rate=1e-30", f"init.weights={donor}")
-    one, other = encoder_of(donor), encoder_of(begun)
-    moving = {name for name in one if "running" in name or "num_batches" in name}
-    assert one.keys() - moving
-    for name in one.keys() - moving:  # steps of nothing: still where it began
-        assert torch.equal(one[name], other[name])
-    assert not any(torch.equal(one[name], other[name]) for name in moving if "running" in name)

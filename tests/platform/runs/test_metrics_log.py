@@ -35,15 +35,6 @@ def test_a_record_after_a_torn_line_stands_on_a_line_of_its_own(tmp_path: Path) 
         assert log.path.read_bytes().startswith(left + b"\n")
 
 
-def test_a_resume_forgets_measurements_after_its_checkpoint_but_no_event(tmp_path: Path) -> None:
-    log = MetricsLog(tmp_path / "metrics.jsonl")
-    for step in (10, 20, 30):
-        log.append("train", step, loss=0.0)
-    log.append("event", 30, event="stopped")
-    assert log.forget_after(20) == 1
-    assert [(r["kind"], r["step"]) for r in log.records()] == [("train", 10), ("train", 20), ("event", 30)]
-
-
 def test_a_number_that_is_not_finite_is_written_as_text(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.append("train", 1, loss=float("inf"))

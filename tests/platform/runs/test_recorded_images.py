@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
+from small_runs import content_of, small_images
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
@@ -22,11 +22,6 @@ from ebclab.runs.folder import RunFolder
 from ebclab.training.listener import Listener
 
 TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
-
-
-def images(seed: int = 0, name: str = "mine") -> ImageSet:
-    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
-    return ImageSet(name, pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
 
 
 def settings(*more: str) -> ExperimentConfig:
@@ -42,13 +37,9 @@ def read(run: Path) -> ExperimentConfig:
     return parse_experiment(load_yaml_file(run / "config.yaml"))
 
 
-def content(run: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tmp_path_factory.mktemp("runs"), images())
+    return train(tmp_path_factory.mktemp("runs"), small_images())
 
 
 @pytest.fixture
@@ -96,43 +87,45 @@ def test_other_images_neither_go_on_with_a_run_nor_get_its_result(
 ) -> None:
     if not finished:
         (own / "result.json").unlink()
-    before = content(own)
+    before = content_of(own)
     with pytest.raises(RunError, match=r"belongs to a run with other settings:?(?s:.)*data\.(digest|name): "):
-        train(own.parent, changed(images()))
-    assert content(own) == before
+        train(own.parent, changed(small_images()))
+    assert content_of(own) == before
 
 
 def test_the_same_images_get_the_result_and_go_on(own: Path) -> None:
-    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=images()).was_finished
+    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=small_images()).was_finished
     (own / "result.json").unlink()
     before = read(own)
-    train(own.parent, images())
+    train(own.parent, small_images())
     assert (own / "result.json").exists()
     assert read(own) == before
-    train(own.parent, images(), read(own), name="again")  # its settings take the same images
+    train(own.parent, small_images(), read(own), name="again")  # its settings take the same images
     with pytest.raises(DataError, match="the images of own:mine are not those that these settings were recorded with"):
-        train(own.parent, images(1), read(own), name="other")
+        train(own.parent, small_images(1), read(own), name="other")
 
 
 def test_an_evaluation_without_the_own_images_is_refused(own: Path) -> None:
-    before = content(own)
+    before = content_of(own)
     with pytest.raises(DataError, match=r"own:mine are images that were given from Python(?s:.)*evaluate"):
         ebclab.evaluate(own)
     with pytest.raises(DataError, match="own:mine: not the images that the run was trained on"):
-        ebclab.evaluate(own, images=(images(1), images(2)))
+        ebclab.evaluate(own, images=(small_images(1), small_images(2)))
     with pytest.raises(UserError, match=r"images: two are needed, \(train, test\), got ImageSet"):
-        ebclab.evaluate(own, images=images())  # type: ignore[arg-type]
-    assert content(own) == before
+        ebclab.evaluate(own, images=small_images())  # type: ignore[arg-type]
+    assert content_of(own) == before
 
 
 def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> None:
-    assert ebclab.evaluate(own, images=(images(), images(2)), only=["knn"]).dataset == "own:mine"
-    assert ebclab.evaluate(own, images=(images(3, "yours"), images(2)), only=["knn"]).dataset == "own:yours"
-    exchanged = replace(images(), labels=1 - images().labels, class_names=("b", "a"))
-    first, second = (ebclab.evaluate(own, images=(images(), each), only=["knn"]) for each in (images(), exchanged))
+    assert ebclab.evaluate(own, images=(small_images(), small_images(2)), only=["knn"]).dataset == "own:mine"
+    assert ebclab.evaluate(own, images=(small_images(3, "yours"), small_images(2)), only=["knn"]).dataset == "own:yours"
+    exchanged = replace(small_images(), labels=1 - small_images().labels, class_names=("b", "a"))
+    first, second = (
+        ebclab.evaluate(own, images=(small_images(), each), only=["knn"]) for each in (small_images(), exchanged)
+    )
     assert first.rows["simclr"]["knn"].value == second.rows["simclr"]["knn"].value
     with pytest.raises(DataError, match="test classes without training images, got c; known are a, b"):
-        ebclab.evaluate(own, images=(images(), replace(images(), class_names=("a", "c"))), only=["knn"])
+        ebclab.evaluate(own, images=(small_images(), replace(small_images(), class_names=("a", "c"))), only=["knn"])
     assert ebclab.evaluate(own, dataset="digits", only=["knn"]).dataset == "digits"
     assert {path.name for path in own.glob("evaluation*")} == {
         "evaluation.json",
@@ -156,10 +149,10 @@ def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypat
     with pytest.raises(DataError, match="digits: not the images that the run was trained on, by their digest; restore"):
         ebclab.evaluate(run, only=["knn"])
     (run / "result.json").unlink()
-    before = content(run)
+    before = content_of(run)
     with pytest.raises(DataError, match=r"data\.digest: the images of digits are not those"):
         train(tmp_path, None, settings("data.train_limit=48"))
-    assert content(run) == before
+    assert content_of(run) == before
 
 
 def _as_recorded_before_digests(run: Path) -> None:
@@ -173,11 +166,11 @@ def test_own_images_that_an_older_version_recorded_as_a_dataset_are_recognised_b
     _as_recorded_before_digests(own)
     with pytest.raises(DataError, match="digits: not the images that the run was trained on"):
         ebclab.evaluate(own)
-    assert ebclab.evaluate(own, images=(images(), images(2)), only=["knn"]).dataset == "digits"
+    assert ebclab.evaluate(own, images=(small_images(), small_images(2)), only=["knn"]).dataset == "digits"
     assert (own / "evaluation.json").exists()
-    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=images()).was_finished
+    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=small_images()).was_finished
     with pytest.raises(RunError, match=r"data\.name: digits in the run, own:mine now"):
-        train(own.parent, images(1))
+        train(own.parent, small_images(1))
 
 
 def test_a_run_that_says_nothing_of_its_images_is_measured_with_a_warning(

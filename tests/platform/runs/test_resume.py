@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Never
 
 import pytest
+from small_runs import content_of
 from store_requests import killed_before_change
 
 from ebclab.config import ExperimentConfig, compose, to_mapping, to_yaml
@@ -148,12 +149,10 @@ def test_a_run_that_another_process_has_trained_since_it_was_looked_at_is_left_a
     seen = recorded(run)
     shutil.rmtree(run.path, ignore_errors=True)
     finish(run.path, epochs=3)
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    before = content_of(run.path)
     with pytest.raises(RunError, match=r"run: another process has trained here since this one looked"):
         claim(run, LONGER, seen).__enter__()
-    assert {
-        path: path.read_bytes() for path in run.path.rglob("*") if path.name != ".lock" and path.is_file()
-    } == before
+    assert {path: content for path, content in content_of(run.path).items() if path.name != ".lock"} == before
 
 
 @pytest.mark.parametrize("requests", range(8))

@@ -10,7 +10,7 @@ import pytest
 
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.summary import BestScore, RunSummary, Throughput
+from ebclab.runs.summary import BestScore, RunSummary
 
 RESULT: dict[str, Any] = {
     "format": 1,
@@ -46,13 +46,6 @@ def test_a_summary_is_the_same_text_before_and_after(changes: dict[str, Any]) ->
     content = RESULT | changes
     summary = RunSummary.of_mapping(content, "result.json")
     assert json.dumps(summary.to_mapping()) == json.dumps(content)
-
-
-def test_a_summary_has_fields_with_types() -> None:
-    summary = RunSummary.of_mapping(RESULT, "result.json")
-    assert summary.best == BestScore("holdout_knn", 0.8, 1, 20)
-    assert summary.images_per_second == Throughput(1000.0, 12.5)
-    assert (summary.epochs, summary.scores["holdout_knn"], summary.health[0]["step_scale"]) == (2, 0.75, 0.5)
 
 
 def test_a_run_from_before_other_objectives_health_and_monitors_opens() -> None:

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-import torch
+from small_runs import content_of, small_images
 
 import ebclab
 from ebclab.config import compose
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import UserError
 from ebclab.export.run import export_run
-from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights
 from ebclab.storage.remote import COPIES
@@ -31,19 +29,10 @@ TINY = [
     "method.buffer_size=64",
 ]
 
-
-def images() -> ImageSet:
-    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    return ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
-
-
-def probe(address: str) -> object:
-    return evaluate_run(address, only=("knn",), images=(images(), images()))
-
-
+BOTH = small_images(), small_images()
 READERS: dict[str, Callable[[str], object]] = {
-    "evaluate": probe,
-    "sample": lambda address: sample_chains(address, SampleRequest("buffer", 2, 3), images=(images(), images())),
+    "evaluate": lambda address: ebclab.evaluate(address, only=("knn",), images=BOTH),
+    "sample": lambda address: sample_chains(address, SampleRequest("buffer", 2, 3), images=BOTH),
     "init": read_initial_weights,
 }
 
@@ -55,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = compose("ebclr", overrides=[*TINY, "resources.threads=1"])
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv(COPIES, str(tmp_path_factory.mktemp("copies")))
-        ebclab.pretrain(config, runs=f"file://{store}", name="one", images=images(), display=Listener())
+        ebclab.pretrain(config, runs=f"file://{store}", name="one", images=small_images(), display=Listener())
     return store
 
 
@@ -75,13 +64,10 @@ def test_whoever_reads_a_run_leaves_the_copy_that_it_is_trained_in_alone(run: Ru
     (new / "model.safetensors").write_text("not uploaded yet")
     (run.path / "metrics.jsonl").write_text("longer by now")
 
-    def copy() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-
-    before = copy()
+    before = content_of(run.path)
     for read in (*READERS.values(), lambda address: export_run(address, tmp_path / "out")):
         read(run.address)
-        assert copy() == before
+        assert content_of(run.path) == before
     there = tmp_path / "store" / "one"
     assert {"evaluation.json", "chains-buffer.png", "chains-buffer.json", "result.json"} <= {
         path.name for path in there.iterdir()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import saved_in
 
 import ebclab
 from ebclab.config import compose
 from ebclab.errors import ConfigError, InterruptedRunError
-from ebclab.runs import checkpoint
 from ebclab.training import setup
 from ebclab.training.listener import Listener
 from ebclab.training.recorder import Recorder
@@ -72,8 +72,7 @@ def test_a_run_in_chunks_ends_in_the_same_bits_when_it_was_stopped(
     config = compose("simclr", overrides=[*small, *many])
 
     def train(name: str) -> Any:
-        path = ebclab.pretrain(config, runs=tmp_path, name=name, method=Watched, display=Listener()).path
-        return checkpoint.load(path / "checkpoints")
+        return saved_in(ebclab.pretrain(config, runs=tmp_path, name=name, method=Watched, display=Listener()).path)
 
     whole = train("whole")
     assert {size for size, training in passed if training} == {2 * 32 // 4}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import Killed, Notes, records_of
 
 import ebclab
 from ebclab.card.subject import open_subject
@@ -45,21 +45,6 @@ CASES: dict[str, tuple[str, list[str], set[str]]] = {
 }
 
 
-class Notes(Listener):
-    """Keeps what it is told, and ends the process, as far as the run can tell, at a step."""
-
-    def __init__(self, ends_at: int = 0) -> None:
-        self.lines: list[str] = []
-        self._ends_at = ends_at
-
-    def on_log(self, step: int, *_: Any) -> None:
-        if step == self._ends_at:
-            raise KeyboardInterrupt
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _from_the_first_step() -> Iterator[None]:
     """Judge runs of a few steps too."""
@@ -75,8 +60,7 @@ def run(runs: Path, case: str, *overrides: str, name: str = "run", display: List
 
 
 def health_of(path: Path) -> list[dict[str, Any]]:
-    records = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [record for record in records if record.get("event") == "health"]
+    return records_of(path, "event", "health")
 
 
 def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,7 +117,7 @@ def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(tmp_path: Path, 
     straight = run(tmp_path, "without norm", settings, name="straight")
     assert straight.result["health"][0]["step"] < 30
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "without norm", settings, name="parts", display=Notes(ends_at=32))
+        run(tmp_path, "without norm", settings, name="parts", display=Killed(32))
     parts = run(tmp_path, "without norm", settings, name="parts")
     assert parts.result["health"] == straight.result["health"]
     assert health_of(parts.path) == plain(straight.result["health"])

@@ -23,7 +23,7 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
-from ebclab.training import fitting
+from ebclab.training import restore
 from ebclab.training.pretrain import pretrain
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.samples import sample_chains
@@ -318,7 +318,7 @@ def test_a_run_whose_numbers_were_drawn_on_another_kind_of_device_is_not_called_
     with pytest.raises(
         UserError, match=r"resources\.device: the run drew its random numbers on another kind of device"
     ):
-        fitting._of_generator(torch.Generator(), torch.zeros(16, dtype=torch.uint8))
-    assert fitting._of_generator(torch.Generator(), torch.zeros(17, dtype=torch.uint8)) == [
+        restore._of_generator(torch.Generator(), torch.zeros(16, dtype=torch.uint8))
+    assert restore._of_generator(torch.Generator(), torch.zeros(17, dtype=torch.uint8)) == [
         "a state that is none of this generator"
     ]

@@ -20,6 +20,7 @@ def test_facts_that_are_unknown_are_left_out() -> None:
     metrics = {"images_per_second": 1234.5, "info_nce": 3.14159}
     assert describe(metrics, 0.876) == "1,234 img/s  info_nce 3.142  kNN 87.6%"
     assert describe({}, None) == ""
+    assert describe({"images_per_second": 10.0, "accuracy": 0.9876}, None) == "10 img/s  accuracy 98.8%"
 
 
 def test_what_whole_batches_leave_out_is_said() -> None:
@@ -76,7 +77,3 @@ def test_the_bar_shows_rate_loss_and_score(capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().err
     assert "resuming [at] step 3" in shown
     assert "kNN 50.0%" in shown
-
-
-def test_a_method_that_learns_from_labels_shows_its_accuracy() -> None:
-    assert describe({"images_per_second": 10.0, "accuracy": 0.9876}, None) == "10 img/s  accuracy 98.8%"

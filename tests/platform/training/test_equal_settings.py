@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from small_runs import Killed, content_of, records_of, saved_in
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
 from ebclab.config.sections import OptimizerConfig, TrainingConfig
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.optimization.schedules import extensions, learning_rates
-from ebclab.runs import checkpoint
-from ebclab.runs.folder import RunFolder
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 
@@ -42,34 +41,21 @@ def _settings(run: Path) -> ExperimentConfig:
 def _numbers(run: Path) -> dict[str, Any]:
     """Return everything that a run computed, without times."""
     result = json.loads((run / "result.json").read_text())
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    timed = ("kind", "seconds", "images_per_second")
     return {
         **{name: result[name] for name in ("epochs", "steps", "scores", "best", "extensions")},
-        "metrics": [
-            {key: value for key, value in record.items() if key not in ("kind", "seconds", "images_per_second")}
-            for record in records
-            if record["kind"] != "event"
-        ],
+        **{
+            kind: [
+                {key: value for key, value in record.items() if key not in timed} for record in records_of(run, kind)
+            ]
+            for kind in ("train", "epoch")
+        },
     }
 
 
 def _same(one: Path, other: Path) -> None:
-    models = [checkpoint.load(path / "checkpoints") for path in (one, other)]
-    assert models[0] is not None
-    assert models[1] is not None
-    assert all(torch.equal(tensor, models[1].model[name]) for name, tensor in models[0].model.items())
+    torch.testing.assert_close(saved_in(one).model, saved_in(other).model, rtol=0, atol=0)
     assert _numbers(one) == _numbers(other)
-
-
-class _Killed(Listener):
-    """Ends the process, as far as the run can tell, once a step is reached."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        if step >= self._step:
-            raise KeyboardInterrupt
 
 
 def test_an_extended_run_is_the_run_that_its_settings_describe(tmp_path: Path) -> None:
@@ -85,7 +71,7 @@ def test_a_kill_in_the_middle_of_extending_changes_nothing(tmp_path: Path) -> No
     _pretrain(tmp_path, "one", _config(1))
     for step in (3, 5):
         with pytest.raises(KeyboardInterrupt):
-            _pretrain(tmp_path, "one", _config(1), extend=4, display=_Killed(step))
+            _pretrain(tmp_path, "one", _config(1), extend=4, display=Killed(step))
     one = _pretrain(tmp_path, "one", _settings(tmp_path / "one"))  # the settings say it; nobody need ask again
     _pretrain(tmp_path, "two", _config(1))
     _same(one, _pretrain(tmp_path, "two", _config(1), extend=4))
@@ -93,7 +79,7 @@ def test_a_kill_in_the_middle_of_extending_changes_nothing(tmp_path: Path) -> No
 
 def test_an_unfinished_run_is_extended_at_the_end_that_it_was_to_have(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        _pretrain(tmp_path, "one", _config(2), display=_Killed(3))
+        _pretrain(tmp_path, "one", _config(2), display=Killed(3))
     one = _pretrain(tmp_path, "one", _config(2), extend=3)
     _pretrain(tmp_path, "two", _config(2))
     _same(one, _pretrain(tmp_path, "two", _config(2), extend=3))
@@ -122,23 +108,23 @@ def test_an_extended_run_has_other_settings_than_one_that_was_as_long_from_the_s
 def test_a_finished_run_is_left_as_it_is_by_whatever_did_not_ask_for_it(
     asked: list[str], said: str, resume: bool, finished: Path
 ) -> None:
-    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    before = content_of(finished)
     config = compose("simclr", overrides=[*FOLDER, "training.epochs=2", *asked])
     with pytest.raises(RunError, match="belongs to a run with other settings") as caught:
         _pretrain(finished.parent, finished.name, config, resume=resume)
     assert said in str(caught.value)
     assert ("--extend 3" in str(caught.value)) == (asked == ["training.epochs=3"])
-    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+    assert content_of(finished) == before
 
 
 def test_what_may_change_from_launch_to_launch_changes_nothing_but_rounding(tmp_path: Path) -> None:
     whole = _pretrain(tmp_path, "whole", _config(3))
     with pytest.raises(KeyboardInterrupt):
-        _pretrain(tmp_path, "one", _config(3), display=_Killed(3))
+        _pretrain(tmp_path, "one", _config(3), display=Killed(3))
     others = ["resources.threads=2", "resources.deterministic=false", "resources.max_failures=9", "data.root=elsewhere"]
     config = compose("byol", overrides=[*FOLDER, *SMALL, "training.epochs=3", "evaluation.knn_every=2", *others])
     one = _pretrain(tmp_path, "one", config)
-    for ours, theirs in zip(_numbers(one)["metrics"], _numbers(whole)["metrics"], strict=True):
+    for ours, theirs in zip(_numbers(one)["train"], _numbers(whole)["train"], strict=True):
         assert ours == pytest.approx(theirs, rel=1e-2, abs=1e-3)
 
 
@@ -149,7 +135,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) -> None:
-    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    before = content_of(finished)
     config, runs, name = _settings(finished), finished.parent, finished.name
     with pytest.raises(UserError, match="--extend: a run may grow, not shrink, got a total of 1; it has 2 epochs"):
         _pretrain(runs, name, config, extend=1)
@@ -158,7 +144,7 @@ def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) ->
     with pytest.raises(RunError, match="seed: 0 in the run, 1 now"):
         _pretrain(runs, name, replace(config, seed=1), extend=3)
     assert ebclab.pretrain(config, runs=runs, name=name, extend=2).was_finished
-    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
+    assert content_of(finished) == before
 
 
 def test_the_rate_follows_the_old_cosine_to_its_end_and_then_the_new_one() -> None:
@@ -185,12 +171,12 @@ def test_totals_that_do_not_grow_are_no_settings(extended: list[int]) -> None:
 def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(tmp_path: Path) -> None:
     _pretrain(tmp_path, "one", _config(1))
     with pytest.raises(KeyboardInterrupt):
-        _pretrain(tmp_path, "one", _config(1), extend=3, display=_Killed(3))
+        _pretrain(tmp_path, "one", _config(1), extend=3, display=Killed(3))
     one = _pretrain(tmp_path, "one", _config(1), extend=3)
-    events = [record for record in RunFolder(one).metrics.records() if record.get("event") == "extended"]
+    events = records_of(one, "event", "extended")
     assert [(event["step"], event["before"], event["epochs"]) for event in events] == [(2, 1, 3)]
     assert yaml.safe_load((one / "config.yaml").read_text())["training"]["extended"] == [1]
-    measured = {r["step"]: r["learning_rate"] for r in RunFolder(one).metrics.records() if r["kind"] == "train"}
+    measured = {record["step"]: record["learning_rate"] for record in records_of(one, "train")}
     assert (events[0]["rate_before"], events[0]["rate_after"]) == pytest.approx((measured[2], measured[3]), rel=1e-12)
 
 
@@ -200,13 +186,13 @@ def test_a_trial_of_a_sweep_is_not_extended(tmp_path: Path, scheme: str, monkeyp
     trials = tmp_path / "hunt" / "trials"
     _pretrain(trials, "0001", _config(1))
     (tmp_path / "hunt" / "sweep.yaml").touch()
-    before = {path: path.read_bytes() for path in (trials / "0001").rglob("*") if path.is_file()}
+    before = content_of(trials / "0001")
     place = f"{scheme}{tmp_path}/hunt"
     refused = (
         f"^{place}/trials/0001: a trial of the sweep {place}, whose log says how long it trains; train its settings "
     )
     with pytest.raises(RunError, match=f"{refused}as a separate run, under another --runs, with --epochs 2$"):
         ebclab.pretrain(_config(1), runs=f"{place}/trials", name="0001", extend=2)
-    assert {path: path.read_bytes() for path in (trials / "0001").rglob("*") if path.is_file()} == before
+    assert content_of(trials / "0001") == before
     (tmp_path / "hunt" / "sweep.yaml").unlink()  # a folder that is only called so
     assert ebclab.pretrain(_config(1), runs=f"{place}/trials", name="0001", extend=2).summary.epochs == 2

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import Killed, Notes, saved_in
 from torch import Tensor, nn
 
 from ebclab.config import compose
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
-from ebclab.runs import checkpoint
 from ebclab.training.listener import Listener
 from ebclab.training.loop import Training, train, train_step
 from ebclab.training.loss_scale import LossScale
@@ -214,41 +214,21 @@ TINY = [
 ]
 
 
-class KilledError(Exception):
-    """The process ends."""
-
-
-class Noting(Listener):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-class Killing(Listener):
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        if step > 2:
-            raise KilledError
-
-
 def test_a_killed_run_goes_on_with_its_scale_and_ends_in_the_same_bits(tmp_path: Path) -> None:
     """VICReg's first gradients overflow at 65536, here."""
     config = compose("vicreg", overrides=[*TINY, "method.projection_size=32"])
     whole = pretrain(config, runs=tmp_path, name="whole", display=Listener())
-    with pytest.raises(KilledError):
-        pretrain(config, runs=tmp_path, name="killed", display=Killing())
-    again = pretrain(config, runs=tmp_path, name="killed", display=(display := Noting()))
-    ends = [checkpoint.load(run.path / "checkpoints") for run in (whole, again)]
-    states = [end.state for end in ends if end is not None and end.state is not None]
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, runs=tmp_path, name="killed", display=Killed(3))
+    again = pretrain(config, runs=tmp_path, name="killed", display=(display := Notes()))
+    ends = [saved_in(run.path) for run in (whole, again)]
+    states = [end.state for end in ends if end.state is not None]
     assert states[0]["loss_scale"] == states[1]["loss_scale"]
     assert states[0]["loss_scale"]["skipped_steps"] > 0
     for what in ("optimizer", "generator"):
         torch.testing.assert_close(states[0][what], states[1][what], rtol=0, atol=0)
-    assert ends[0] is not None
-    assert ends[1] is not None
     torch.testing.assert_close(ends[1].model, ends[0].model, rtol=0, atol=0)
-    assert f"{states[0]['loss_scale']['skipped_steps']} of 4 steps" in display.notes[-1]
+    assert f"{states[0]['loss_scale']['skipped_steps']} of 4 steps" in display.lines[-1]
     assert again.summary.metrics is not None
     assert again.summary.metrics["skipped_steps"] == states[0]["loss_scale"]["skipped_steps"]
 

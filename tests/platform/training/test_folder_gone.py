@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import Notes, content_of
 
 from ebclab.config import compose
 from ebclab.errors import RunError, TrainingError
@@ -49,9 +50,8 @@ class Once(Listener):
 
 
 def _files(folder: Path) -> dict[Path, bytes]:
-    """Return what lies in a run folder, but for TensorBoard's file, which its writer closes by name."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "tensorboard"]
-    return {path.relative_to(folder): path.read_bytes() for path in files}
+    """Return what is in a run folder, but for TensorBoard's file, which its writer closes by name."""
+    return {path: content for path, content in content_of(folder).items() if path.parent.name != "tensorboard"}
 
 
 @pytest.mark.parametrize("gone", [_removed, _renamed, _replaced, _parent_renamed])
@@ -123,16 +123,6 @@ def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
     assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)
 
 
-class Notes(Listener):
-    """Keeps what a run says."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: Path) -> None:
     run, config = tmp_path / "runs" / "run", compose("simclr", overrides=[*TINY, "training.epochs=2"])
     pretrain(config, runs=run.parent, name="run")
@@ -148,7 +138,7 @@ def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: 
     assert (run / "metrics.jsonl").read_text() == undisturbed
     display = Notes()
     assert pretrain(config, runs=run.parent, name="run", display=display).summary.steps == 2
-    assert "starts over: it has no checkpoint, and its log reached step 2" in display.notes
+    assert "starts over: it has no checkpoint, and its log reached step 2" in display.lines
     records = list(RunFolder.at(run).metrics.records())
     assert [record.get("reached") for record in records if record.get("event") == "started"] == [None, 2]
     assert [record["step"] for record in records if record["kind"] == "train"] == [1, 2]

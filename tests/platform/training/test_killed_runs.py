@@ -29,8 +29,8 @@ from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training import rank
 from ebclab.training.listener import Listener
 from ebclab.training.loop import Training
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
-from ebclab.training.setup import Prepared
+from ebclab.training.rank import train_rank
+from ebclab.training.setup import Prepared, RunSpec
 from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.samplers import Sampler
 from energy_contrast.sampling_method import SamplingMethod
@@ -138,7 +138,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, config, Tiny, None, ())
     with claim(run, config, seen) as syncer:
-        train_rank(spec, prepared, DeviceAssignment(torch.device("cpu"), 1), Listener(), StopFlag(), syncer)
+        train_rank(spec, prepared, Listener(), StopFlag(), syncer)
 
 
 def end_of(run: RunFolder) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def test_a_run_in_a_store_that_went_back_ends_in_the_same_bits_wherever_it_was_k
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def scores(config: Any, prepared: Prepared, device: Any) -> Any:
+    def scores(config: Any, prepared: Prepared) -> Any:
         """Score the weights by a number that rises and falls from epoch to epoch."""
         weight = prepared.training.method.encoder.weight
         answers = Answers.of(torch.tensor([[True, False]]), torch.arange(2))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import TrainingError, UserError
-from ebclab.training.loop import Training, train
+from ebclab.training import loop
+from ebclab.training.loop import RateMeter, Training, train
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 
@@ -237,3 +238,28 @@ def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:
     train(training, Watcher())
     assert seen[0].dtype == torch.bfloat16
     assert training.method.encoder.weight.dtype == torch.float32
+
+
+def test_the_first_interval_is_left_out_once_there_is_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    meter = RateMeter()
+    assert meter.summary() is None
+    for images, seconds in ((100, 10.0), (300, 1.0), (100, 1.0)):
+        meter.count(images)
+        now += seconds
+        assert meter.lap() == pytest.approx(images / seconds)
+    summary = meter.summary()
+    assert summary is not None
+    assert (summary.mean, summary.std) == pytest.approx((200.0, 100.0))
+
+
+def test_time_before_a_restart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    meter = RateMeter()
+    now += 60.0
+    meter.restart()
+    meter.count(50)
+    now += 1.0
+    assert meter.lap() == pytest.approx(50.0)

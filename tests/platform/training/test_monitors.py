@@ -2,60 +2,41 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from small_runs import Notes, records_of, saved_in
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ebclab
 from ebclab.cli import main
 from ebclab.errors import DataError
-from ebclab.runs.summary import RunSummary
-from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult
 
 TINY = ["data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"]
 ALL = "evaluation.monitor=[classification,geometry,information,calibration,few-labels,out-of-distribution,robustness]"
 
 
-class Noting(Listener):
-    """Keeps the lines that are shown."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
-def _run(folder: Path, name: str, *settings: str, display: Noting | None = None, **given: Any) -> RunResult:
+def _run(folder: Path, name: str, *settings: str, display: Notes | None = None, **given: Any) -> RunResult:
     config = ebclab.compose("simclr", overrides=[*TINY, *settings])
-    return ebclab.pretrain(config, runs=folder, name=name, display=display or Noting(), **given)
+    return ebclab.pretrain(config, runs=folder, name=name, display=display or Notes(), **given)
 
 
 def _records(run: RunResult, kind: str) -> list[dict[str, Any]]:
-    lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     timed = ("seconds", "images_per_second")
-    records = [json.loads(line) for line in lines]
-    return [{k: v for k, v in each.items() if k not in timed} for each in records if each["kind"] == kind]
-
-
-def _weights(run: RunResult) -> dict[str, torch.Tensor]:
-    return load_file(run.path / run.summary.checkpoint / "model.safetensors")  # type: ignore[operator]
+    return [{k: v for k, v in each.items() if k not in timed} for each in records_of(run.path, kind)]
 
 
 def test_monitors_change_no_weight_and_no_number_and_say_what_they_took(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = Noting()
+    shown = Notes()
     plain = _run(tmp_path, "plain")
     watched = _run(tmp_path, "watched", ALL, "evaluation.monitor_every=2", display=shown)
-    ours, theirs = _weights(plain), _weights(watched)
+    ours, theirs = saved_in(plain.path).model, saved_in(watched.path).model
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
     assert _records(plain, "train") == _records(watched, "train")
     before, after = _records(plain, "epoch"), _records(watched, "epoch")
@@ -83,12 +64,6 @@ def test_the_best_checkpoint_is_that_of_the_objective_that_a_monitor_measures(tm
     best = run.summary.best
     assert best is not None
     assert (best.objective, best.value, best.epoch) == ("minus_holdout_nll", max(values), int(np.argmax(values)) + 1)
-
-
-def test_a_result_of_an_older_version_without_monitors_is_read(tmp_path: Path) -> None:
-    plain = _run(tmp_path, "plain", "training.epochs=1").summary.to_mapping()
-    del plain["monitor_seconds"]
-    assert RunSummary.of_mapping(plain, "result.json").monitor_seconds == 0.0
 
 
 def test_a_monitor_that_needs_labels_is_refused_before_the_first_step(tmp_path: Path) -> None:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Never
 
 import pytest
-import torch
-import torch.distributed as dist
+from small_runs import one_folder, records_of, train_as
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
 from ebclab.config import compose, to_yaml
-from ebclab.errors import EbclabError, RunError
+from ebclab.errors import RunError
 from ebclab.runs import checkpoint
-from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.stop_request import FileRequest, StopFlag
+from ebclab.runs.folder import RunFolder
+from ebclab.runs.stop_request import FileRequest
 from ebclab.storage import atomic
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
 from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.ray_train.worker import train_on_worker
-from ebclab.training.setup import prepare
+from ebclab.training.setup import RunSpec
 from energy_contrast.catalog import METHODS
 
-CPU = torch.device("cpu")
 TINY = [  # two steps an epoch
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.epochs=3"),
     *("training.checkpoint_every=100", "evaluation.knn_every=0"),
@@ -55,23 +49,16 @@ class Notice(Listener):
 def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -1) -> dict[str, Any]:
     """Train as one of ``ranks``; return what is known in the end, a refusal included."""
     config = compose("simclr", overrides=[*TINY, *overrides])
-    prepared = prepare(config, CPU, None, METHODS["simclr"], ranks)
-    refused = ""
     run.path.mkdir(parents=True, exist_ok=True)
-    spec = RunSpec(run, config, METHODS["simclr"], None, ())
-    try:
-        with run.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
-            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Notice(run, notice), StopFlag(), syncer)
-    except EbclabError as error:
-        refused = str(error)
-    return {"step": prepared.training.step, "refused": refused, "early": early(run.path)}
+    training, refused = train_as(ranks, run, config, Notice(run, notice))
+    return {"step": training.step, "refused": str(refused or ""), "early": early(run.path)}
 
 
 def early(path: Path) -> list[int]:
     """Return the steps at which a notice was heeded, as metrics.jsonl tells."""
-    log = path / "metrics.jsonl"
-    records = map(json.loads, log.read_text(encoding="utf-8").splitlines()) if log.exists() else ()
-    return [record["step"] for record in records if record.get("event") == "saved_early"]
+    if not (path / "metrics.jsonl").exists():
+        return []
+    return [record["step"] for record in records_of(path, "event", "saved_early")]
 
 
 @pytest.fixture
@@ -170,17 +157,14 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
     """Train as one of ``num_ranks`` processes, once without a fault and once with each of ``FAULTS`` on rank 0."""
     ranks = Ranks.of_process_group()
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as own:
-        place = [own]
-        dist.broadcast_object_list(place)  # rank 0's
-        found["no fault"] = train(RunFolder(Path(place[0]) / "no fault"), OFTEN, ranks=ranks, notice=3)
+    with one_folder() as folder:
+        found["no fault"] = train(RunFolder(folder / "no fault"), OFTEN, ranks=ranks, notice=3)
         for name, (owner, attribute, _) in FAULTS.items():
             with pytest.MonkeyPatch.context() as patch:
                 if rank == 0:
                     patch.setattr(owner, attribute, _refuse)
-                found[name] = train(RunFolder(Path(place[0]) / name), OFTEN, ranks=ranks, notice=3)
-        found["entering"] = enter(RunFolder(Path(place[0]) / "entering"), rank)
-        dist.barrier()  # the folder lasts until all have read what they need
+                found[name] = train(RunFolder(folder / name), OFTEN, ranks=ranks, notice=3)
+        found["entering"] = enter(RunFolder(folder / "entering"), rank)
     return found
 
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from small_runs import one_folder, train_as
 
 from ebclab.config import compose
-from ebclab.errors import DivergedError, EbclabError, TrainingError
-from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.sync import Syncer
+from ebclab.errors import DivergedError, TrainingError
+from ebclab.runs.folder import RunFolder
 from ebclab.training import rank as training_rank
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
-from ebclab.training.setup import load_images, prepare
-from energy_contrast.catalog import METHODS
+from ebclab.training.setup import load_images
 
-CPU = torch.device("cpu")
 PIXELS = torch.randint(256, (99, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -57,27 +50,19 @@ def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
     method, overrides, step, _ = CASES[name]
     config = compose(method, overrides=[*TINY, *overrides])
     images = load_images(config, PIXELS) if name == "no labels" else None
-    prepared = prepare(config, CPU, images, METHODS[method], ranks)
     place = RunFolder.at(folder / "run")
-    spec = RunSpec(place, config, METHODS[method], images, ())
-    try:
-        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
-            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Moving(place.path, step), StopFlag(), syncer)
-    except EbclabError as error:
-        kind = "diverged" if isinstance(error, DivergedError) else "failed"
-        return [kind if isinstance(error, TrainingError) else "refused", str(error)]
-    return ["done", ""]
+    _, error = train_as(ranks, place, config, Moving(place.path, step), images)
+    if error is None:
+        return ["done", ""]
+    kind = "diverged" if isinstance(error, DivergedError) else "failed"
+    return [kind if isinstance(error, TrainingError) else "refused", str(error)]
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, list[str]]:
     """Train every case as one of ``num_ranks`` processes."""
     training_rank.FIRST_STEP = 0
-    with tempfile.TemporaryDirectory() as own:
-        place = [own]
-        dist.broadcast_object_list(place)  # rank 0's
-        found = {name: run(name, Path(place[0]) / name, Ranks.of_process_group()) for name in CASES}
-        dist.barrier()  # the folder lasts until all have read what they need
-        return found
+    with one_folder() as folder:
+        return {name: run(name, folder / name, Ranks.of_process_group()) for name in CASES}
 
 
 @pytest.fixture(scope="module")

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
 
 import pytest
 import torch
+from small_runs import Notes, records_of, saved_in
 from torch import Tensor, nn
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
-from ebclab.runs import checkpoint
-from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.listener import Listener
-from ebclab.training.rank import RunSpec
 from ebclab.training.recorder import Recorder
+from ebclab.training.setup import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
 from energy_contrast.settings import setting
@@ -105,8 +103,7 @@ def _pretrain(runs: Path, config: ExperimentConfig, name: str) -> Path:
 
 def test_own_images_without_labels_and_an_own_method_make_a_run(tmp_path: Path) -> None:
     path = _pretrain(tmp_path, _config(), "mine")
-    found = checkpoint.load(path / "checkpoints")
-    assert found is not None
+    found = saved_in(path)
     steps = 2 * (found.facts["train_images"] // 16)
     assert found.step == steps
     assert found.memories["bank"]["rows"].shape == (5 + steps,)  # five from start, one from each step
@@ -127,33 +124,28 @@ def test_a_run_in_this_process_builds_its_method_once(tmp_path: Path) -> None:
 
 
 def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_path: Path) -> None:
-    said: list[str] = []
-    display = Listener()
-    display.note = said.append  # type: ignore[method-assign]
-    ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=display)
-    assert "the method keeps 12 MB of images on each worker" in said
+    notes = Notes()
+    ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=notes)
+    assert "the method keeps 12 MB of images on each worker" in notes.lines
 
 
 def test_a_run_whose_energies_depend_on_neighbours_says_so_once_on_the_screen_and_in_its_log(tmp_path: Path) -> None:
-    said: list[str] = []
-    display = Listener()
-    display.note = said.append  # type: ignore[method-assign]
+    notes = Notes()
     settings = ["data.train_limit=48", "training.batch_size=16", "encoder.width=2", "method.bank_size=16"]
 
     def warnings_of(name: str, *more: str, extend: int | None = None) -> list[str]:
         config = compose("vem-image", overrides=[*settings, "method.num_steps=1", "resources.threads=1", *more])
-        path = ebclab.pretrain(config, runs=tmp_path, name=name, display=display, extend=extend).path
-        events = MetricsLog(path / "metrics.jsonl").records()
-        return [record["text"] for record in events if record.get("event") == "warning"]
+        path = ebclab.pretrain(config, runs=tmp_path, name=name, display=notes, extend=extend).path
+        return [record["text"] for record in records_of(path, "event", "warning")]
 
     assert warnings_of("alone", "training.epochs=1", "encoder.batch_norm=none") == []
-    assert not any("neighbours" in line for line in said)
+    assert not any("neighbours" in line for line in notes.lines)
     (text,) = warnings_of("together", "training.epochs=1")
     assert text.startswith("vem-image: an image's energy depends on its neighbours in the batch")
     assert "encoder.batch_norm=none" in text
-    assert said.count(f"warning: {text}") == 1
+    assert notes.lines.count(f"warning: {text}") == 1
     assert warnings_of("together", "training.epochs=1", extend=2) == [text]  # continued: no second time
-    assert said.count(f"warning: {text}") == 1
+    assert notes.lines.count(f"warning: {text}") == 1
 
 
 def test_a_methods_refusal_is_a_sentence_that_names_its_section(
@@ -183,31 +175,13 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_
         with pytest.raises(InterruptedRunError, match=r"stopped at step 6 of 8; everything is saved"):
             _pretrain(tmp_path, _config(2, *more), "parts")
     parts = _pretrain(tmp_path, _config(2, *more), "parts")
-    one, two = checkpoint.load(whole / "checkpoints"), checkpoint.load(parts / "checkpoints")
-    assert one is not None
-    assert two is not None
-    for name in one.model:
-        assert torch.equal(one.model[name], two.model[name]), name
-    assert torch.equal(one.memories["bank"]["rows"], two.memories["bank"]["rows"])
+    one, two = saved_in(whole), saved_in(parts)
+    for part in ("model", "memories"):
+        torch.testing.assert_close(getattr(one, part), getattr(two, part), rtol=0, atol=0)
     assert one.state is not None
     assert two.state is not None
     for name in one.state.keys() & {"generator", "optimizer", "weights"}:
         torch.testing.assert_close(one.state[name], two.state[name], rtol=0, atol=0)
-
-
-def test_the_initial_weights_depend_on_the_seed_alone_and_the_global_generator_is_left_alone(tmp_path: Path) -> None:
-    from ebclab.training.setup import prepare
-
-    def weights(seed: int) -> Tensor:
-        config = replace(_config(), seed=seed)
-        torch.rand(1)
-        before = torch.get_rng_state()
-        training = prepare(config, torch.device("cpu"), _images(), Replay).training
-        assert torch.equal(torch.get_rng_state(), before)
-        return training.method.encoder.conv1.weight
-
-    assert torch.equal(weights(3), weights(3))
-    assert not torch.equal(weights(3), weights(4))
 
 
 def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,43 +223,6 @@ def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
     with pytest.raises(UserError, match="got 7 workers"):
         ebclab.pretrain(config, runs=runs, name="new", display=Listener())
     assert not [path for path in (tmp_path / "runs" / "new").rglob("*") if path.is_file()]
-
-
-def test_the_public_names_come_from_their_homes() -> None:
-    assert set(ebclab.__all__) == {
-        "Callback",
-        "ExperimentConfig",
-        "ImageSet",
-        "RunView",
-        "SweepRequest",
-        "compose",
-        "evaluate",
-        "load_encoder",
-        "load_energies",
-        "make_plan",
-        "open_run",
-        "pretrain",
-        "report",
-        "sweep",
-    }
-    for name in ebclab.__all__:
-        assert getattr(ebclab, name) is not None
-    with pytest.raises(AttributeError, match="it has Callback, ExperimentConfig"):
-        _ = ebclab.sweeep
-
-
-def test_the_digits_are_held_out_by_key_whatever_the_seed(tmp_path: Path) -> None:
-    from ebclab.training.setup import prepare
-    from energy_contrast.catalog import METHODS
-
-    config = compose("simclr", recipe="digits-demo")
-    held = [
-        prepare(replace(config, seed=seed), torch.device("cpu"), None, METHODS["simclr"]).holdout.keys
-        for seed in (0, 1)
-    ]
-    assert torch.equal(held[0], held[1])
-    test_keys = load_split("digits", None, "test").keys
-    assert not set(held[0].tolist()) & set(test_keys.tolist())
 
 
 def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finished_one_to_look_alone(
@@ -338,19 +275,14 @@ def test_workers_get_the_token_under_which_the_launch_holds_the_run(
     ],
 )
 def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, given: list[str], warns: bool) -> None:
-    class Notes(Listener):
-        def note(self, text: str) -> None:
-            told.append(text)
-
-    told: list[str] = []
+    notes = Notes()
     tiny = ["data.train_limit=64", "training.batch_size=32", "training.epochs=1", "encoder.width=4"]
     config = compose("simclr", overrides=[*tiny, "resources.threads=1", *given])
-    done = ebclab.pretrain(config, runs=tmp_path, name="run", display=Notes())
+    done = ebclab.pretrain(config, runs=tmp_path, name="run", display=notes)
     said = (
         "data.holdout_rate: none of the 64 images is held out, got 0.0001; there will be no scores and no best "
         "checkpoint; hold a larger share out, or none (0)"
     )
-    assert [note for note in told if "is held out" in note] == [f"warning: {said}"] * warns
-    logged = [record["text"] for record in MetricsLog(done.path / "metrics.jsonl").records() if "text" in record]
-    assert logged == [said] * warns
+    assert [note for note in notes.lines if "is held out" in note] == [f"warning: {said}"] * warns
+    assert [record["text"] for record in records_of(done.path, "event") if "text" in record] == [said] * warns
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])

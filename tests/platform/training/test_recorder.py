@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,15 +18,15 @@ from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
+from ebclab.runs.summary import BestScore
 from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
-from ebclab.training.loggers.loggers import Loggers
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import prepare
+from ebclab.training.setup import RunSpec, prepare
 from energy_contrast.catalog import METHODS
 
 TINY = ["data.train_limit=72", "training.batch_size=32", "training.epochs=4", "encoder.width=4"]
-BEST = {"objective": "holdout_knn", "value": 0.75, "epoch": 2, "step": 4}
+BEST = BestScore("holdout_knn", value=0.75, epoch=2, step=4)
 ANSWERS = Answers.of(torch.tensor([[True, False, True]]), torch.tensor([3, 1, 2]))
 WRITER: Any = SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None)
 
@@ -41,34 +42,28 @@ def recorder(
     config = compose("simclr", overrides=[*TINY, "evaluation.objective=holdout_knn"])
     prepared = prepare(config, torch.device("cpu"), None, METHODS["simclr"])
     left = iter(scores)
-    run = RunFolder(path)
     return Recorder(
-        run=run,
-        config=config,
-        training=prepared.training,
-        facts=prepared.facts,
+        RunSpec(RunFolder(path), config, METHODS["simclr"], None, ()),
+        prepared,
         score=lambda monitored: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
         listener=listener or Listener(),
         stop=StopFlag(),
         writer=WRITER,
-        loggers=Loggers(run, config),
         syncer=Syncer(),
-        save_now=run.save_now,
         health=None,
         began=time.monotonic() if began is None else began,
         resumed=resumed,
-        preprocessing=prepared.preprocessing,
     )
 
 
-def saved(best: dict[str, Any]) -> checkpoint.Checkpoint:
-    state = {"best": best, "metrics": {"loss": 3.0}, "seconds": 1000.0}
+def saved(best: BestScore) -> checkpoint.Checkpoint:
+    state = {"best": asdict(best), "metrics": {"loss": 3.0}, "seconds": 1000.0}
     return checkpoint.Checkpoint(4, {"scores": {"holdout_knn": 0.5}}, {}, state, {})
 
 
 def test_a_new_run_begins_with_nothing(tmp_path: Path) -> None:
     new = recorder(tmp_path)
-    assert (new.best, new.last_metrics, new.last_scores) == ({}, None, {})
+    assert (new.best, new.last_metrics, new.last_scores) == (None, None, {})
     assert 0 <= new.seconds < 100
 
 
@@ -77,8 +72,8 @@ def keep_best(folder: Path, step: int) -> None:
 
 
 def test_a_resume_takes_over_counters_and_adds_its_own_time(tmp_path: Path) -> None:
-    keep_best(tmp_path, BEST["step"])
-    resumed = recorder(tmp_path, began=time.monotonic() - 50, resumed=saved(dict(BEST)))
+    keep_best(tmp_path, BEST.step)
+    resumed = recorder(tmp_path, began=time.monotonic() - 50, resumed=saved(BEST))
     assert (resumed.best, resumed.last_metrics, resumed.last_scores) == (BEST, {"loss": 3.0}, {"holdout_knn": 0.5})
     assert 1050 <= resumed.seconds < 1150
 
@@ -86,23 +81,23 @@ def test_a_resume_takes_over_counters_and_adds_its_own_time(tmp_path: Path) -> N
 @pytest.mark.parametrize("is_there", [True, False])
 def test_after_going_back_the_best_counts_while_its_checkpoint_is_there(tmp_path: Path, is_there: bool) -> None:
     one = recorder(tmp_path)
-    one.best, one.last_metrics = {**BEST, "value": 0.9, "step": 6}, {"loss": 1.0}
+    one.best, one.last_metrics = replace(BEST, value=0.9, step=6), {"loss": 1.0}
     if is_there:
         keep_best(tmp_path, 4)
-    one.return_to(saved(dict(BEST)))
-    assert one.best == (BEST if is_there else {})
+    one.return_to(saved(BEST))
+    assert one.best == (BEST if is_there else None)
     assert (one.last_metrics, one.last_scores) == ({"loss": 3.0}, {"holdout_knn": 0.5})
     assert one.seconds < 1000  # the time of this launch is not undone, and that of the checkpoint not added
 
 
 def test_a_best_checkpoint_that_a_killed_launch_replaced_gives_way_to_the_best_of_the_next(tmp_path: Path) -> None:
     keep_best(tmp_path, 6)  # of a step that is made again, perhaps by other threads and with another score
-    resumed = recorder(tmp_path, 0.5, 0.25, resumed=saved(dict(BEST)))
+    resumed = recorder(tmp_path, 0.5, 0.25, resumed=saved(BEST))
     for epoch in (3, 4):
         resumed.training.step = 2 * epoch
         resumed.on_epoch(2 * epoch, epoch)
     (path,) = (tmp_path / "checkpoints").glob("best-*")
-    assert resumed.best == {"objective": "holdout_knn", "value": 0.5, "epoch": 3, "step": checkpoint.step_of(path)}
+    assert resumed.best == BestScore("holdout_knn", value=0.5, epoch=3, step=checkpoint.step_of(path))
     model = checkpoint.load(tmp_path / "checkpoints", "best")
     assert model is not None
     assert model.facts["scores"] == {"holdout_knn": 0.5}
@@ -139,7 +134,7 @@ def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:
     best = []
     for epoch in range(1, 5):
         one.on_epoch(2 * epoch, epoch)
-        best.append(one.best["epoch"])
+        best.append(one.best and one.best.epoch)
     assert best == [1, 2, 2, 2]
     assert one.last_scores == {"holdout_knn": 0.25}
 

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from small_runs import Killed, Notes, records_of, saved_in
+from torch import Tensor
 
 import ebclab
 from ebclab.config import compose
-from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.training import rollback
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.listener import Listener
-from ebclab.training.loop import Observer, Training
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
 from ebclab.training.rollback import RollbackController
 from ebclab.training.setup import prepare
 from energy_contrast.energy_based.vem_bank import VemLangevin
-from energy_contrast.method import Batch, Method, StepOutput
 
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -34,24 +30,6 @@ TINY = [
 EBCLR = ["method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0.5"]
 TOO_FAR = 2000.0  # pixel range: chains leave it with the first step
 MUCH_NOISE = ["method.sigma_min=20", "method.sigma_max=20"]  # which no smaller step cures
-
-
-class Notes(Listener):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
-class Interrupted(Listener):
-    """Ends the process, as far as the run can tell, in its second epoch."""
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        if epoch == 1:
-            raise KeyboardInterrupt
 
 
 def run(
@@ -63,18 +41,11 @@ def run(
 
 
 def weights(result: RunResult) -> dict[str, Tensor]:
-    found = checkpoint.load(result.path / "checkpoints")
-    assert found is not None
-    return {name: value for name, value in found.model.items() if name != "step_scale"}
-
-
-def records(path: Path, kind: str) -> list[dict[str, Any]]:
-    lines = (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+    return {name: value for name, value in saved_in(result.path).model.items() if name != "step_scale"}
 
 
 def health_of(path: Path) -> list[dict[str, Any]]:
-    return [record for record in records(path, "event") if record["event"] == "health"]
+    return records_of(path, "event", "health")
 
 
 def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_for_bit(tmp_path: Path) -> None:
@@ -86,7 +57,12 @@ def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_
     small = run(tmp_path, "small", f"method.step_size={TOO_FAR / 4}", "training.health=none")
     torch.testing.assert_close(weights(healed), weights(small), rtol=0, atol=0)
     assert healed.result["steps"] == small.result["steps"] == 4
-    assert [record["step"] for record in records(healed.path, "train")] == [1, 2, 3, 4]  # what was undone is forgotten
+    assert [record["step"] for record in records_of(healed.path, "train")] == [
+        1,
+        2,
+        3,
+        4,
+    ]  # what was undone is forgotten
     assert [{"kind": "event", "event": "health", **event}] == health_of(healed.path)
     assert any("went back to step 0" in line for line in notes.lines)
 
@@ -114,14 +90,14 @@ def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(t
     healed = run(tmp_path, "healed", "method.bank_size=32", method="vem-langevin")
     (event,) = healed.result["health"]
     assert (event["step"], event["to_step"], event["reason"]) == (4, 2, "step 4: bank_cosine = nan")
-    assert [record["step"] for record in records(healed.path, "train")] == [1, 2, 3, 4]
+    assert [record["step"] for record in records_of(healed.path, "train")] == [1, 2, 3, 4]
 
 
 def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) -> None:
     strange = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # but not unhealthy
     straight = run(tmp_path, "straight", *strange, epochs=6)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, "parts", *strange, epochs=6, display=Interrupted())
+        run(tmp_path, "parts", *strange, epochs=6, display=Killed(3))
     parts = run(tmp_path, "parts", *strange, epochs=6)
     assert [event["action"] for event in straight.result["health"]] == ["lower_step", "lower_step"]
     assert parts.result["health"] == straight.result["health"]
@@ -147,71 +123,19 @@ def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_unhealthy_run(t
 
 
 def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path) -> None:
-    saved: list[float] = []
+    saved: list[Any] = []
 
     def remember(recorder: Recorder, *arguments: Any) -> None:
         original(recorder, *arguments)
-        saved.append(recorder.best.get("step", 0))
+        saved.append(recorder.best)
 
     original = Recorder.return_to
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Recorder, "return_to", remember)
         healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", "evaluation.knn_every=1")
-    assert saved == [0]
+    assert saved == [None]
     assert healed.result["best"]["step"] in (2, 4)
-    found = checkpoint.load(healed.path / "checkpoints", "best")
-    assert found is not None
-    assert found.step == healed.result["best"]["step"]
-
-
-class Stepping(Method):
-    """Has a sampler's step and learns nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(None, nn.Linear(2, 1))
-        self.register_buffer("step_scale", torch.ones(()))
-
-    def scale_step(self, factor: float) -> None:
-        self.step_scale.mul_(factor)
-
-    def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        raise AssertionError("no step is made here")
-
-
-class NoImages:
-    """Two batches an epoch, which nobody asks for."""
-
-    num_batches = 2
-
-    def batch(self, epoch: int, position: int) -> Batch:
-        raise AssertionError("no step is made here")
-
-
-def test_whoever_goes_back_takes_a_quarter_of_the_step_it_had_and_not_of_the_step_of_that_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method = Stepping()
-    optimizer = torch.optim.SGD(method.parameters(), lr=0.1)
-    training = Training(method, optimizer, torch.Generator(), NoImages(), lambda step: 0.1, TrainingConfig())
-    record = HealthRecord()
-    controller = RollbackController(RunFolder(tmp_path), training, record, None, "act")
-    state = {**training.state(), "best": {}, "seconds": 1.0, "metrics": None, "health": record.to_plain()}
-    facts = {"healthy": True, "epochs_done": 1, "scores": {}}
-    healthy = checkpoint.Checkpoint(2, facts, method.state_dict(), state, {})
-    checkpoint.save(RunFolder(tmp_path).checkpoints, "last", healthy)
-    scales: list[tuple[int, float, float]] = []
-
-    def diverge_twice(training: Training, observer: Observer) -> bool:
-        scales.append((training.step, record.step_scale, float(method.step_scale)))
-        if len(scales) == 3:
-            return True
-        training.step = 4
-        raise DivergedError("the energies are too large")
-
-    monkeypatch.setattr(rollback, "train", diverge_twice)
-    observer: Any = None  # nothing is logged here
-    assert controller.train(observer)  # both times it goes back to the checkpoint whose scale is 1
-    assert scales == [(0, 1, 1), (2, 1 / 4, 1 / 4), (2, 1 / 16, 1 / 16)]
+    assert saved_in(healed.path, "best").step == healed.result["best"]["step"]
 
 
 def test_a_step_that_was_lowered_since_the_checkpoint_gets_smaller_still(tmp_path: Path) -> None:

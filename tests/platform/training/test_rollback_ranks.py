@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from small_runs import one_folder, records_of, train_as
 from torch import Tensor
 
 from ebclab.config import compose
-from ebclab.errors import DivergedError
 from ebclab.runs.checkpoint import Checkpoint
-from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.stop_request import StopFlag
+from ebclab.runs.folder import RunFolder
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.sync import Syncer
-from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import prepare
-from energy_contrast.catalog import METHODS
 from energy_contrast.energy_based.vem_bank import VemLangevin
 
-CPU = torch.device("cpu")
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
     *("views.normalisation=half", "encoder.batch_norm=none", "optimizer.schedule=constant", "evaluation.knn_every=0"),
@@ -53,16 +42,8 @@ def run(
     """Train one of ``RUNS``, in ``folder`` or in a store, and return what this rank holds in the end."""
     method, overrides = RUNS[name]
     config = compose(method, overrides=[*TINY, *overrides])
-    prepared = replace(prepare(config, CPU, None, METHODS[method], ranks), replayable=replayable)
     place = RunFolder.at(remote or folder / name)
-    spec = RunSpec(place, config, METHODS[method], None, ())
-    refused = ""
-    try:
-        with place.claim(NEEDED) if ranks.rank == 0 else nullcontext(Syncer()) as syncer:
-            train_rank(spec, prepared, DeviceAssignment(CPU, 1), Listener(), StopFlag(), syncer)
-    except DivergedError as error:
-        refused = str(error)
-    training = prepared.training
+    training, refused = train_as(ranks, place, config, replayable=replayable)
     memories = {
         f"{name}.{key}": value
         for name, memory in training.method.memories.items()
@@ -73,14 +54,9 @@ def run(
         "state": {**training.method.state_dict(), **memories},
         "generator": training.generator.get_state(),
         "momenta": [state["momentum_buffer"] for state in training.optimizer.state.values()],
-        "refused": refused,
-        "events": events(spec.run.path) if ranks.rank == 0 else [],
+        "refused": str(refused or ""),
+        "events": records_of(place.path, "event", "health") if ranks.rank == 0 else [],
     }
-
-
-def events(path: Path) -> list[dict[str, Any]]:
-    records = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [record for record in records if record.get("event") == "health"]
 
 
 def break_rank_1() -> None:
@@ -98,15 +74,12 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
     """Train every run as one of ``num_ranks`` processes."""
     if rank == 1:
         break_rank_1()
-    with tempfile.TemporaryDirectory() as own:
-        place = [own]
-        dist.broadcast_object_list(place)  # rank 0's
-        found = {name: run(name, Path(place[0]), Ranks.of_process_group()) for name in RUNS}
+    ranks = Ranks.of_process_group()
+    with one_folder() as folder, tempfile.TemporaryDirectory() as own:
+        found = {name: run(name, folder, ranks) for name in RUNS}
         os.environ[COPIES] = own  # as on two machines: this rank's alone, and empty
-        (Path(place[0]) / "store").mkdir(exist_ok=True)
-        stored = RemoteFolder(f"file://{place[0]}/store", "run")
-        found["healed in a store"] = run("healed", Path(own), Ranks.of_process_group(), remote=stored)
-        dist.barrier()  # the folder lasts until all have read what they need
+        (folder / "store").mkdir(exist_ok=True)
+        found["healed in a store"] = run("healed", folder, ranks, remote=RemoteFolder(f"file://{folder}/store", "run"))
         return found
 
 

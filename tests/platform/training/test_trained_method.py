@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import saved_in, small_images
 
 import ebclab
 from ebclab.config import compose
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training.listener import Listener
-from ebclab.training.trained_method import load_trained_method
+from ebclab.training.restore import load_trained_method
 from energy_contrast.classifier import Classifier
 
 TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
@@ -25,11 +25,9 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of VEM on images that are nowhere by now."""
-    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    mine = ImageSet("mine", pixels, torch.arange(40) % 2, torch.arange(40), ("a", "b"), (0.5,), (0.3,))
     config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32", "resources.threads=1"])
     runs = tmp_path_factory.mktemp("runs")
-    ebclab.pretrain(config, runs=runs, name="one", images=mine, display=Listener())
+    ebclab.pretrain(config, runs=runs, name="one", images=small_images(), display=Listener())
     return runs / "one"
 
 
@@ -38,9 +36,7 @@ def test_all_weights_and_banks_are_those_of_the_checkpoint(trained_run: Path) ->
     run = RunFolder.at(trained_run)
     trained = load_trained_encoder(run)
     method = load_trained_method(run, trained, CPU)
-    saved = run.load()
-    assert saved is not None
-    torch.testing.assert_close(method.state_dict(), saved.model, rtol=0, atol=0)
+    torch.testing.assert_close(method.state_dict(), saved_in(run.path).model, rtol=0, atol=0)
     assert {"head.0.weight", "key_head.0.weight", "bank.particles"} <= set(method.state_dict())
     assert not any(module.training for module in method.modules())
     pixels = torch.rand(5, 1, 8, 8)
@@ -50,16 +46,13 @@ def test_all_weights_and_banks_are_those_of_the_checkpoint(trained_run: Path) ->
 
 @pytest.mark.parametrize("name", ["supervised", "jem"])
 def test_a_classifier_has_as_many_classes_as_it_was_trained_with(name: str, tmp_path: Path) -> None:
-    pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    mine = ImageSet("mine", pixels, torch.arange(40) % 3, torch.arange(40), (), (0.5,), (0.3,))
+    mine = small_images(num_classes=3)
     own = ["encoder.batch_norm=none", "method.buffer_size=32", "method.num_steps=1"] if name == "jem" else []
     config = compose(name, overrides=[*TINY, *own, "resources.threads=1"])
     run = RunFolder.at(ebclab.pretrain(config, runs=tmp_path, name="one", images=mine, display=Listener()).path)
     method = load_trained_method(run, load_trained_encoder(run), CPU)
     assert isinstance(method, Classifier)
-    saved = run.load()
-    assert saved is not None
-    torch.testing.assert_close(method.state_dict(), saved.model, rtol=0, atol=0)
+    torch.testing.assert_close(method.state_dict(), saved_in(run.path).model, rtol=0, atol=0)
     assert method.classify(torch.rand(5, 1, 8, 8)).shape == (5, 3)
 
 

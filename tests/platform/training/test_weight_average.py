@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from small_runs import saved_in
 from torch import Tensor, nn
 
 import ebclab
 from ebclab.config import compose
 from ebclab.export.run import export_run
-from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training import rank
@@ -115,8 +115,7 @@ def test_a_run_scores_saves_and_exports_the_average(tmp_path: Path, monkeypatch:
         at = read.epochs_done - 1
         for found in (read.encoder.state_dict(), scored[at]):
             torch.testing.assert_close(dict(found), seen.encoders[at], rtol=0, atol=0)
-    last = checkpoint.load(run / "checkpoints")
-    assert last is not None
+    last = saved_in(run)
     assert last.state is not None
     name = next(name for name in last.state["weights"] if name.startswith("encoder.") and name.endswith("weight"))
     assert not torch.equal(last.state["weights"][name], last.model[name])

@@ -14,14 +14,15 @@ from statistics import median as middle
 
 from ebclab.sweeps.request import Scheduler
 from ebclab.sweeps.trial import Trial
-from ebclab.training.health.findings import Metrics, collapses
-from ebclab.training.health.thresholds import (
+from ebclab.training.health.findings import (
     COLLAPSE_EPOCHS,
     ENERGIES,
     FIRST_EPOCHS,
     MAX_ENERGY_RATIO,
     MIN_EFFECTIVE_RANK,
     MIN_SPREAD,
+    Metrics,
+    collapses,
     energy_scale,
 )
 from energy_contrast.settings import setting

@@ -36,8 +36,8 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.scheduler import Turn
 from ebclab.training.listener import Listener
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
-from ebclab.training.setup import prepare
+from ebclab.training.rank import train_rank
+from ebclab.training.setup import RunSpec, prepare
 from energy_contrast.method import Method
 
 
@@ -145,11 +145,11 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
         if device.type == "cuda" and 0 < setup.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(setup.gpus)
-        place = DeviceAssignment(device, set_threads(setup.threads))
+        set_threads(setup.threads)
         images = setup.images.split() if setup.images else None
         spec = replace(spec, images=images)
         prepared = prepare(config, device, images, spec.method_class, weights=weights)
-        train_rank(spec, prepared, place, report, run.stop, syncer)
+        train_rank(spec, prepared, report, run.stop, syncer)
 
 
 def as_recorded(

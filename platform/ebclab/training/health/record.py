@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from ebclab.training.health.findings import READ, FindingRules, find
-from ebclab.training.health.policy import WATCHED, Decision, HealthRules, HealthState, make_decision
+from ebclab.training.health.policy import WATCHED, Decision, HealthState, make_decision
 
 _WORDS = {
     "lower_step": "lowered the sampler's step",
@@ -16,8 +16,6 @@ _WORDS = {
     "stop": "stopped",
     "recovered": "no longer",
 }
-
-
 _KEPT = tuple(dict.fromkeys((*WATCHED, *READ)))
 
 
@@ -48,14 +46,14 @@ class HealthRecord:
         """Add the watched metrics of one log record to the current epoch."""
         self.current.append({name: metrics[name] for name in _KEPT if name in metrics})
 
-    def close_epoch(self, rules: HealthRules | None) -> Decision:
-        """Add the epoch's means to the series and decide on them; without rules, continue."""
+    def close_epoch(self, *, decides: bool) -> Decision:
+        """Add the epoch's means to the series and decide on them; one that does not decide continues."""
         names = [name for name in _KEPT if any(name in metrics for metrics in self.current)]
         self.series.append({name: fmean(m[name] for m in self.current if name in m) for name in names})
         self.current = []
-        if rules is None:
+        if not decides:
             return Decision("continue", "", healthy=True)
-        decision = make_decision(self.series, rules, self.state)
+        decision = make_decision(self.series, self.state)
         self.healthy = decision.healthy
         return decision
 
@@ -92,12 +90,7 @@ class HealthRecord:
         self.step_scale = earlier.step_scale
 
     def add_event(self, decision: Decision, step: int, **consequences: Any) -> dict[str, Any]:
-        """Add an event and return it.
-
-        Args:
-            step: The optimizer step at which it was made.
-            consequences: ``acted``, and if something was done ``to_step`` and ``step_scale``.
-        """
+        """Add an event and return it; what was done is told by ``acted``, ``to_step`` and ``step_scale``."""
         event = {"step": step, "action": decision.kind, "reason": decision.reason, **consequences}
         self.events.append(event)
         return event

@@ -21,9 +21,7 @@ _POLL_SECONDS = 0.3
 def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> Any:
     """Run ``work`` in a thread while this thread shows progress and catches Ctrl-C; return the result of ``work``.
 
-    Args:
-        work: Trains the run in other processes and waits for them.
-        stop: Set by the first Ctrl-C or SIGTERM; a second one aborts.
+    ``stop`` is set by the first Ctrl-C or SIGTERM; a second one aborts.
     """
     stop.clear()
     ended: list[Any] = []
@@ -62,9 +60,6 @@ class RunFollower:
     Restarted workers rewrite the log without the measurements after their checkpoint (``MetricsLog.forget_after``).
     Events are never dropped, so counting them tells which are new; a measurement is new if its step is later than that
     of the last one shown.
-
-    Args:
-        log: The run's log; it need not exist yet.
 
     Attributes:
         launches: How often workers have started since this object was made.

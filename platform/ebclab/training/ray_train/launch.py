@@ -9,6 +9,7 @@ notices dead workers because it polls them every second.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -25,36 +26,41 @@ from ray.train.v2.torch.torch_trainer import TorchTrainer
 from ebclab.background import repeating
 from ebclab.cluster.draining import on_drain
 from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
-from ebclab.cluster.placement import Placement, allowed_sizes, cpu_reservation, even_share, places, require_cpus
-from ebclab.cluster.train_internals import DatasetsCallback
+from ebclab.cluster.placement import (
+    Placement,
+    allowed_sizes,
+    cpu_reservation,
+    even_share,
+    fed_workers,
+    places,
+    require_cpus,
+)
+from ebclab.cluster.train_internals import DatasetsCallback, ElasticScalingPolicy, NoopDecision, ScalingDecision
 from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
 from ebclab.encoders import has_batch_norm
-from ebclab.errors import EbclabError, TrainingError, UserError
+from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.hardware import resolve_device
+from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.training.callbacks import Scheduled
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import raised_elsewhere
-from ebclab.training.rank import RunSpec
-from ebclab.training.ray_train.elastic import ElasticPolicy
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of, require_labels
-from ebclab.training.ray_train.worker import REFUSAL, StreamPart, WorkerOutcome, train_on_worker
-from ebclab.training.setup import requirements_of
+from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, train_on_worker
+from ebclab.training.setup import RunSpec, requirements_of
 from energy_contrast.method import Requirements
 
+_CHECKPOINT_SECONDS = 5.0  # between two looks of an elastic run into a store
 _RESIZE_SECONDS = 60.0  # how often an elastic run looks for CPUs or GPUs that came or went
 _LOOK_SECONDS = 15.0  # how often a run looks whether the nodes of the cluster hold its workers
 
 
 def launch(spec: RunSpec, listener: Listener) -> RunSummary:
-    """Train ``spec`` on as many workers as its settings say and return the content of result.json.
+    """Train ``spec``, whose folder this process holds, on as many workers as its settings say; return its result.
 
     An instance of Ray that this process has already joined is used and left running.
-
-    Args:
-        spec: The run; its folder exists and is held by this process.
     """
     _require_sendable(spec.callbacks)
     resources = spec.config.resources
@@ -160,7 +166,46 @@ def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placemen
 
 def _train_on_stream(spec: RunSpec, placement: Placement, origin: Origin, stream: Any) -> WorkerOutcome:
     """Train in a worker on its shard of a stream; ``stream`` is a reference to the stream in Ray's object store."""
-    return train_on_worker(spec, placement, origin, StreamPart(ray.get(stream), ray.train.get_dataset_shard("train")))
+    return train_on_worker(spec, placement, origin, (ray.get(stream), ray.train.get_dataset_shard("train")))
+
+
+class _ElasticPolicy(ElasticScalingPolicy):
+    """Ray's elastic policy, limited to numbers of workers that split a batch evenly, right after a checkpoint.
+
+    Ray Train's controller asks it every second. Ray's own policy knows neither batch sizes nor the CPUs of Ray Data,
+    which needs one that no worker has reserved if it delivers the images (``streamed``).
+    """
+
+    def __init__(self, scaling_config: ScalingConfig, placement: Placement, run: RunFolder, streamed: bool) -> None:
+        super().__init__(scaling_config)
+        self._placement, self._run, self._streamed = placement, run, streamed
+        self._seen, self._looked = run.newest_checkpoint(), time.monotonic()
+
+    def _fed(self) -> int:
+        cpus = ray.cluster_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+        return fed_workers(cpus, self._placement.cpus, streamed=self._streamed)
+
+    def _count_possible_workers(self, reserved_resources: Any) -> int:
+        return self._placement.largest(min(self._fed(), super()._count_possible_workers(reserved_resources)))
+
+    def _newest(self) -> str:
+        if self._run.remote is not None and time.monotonic() - self._looked < _CHECKPOINT_SECONDS:
+            return self._seen
+        self._looked = time.monotonic()
+        try:
+            return self._run.newest_checkpoint(seconds=0)
+        except StoreError:  # the store does not answer, and Ray's controller must not wait
+            return self._seen
+
+    def make_decision_for_running_worker_group(
+        self, worker_group_state: Any, worker_group_status: Any
+    ) -> ScalingDecision:
+        """Resize only right after a checkpoint, when little work is lost, or when CPUs for Ray Data are missing."""
+        newest = self._newest()
+        if newest == self._seen and worker_group_state.num_workers <= self._fed():
+            return NoopDecision()
+        self._seen = newest
+        return super().make_decision_for_running_worker_group(worker_group_state, worker_group_status)
 
 
 class _Trainer(TorchTrainer):
@@ -209,7 +254,7 @@ class _Trainer(TorchTrainer):
     def _initialize_and_run_controller(self, **arguments: Any) -> Any:
         if self._placement.elastic:
             config = arguments["scaling_policy"].scaling_config
-            arguments["scaling_policy"] = ElasticPolicy(config, self._placement, self._spec.run, bool(self.datasets))
+            arguments["scaling_policy"] = _ElasticPolicy(config, self._placement, self._spec.run, bool(self.datasets))
         return super()._initialize_and_run_controller(**arguments)
 
 

@@ -22,14 +22,11 @@ from ebclab.runs.initial_weights import InitialWeights
 from ebclab.training.process_group import Ranks
 from ebclab.training.setup import (
     Prepared,
-    build_method,
     build_training,
     classes_of,
     describe_data,
-    memory_of,
+    method_for,
     method_problems,
-    require_different_views,
-    require_room_for_views,
     requirements_of,
 )
 from energy_contrast.method import Method
@@ -41,9 +38,7 @@ if TYPE_CHECKING:
 def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.device) -> Choice:
     """Return how the images of a run reach its workers, and why; a run that has started keeps its delivery.
 
-    Args:
-        images: The user's own images, which are always resident.
-        device: Device that would hold resident images.
+    The user's own ``images`` are always resident; ``device`` would hold resident ones.
     """
     if images is not None:
         return Choice("resident", "delivery resident: the images are in memory already")
@@ -62,9 +57,6 @@ def require_labels(config: ExperimentConfig, method_class: type[Method], images:
 
     Datasets of the catalogue have labels; of other sources only the index is read, no image. With
     ``data.skip_corrupt``, only workers know which images are trained on, and check them.
-
-    Args:
-        images: The user's own images; None if ``config`` names a dataset.
     """
     if not requirements_of(config, method_class).labels:
         return
@@ -94,27 +86,21 @@ def prepare_streamed(
     step: int,
     weights: InitialWeights | None = None,
 ) -> Prepared:
-    """Build everything that a worker needs to train on images from a stream.
+    """Build everything that a worker needs to train on images from a stream, as ``prepare`` does for resident ones.
 
     Args:
-        device: Where the network and the batches live.
-        ranks: This worker's rank.
         stream: The plan, and the images that selection needs in memory.
         shard: This worker's part of the stream, a ``ray.data.DataIterator``.
         step: Optimizer steps done before this launch.
-        weights: What the encoder starts from; None means random weights.
     """
     from ebclab.data.delivery.ray_data import StreamedData
 
     plan, batch_size = stream.plan, config.training.batch_size
     settings, channels_last = plan.settings, config.training.channels_last
-    channels, size = stream.bank.images.shape[1], settings.preprocessing.image_size
-    require_different_views(config, method_class, channels)
-    require_room_for_views(config, method_class, channels, size, device, ranks)
-    num_classes = classes_of(config, method_class, plan.train.labels, plan.source.class_names)
-    method = build_method(config, method_class, channels, device, size, weights, num_classes)
-    method.pixel_range, method.num_images = settings.preprocessing.pixel_range, len(plan.train)
-    memory_of(method, channels, size)
+    preprocessing = settings.preprocessing
+    channels, size = stream.bank.images.shape[1], preprocessing.image_size
+    labels = plan.train.labels, plan.source.class_names
+    method, num_classes = method_for(config, method_class, *labels, channels, preprocessing, device, ranks, weights)
     _require_streamable(method, settings, batch_size)
     data = StreamedData(
         shard,
@@ -126,13 +112,14 @@ def prepare_streamed(
         rank=ranks.rank,
         world_size=ranks.world_size,
     )
-    of_bank = ViewSettings(config.views, settings.preprocessing, config.seed, batch_size=1)
+    of_bank = ViewSettings(config.views, preprocessing, config.seed, batch_size=1)
     bank = ResidentData(stream.bank, of_bank, device=device, channels_last=channels_last)
     counts = len(plan.train), len(stream.holdout), num_classes
-    facts = describe_data(stream.bank, settings.preprocessing, plan.digest, *counts)
+    facts = describe_data(stream.bank, preprocessing, plan.digest, *counts)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
-    preprocessing, digest = settings.preprocessing, stream.digest
-    return Prepared(training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, digest, replayable=False)
+    return Prepared(
+        training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, stream.digest, replayable=False
+    )
 
 
 def _require_streamable(method: Method, settings: ViewSettings, batch_size: int) -> None:
@@ -141,11 +128,9 @@ def _require_streamable(method: Method, settings: ViewSettings, batch_size: int)
         needed = method.num_views, method.num_proposals(batch_size)
     if needed != (settings.num_views, settings.num_proposals):
         raise ConfigError(
-            [
-                f"data.delivery: a stream was planned for {settings.num_views} views and {settings.num_proposals} "
-                f"proposals, got a method that needs {needed[0]} views and {needed[1]} proposals; let its class say so "
-                "in `requirements`, or set data.delivery=resident"
-            ]
+            f"data.delivery: a stream was planned for {settings.num_views} views and {settings.num_proposals} "
+            f"proposals, got a method that needs {needed[0]} views and {needed[1]} proposals; let its class say so "
+            "in `requirements`, or set data.delivery=resident"
         )
 
 

@@ -7,7 +7,9 @@ import os
 import socket
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
@@ -23,24 +25,18 @@ from ebclab.storage.sync import Syncer
 from ebclab.storage.typed_json import typed
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
-from ebclab.training.rank import DeviceAssignment, RunSpec, train_rank
+from ebclab.training.rank import train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
-from ebclab.training.setup import Prepared, prepare
+from ebclab.training.setup import Prepared, RunSpec, prepare
 
 if TYPE_CHECKING:
     from ebclab.data.delivery.ray_data import Stream
 
+StreamPart: TypeAlias = "tuple[Stream, Any]"
+"""A stream, and a worker's part of it: a ``ray.data.DataIterator``."""
 
 REFUSAL = ".refused"
 """File in the run folder that says why restarted workers must not continue."""
-
-
-@dataclass(frozen=True)
-class StreamPart:
-    """A worker's part of a stream."""
-
-    stream: Stream  # the plan, and the images that selection needs in memory
-    shard: Any  # the images of this worker, a ``ray.data.DataIterator``
 
 
 @dataclass(frozen=True)
@@ -57,14 +53,12 @@ def train_on_worker(
 ) -> WorkerOutcome:
     """Train the rank that torch's process group gives to this process.
 
+    Errors of ebclab are returned, not raised, because Ray would restart the workers and they would fail again.
+
     Args:
         placement: The resources that this worker has reserved.
         origin: The machine that launched the run; this one must have the same versions.
-        part: This worker's part of the stream; None if images are resident.
-
-    Returns:
-        How it ended. Errors of ebclab are returned, not raised, because
-        Ray would restart the workers and they would fail again.
+        part: None if images are resident.
     """
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
@@ -72,12 +66,12 @@ def train_on_worker(
     if (earlier := _recorded(refusal, spec.run)) is not None:
         return earlier
     try:
-        assignment, prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
+        prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
         who = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "ranks": ranks.world_size,
-            "threads": assignment.threads,
+            "threads": torch.get_num_threads(),
         }
         spec.run.ray.mkdir(exist_ok=True)
         atomic.write_json(spec.run.ray / f"worker-{ranks.rank}.json", who)
@@ -86,7 +80,7 @@ def train_on_worker(
             LogEvents(spec.run.metrics, active=is_first),
             spec.run.sync(spec.token) if is_first else nullcontext(Syncer()) as syncer,
         ):
-            summary = train_rank(spec, prepared, assignment, Listener(), spec.run.stop, syncer)
+            summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)
@@ -114,9 +108,7 @@ def _refused(error: EbclabError) -> WorkerOutcome:
     return WorkerOutcome(error.exit_code, str(error))
 
 
-def _prepared(
-    spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None
-) -> tuple[DeviceAssignment, Prepared]:
+def _prepared(spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None) -> Prepared:
     origin.require_same_here()
     if not spec.run.pull(NEEDED).config_path.exists():
         raise UserError(
@@ -125,10 +117,8 @@ def _prepared(
         )
     resources = spec.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
-    assignment = DeviceAssignment(device, set_threads(resources.threads, placement.threads))
+    set_threads(resources.threads, placement.threads)
     if part is None:
-        return assignment, prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
+        return prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
     step = spec.run.newest_step()
-    return assignment, prepare_streamed(
-        spec.config, device, spec.method_class, ranks, part.stream, part.shard, step, spec.weights
-    )
+    return prepare_streamed(spec.config, device, spec.method_class, ranks, *part, step, spec.weights)

@@ -105,7 +105,7 @@ def record_of(*epochs: dict[str, float], step: int = 200) -> HealthRecord:
     record = HealthRecord()
     for number, numbers in enumerate(epochs, 1):
         record.add(numbers)
-        record.close_epoch(None)
+        record.close_epoch(decides=False)
         measured = {name: numbers[name] for name in ("holdout_knn", "weight_growth")}
         record.examine(step + number - len(epochs), measured, LIMITS, stops=False)
     return record

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from ebclab.training.health.policy import Decision, HealthRules, HealthState, make_decision
-from ebclab.training.health.thresholds import energy_scale
-
-RULES = HealthRules()
+from ebclab.training.health.findings import energy_scale
+from ebclab.training.health.policy import MAX_LOWERED, MAX_ROLLED_BACK, Decision, HealthState, make_decision
 
 
 def healthy(epochs: int, seed: int = 0, noise: float = 0.0) -> list[dict[str, float]]:
@@ -46,12 +44,12 @@ def changed(series: list[dict[str, float]], **tails: list[float]) -> list[dict[s
     return copy
 
 
-def replay(series: list[dict[str, float]], rules: HealthRules = RULES) -> list[tuple[int, Decision]]:
+def replay(series: list[dict[str, float]]) -> list[tuple[int, Decision]]:
     """Return every decision but to continue with the number of epochs done, as if nothing were done about it."""
     state, found = HealthState(), []
     for epochs in range(1, len(series) + 1):
-        decision = make_decision(series[:epochs], rules, state)
-        state = state.after(decision.kind, rules)
+        decision = make_decision(series[:epochs], state)
+        state = state.after(decision.kind)
         if decision.kind != "continue":
             found.append((epochs, decision))
     return found
@@ -59,7 +57,7 @@ def replay(series: list[dict[str, float]], rules: HealthRules = RULES) -> list[t
 
 def test_a_healthy_run_goes_on_and_may_be_come_back_to_after_every_epoch() -> None:
     series = healthy(30)
-    decisions = [make_decision(series[:epochs], RULES, HealthState()) for epochs in range(1, 31)]
+    decisions = [make_decision(series[:epochs], HealthState()) for epochs in range(1, 31)]
     assert decisions == [Decision("continue", "", healthy=True)] * 30
 
 
@@ -70,16 +68,16 @@ def test_noise_alone_asks_for_nothing(seed: int) -> None:
 
 def test_one_strange_epoch_asks_for_nothing_but_is_no_place_to_come_back_to() -> None:
     series = changed(healthy(10), chain_saturation=[0.6])
-    assert make_decision(series, RULES, HealthState()) == Decision("continue", "", healthy=False)
+    assert make_decision(series, HealthState()) == Decision("continue", "", healthy=False)
 
 
 def test_a_second_strange_epoch_lowers_the_step_and_says_why() -> None:
     series = changed(healthy(10), chain_saturation=[0.6, 0.7])
-    decision = make_decision(series, RULES, HealthState())
+    decision = make_decision(series, HealthState())
     assert decision.kind == "lower_step"
     assert decision.reason == "chain_saturation 0.70, above 0.5 of all pixels for 2 epochs"
     apart = changed(changed(healthy(10), chain_saturation=[0.6, 0.1]), chain_gradient_norm=[100.0])
-    assert make_decision(apart, RULES, HealthState()).kind == "continue"  # two epochs, two metrics
+    assert make_decision(apart, HealthState()).kind == "continue"  # two epochs, two metrics
 
 
 @pytest.mark.parametrize(
@@ -92,13 +90,13 @@ def test_a_second_strange_epoch_lowers_the_step_and_says_why() -> None:
     ],
 )
 def test_an_explosion_goes_back_at_once(name: str, value: float, words: str) -> None:
-    decision = make_decision(changed(healthy(10), **{name: [value]}), RULES, HealthState())
+    decision = make_decision(changed(healthy(10), **{name: [value]}), HealthState())
     assert decision == Decision("roll_back", words, healthy=False)
 
 
 def test_a_gradient_that_grows_before_there_is_a_usual_one_is_no_sign() -> None:
     series = changed(healthy(3), chain_gradient_norm=[0.001, 1.0, 1.0])
-    assert make_decision(series[:2], RULES, HealthState()) == Decision("continue", "", healthy=True)
+    assert make_decision(series[:2], HealthState()) == Decision("continue", "", healthy=True)
 
 
 def test_a_slow_explosion_lowers_the_step_first_and_goes_back_when_that_does_not_help() -> None:
@@ -112,7 +110,7 @@ def test_a_collapse_must_last_before_the_run_goes_back(name: str, value: float) 
     (epochs, decision), *_ = replay(series)
     assert (epochs, decision.kind) == (10, "roll_back")
     assert decision.reason.startswith(f"collapsed: {name} {value:.3g}, below")
-    assert not make_decision(series[:8], RULES, HealthState()).healthy  # its first epoch is none to come back to
+    assert not make_decision(series[:8], HealthState()).healthy  # its first epoch is none to come back to
 
 
 def test_a_network_that_never_spread_its_images_is_left_to_learn() -> None:
@@ -134,27 +132,27 @@ def test_no_second_decision_comes_within_the_cool_down() -> None:
 
 def test_numbers_that_are_not_finite_do_not_wait_for_the_cool_down() -> None:
     series = changed(healthy(4), loss=[math.nan])
-    decision = make_decision(series, RULES, HealthState(waiting=2))
+    decision = make_decision(series, HealthState(waiting=2))
     assert (decision.kind, decision.reason) == ("roll_back", "loss is nan")
 
 
 def test_a_run_that_went_back_often_enough_stops() -> None:
     unhealthy = changed(healthy(5), chain_saturation=[0.95])
-    often = HealthState(rolled_back=RULES.max_rolled_back)
-    assert make_decision(unhealthy, RULES, replace(often, rolled_back=2)).kind == "roll_back"
-    assert make_decision(unhealthy, RULES, often) == Decision(
+    often = HealthState(rolled_back=MAX_ROLLED_BACK)
+    assert make_decision(unhealthy, replace(often, rolled_back=2)).kind == "roll_back"
+    assert make_decision(unhealthy, often) == Decision(
         "stop", "chain_saturation 0.95, above 0.9 of all pixels, after going back 3 times", healthy=False
     )
 
 
 def test_the_step_is_lowered_a_limited_number_of_times() -> None:
     strange = changed(healthy(40), chain_saturation=[0.6] * 36)
-    assert [decision.kind for _, decision in replay(strange)] == ["lower_step"] * RULES.max_lowered
+    assert [decision.kind for _, decision in replay(strange)] == ["lower_step"] * MAX_LOWERED
 
 
 def test_a_method_without_chains_has_nothing_to_decide_but_its_collapse() -> None:
     assert replay([{"loss": 1.0, "effective_rank": 20.0}] * 5) == []
-    assert make_decision([], RULES, HealthState()) == Decision("continue", "", healthy=True)
+    assert make_decision([], HealthState()) == Decision("continue", "", healthy=True)
 
 
 def test_the_scale_of_an_energy_is_its_largest_size_and_at_least_a_nat() -> None:
@@ -165,7 +163,7 @@ def test_the_scale_of_an_energy_is_its_largest_size_and_at_least_a_nat() -> None
 
 def test_at_its_bound_a_metric_is_still_on_the_better_side() -> None:
     def judged(name: str, value: float, epochs: int = 1) -> Decision:
-        return make_decision(changed(healthy(10), **{name: [value] * epochs}), RULES, HealthState())
+        return make_decision(changed(healthy(10), **{name: [value] * epochs}), HealthState())
 
     well, strange = Decision("continue", "", healthy=True), Decision("continue", "", healthy=False)
     assert judged("chain_saturation", 0.5) == well

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import Notes
 
 import ebclab
 from ebclab.cli import main
@@ -16,8 +17,7 @@ from ebclab.cluster.placement import Placement
 from ebclab.errors import UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import pretrain as pretrain_module
-from ebclab.training.listener import Listener
-from ebclab.training.rank import RunSpec
+from ebclab.training.setup import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
@@ -60,10 +60,52 @@ def test_an_address_where_nobody_listens_is_refused_at_once(tmp_path: Path, monk
         assert _refusal(tmp_path, "resources.workers=1").startswith(sentence)
 
 
-@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379"])
-def test_what_is_no_address_is_refused(tmp_path: Path, address: str) -> None:
-    refusal = _refusal(tmp_path, "resources.workers=1", f'resources.address="{address}"')
-    assert refusal.startswith(f"resources.address: not an address of a Ray cluster, got {address}; write HOST:PORT")
+NOWHERE = "resources.address=nowhere"
+OF_EIGHT = "resources.workers=8", "method.batch_norm_groups=4"
+REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
+    **{
+        address: (
+            "simclr",
+            ("resources.workers=1", f'resources.address="{address}"'),
+            f"resources.address: not an address of a Ray cluster, got {address}; write HOST:PORT",
+        )
+        for address in ("ray://head:10001", "head", "head:port", ":6379")
+    },
+    "an odd batch": ("simclr", ("resources.workers=3",), "a batch of 32, got 3 workers; use 1, 2, 4, 8 or change"),
+    "odd groups": (
+        "moco",
+        OF_EIGHT,
+        "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4",
+    ),
+    "no batch norm": ("moco", (*OF_EIGHT, NOWHERE, "encoder.batch_norm=none"), "resources.address: not an address"),
+    "timm, without": ("moco", (*OF_EIGHT, NOWHERE, "encoder.name=timm/test_vit"), "resources.address: not an address"),
+    "timm, with": ("moco", (*OF_EIGHT, NOWHERE, "encoder.name=timm/test_resnet"), "a batch of 32 and of 4 batch norm"),
+    "groups in one process": (
+        "moco",
+        ("method.batch_norm_groups=5",),
+        "method.batch_norm_groups: must divide the global batch of 32 images, got 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_no_worker_could_train_is_refused_before_any_starts(tmp_path: Path, case: str) -> None:
+    method, settings, said = REFUSED[case]
+    assert said in _refusal(tmp_path, *settings, method=method)
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        *((text, "--workers: not a number of workers") for text in ("two", "1:", ":4", "-1", "1:4:8", "1.5")),
+        ("4:2", "resources.max_workers: must exceed workers"),
+    ],
+)
+def test_the_option_takes_a_number_or_a_range(
+    workers: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pretrain", "simclr", f"--workers={workers}", "--runs", str(tmp_path)]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_another_version_of_ray_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,28 +126,6 @@ def test_without_ray_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert "Ray is not installed here, got 1; run `pip install 'ray[" in _refusal(tmp_path, "resources.workers=1")
 
 
-def test_workers_that_do_not_split_a_batch_or_its_groups_are_refused(tmp_path: Path) -> None:
-    assert "a batch of 32, got 3 workers; use 1, 2, 4, 8 or change" in _refusal(tmp_path, "resources.workers=3")
-    refusal = _refusal(tmp_path, "resources.workers=8", "method.batch_norm_groups=4", method="moco")
-    assert "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4" in refusal
-
-
-@pytest.mark.parametrize(
-    ("encoder", "limited"),
-    [
-        (["encoder.batch_norm=none"], False),
-        (["encoder.name=timm/test_vit"], False),
-        (["encoder.name=timm/test_resnet"], True),
-    ],
-)
-def test_groups_limit_the_workers_only_where_the_encoder_has_batch_norm(
-    encoder: list[str], limited: bool, tmp_path: Path
-) -> None:
-    groups = ["resources.workers=8", "method.batch_norm_groups=4", "resources.address=nowhere"]
-    refusal = _refusal(tmp_path, *groups, *encoder, method="moco")
-    assert refusal.startswith("resources.workers: " if limited else "resources.address: not an address")
-
-
 def test_no_method_is_built_before_the_workers_start(tmp_path: Path) -> None:
     class Unbuildable(Simclr):
         def __init__(self, *_: Any) -> None:
@@ -114,23 +134,6 @@ def test_no_method_is_built_before_the_workers_start(tmp_path: Path) -> None:
     config = ebclab.compose("simclr", overrides=[*TINY, "resources.workers=1", "resources.address=nowhere"])
     with pytest.raises(UserError, match="not an address"):
         ebclab.pretrain(config, runs=tmp_path, name="run", method=Unbuildable)
-
-
-def test_groups_that_do_not_split_a_batch_are_refused_in_one_process_too(tmp_path: Path) -> None:
-    assert "method.batch_norm_groups: must divide the global batch of 32 images, got 5" in _refusal(
-        tmp_path, "method.batch_norm_groups=5", method="moco"
-    )
-
-
-@pytest.mark.parametrize("text", ["two", "1:", ":4", "-1", "1:4:8", "1.5"])
-def test_the_option_takes_a_number_or_a_range(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", "simclr", f"--workers={text}", "--runs", str(tmp_path)]) == 2
-    assert "--workers: not a number of workers" in capsys.readouterr().err
-
-
-def test_a_range_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pretrain", "simclr", "--workers=4:2", "--runs", str(tmp_path)]) == 2
-    assert "resources.max_workers: must exceed workers" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -191,17 +194,7 @@ def test_who_waits_for_machines_is_told_so_each_time_they_are_missing(cluster: C
     for number in (1, 1, 2, 0, 0, 4):
         cluster([{"CPU": 8.0}, *[{"CPU": 2.0, "GPU": 1.0}] * number])
         missing.look()
-    assert notes.told == [
+    assert notes.lines == [
         "the cluster's nodes hold 1 of 2 workers now: the run waits for machines",
         "the cluster's nodes hold 0 of 2 workers now: the run waits for machines",
     ]
-
-
-class Notes(Listener):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.told.append(text)

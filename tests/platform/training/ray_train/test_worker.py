@@ -12,8 +12,8 @@ import pytest
 from ebclab.config import compose
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.rank import RunSpec
 from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, train_on_worker
+from ebclab.training.setup import RunSpec
 from energy_contrast.catalog import METHODS
 
 NONE: Any = None  # a worker that gives up looks at nothing else
