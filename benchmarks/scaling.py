@@ -137,9 +137,9 @@ def decisions(trials: int) -> float:
         config, ebclab.SweepRequest(space=space, search="random", scheduler="none", trials=trials, top=0)
     )
     with tempfile.TemporaryDirectory() as folder:
-        log, asked = SweepLog(Path(folder) / "trials.jsonl"), {"concurrent": 4, "failures_allowed": 0}
+        log = SweepLog(Path(folder) / "trials.jsonl")
         scheduler = SweepScheduler(
-            log, SearchProposals(plan), plan.rules, plan.population, **asked, stop=StopFlag(), clone=lambda *_: ({}, {})
+            log, plan, SearchProposals(plan), concurrent=4, stop=StopFlag(), clone=lambda *_: ({}, {})
         )
         began = time.perf_counter()
         while turn := scheduler.next_turn():

@@ -106,8 +106,6 @@ def resume(root: str) -> dict[str, float]:
     import ebclab
     from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
-    from ebclab.sweeps.plan import Population
-    from ebclab.sweeps.policies.stopping import StopRules
     from ebclab.sweeps.policies.suggest import suggest
     from ebclab.sweeps.proposals import SearchProposals
     from ebclab.sweeps.scheduler import SweepScheduler
@@ -126,14 +124,7 @@ def resume(root: str) -> dict[str, float]:
         log = SweepLog(path)
         marks.append(time.perf_counter())
         scheduler = SweepScheduler(
-            log,
-            SearchProposals(plan),
-            StopRules(),
-            Population(4),
-            concurrent=1,
-            failures_allowed=0,
-            stop=StopFlag(),
-            clone=lambda trial, donor: ({}, {}),
+            log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
         )
         turn = scheduler.next_turn()
         marks.append(time.perf_counter())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -122,12 +122,16 @@ def _read_test_set(
     names = [name for by_seed in runs.values() for name in by_seed.values()]
     if runs:
         log.append("test_read", runs=names)
-    progress = _progress(len(names), display)
+    started, done = time.monotonic(), 0
     for entry in [entry for entry in new if entry.source in runs]:
         measured: dict[str, list[Score]] = {}
         try:
             for seed, name in runs[entry.source].items():
-                next(progress)(f"{entry.source}, seed {seed}")
+                passed = time.monotonic() - started
+                left = f", about {clock(passed / done * (len(names) - done))} left" if done else ""
+                done += 1
+                where = f"run {done} of {len(names)}: {entry.source}, seed {seed}"
+                display.note(f"reading the test set, {where}{left}")
                 for probe, score in next(iter(measure(folder.run(name)).rows.values())).items():
                     measured.setdefault(probe, []).append(score)
         except StoreError:  # the run itself may be fine; the same command tries again
@@ -142,19 +146,6 @@ def _read_test_set(
         SettingsTest(entry.source, entry.seeds, scores, limit).write(log)
     known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
-
-
-def _progress(total: int, display: SweepDisplay) -> Iterator[Callable[[str], None]]:
-    """Yield for each run a function that says its turn, and from the second on the time left at the pace so far."""
-    started = time.monotonic()
-    for done in range(total):
-
-        def say(which: str, done: int = done) -> None:
-            passed = time.monotonic() - started
-            left = f", about {clock(passed / done * (total - done))} left" if done else ""
-            display.note(f"reading the test set, run {done + 1} of {total}: {which}{left}")
-
-        yield say
 
 
 def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:

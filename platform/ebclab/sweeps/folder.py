@@ -58,7 +58,6 @@ class SweepFolder(Workspace):
         return self.member(RunFolder, name, "a trial's run", role)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-        """Return the plan of the sweep."""
         return read_plan(self.plan, methods, self.address)
 
     def read_log(self, syncer: Syncer | None = None) -> SweepLog:
@@ -90,7 +89,6 @@ class SweepFolder(Workspace):
 
     @property
     def best(self) -> Path:
-        """The file with the settings of the winner."""
         return self.path / BEST
 
     @property

@@ -23,9 +23,13 @@ from ebclab.storage.typed_json import typed
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")
+_PROPOSED = ("kind", "number", "point", "settings", "seed", "epochs")
 _LAUNCHES = ("started", "resumed")
 _OF_MEASURING = ("running", "epoch", "waiting")
 """Events that can be recovered from run folders after a crash, so that nothing waits for their upload."""
+
+Event = dict[str, Any]
+"""A line of the log as plain values."""
 
 _log = logging.getLogger("ebclab.sweeps")
 
@@ -58,7 +62,7 @@ class SweepLog:
         self.problems: list[str] = []
         self._syncer = syncer or Syncer()
         self.trials: dict[str, Trial] = {}
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.failure: RunError | None = None
         self._is_torn = False
         self._measured = 0  # epochs, of all trials
@@ -89,11 +93,16 @@ class SweepLog:
         except RunError as error:
             self.failure = self.failure or error
 
+    def propose(self, trial: Trial) -> Trial:
+        """Log a new trial, and return it as the log knows it from now on."""
+        self.append("trial", trial=trial.id, **{name: getattr(trial, name) for name in _PROPOSED})
+        return self.trials[trial.id]
+
     def of_kind(self, kind: Kind) -> list[Trial]:
         """Return the trials of one kind, in the order of their proposal."""
         return [trial for trial in self.trials.values() if trial.kind == kind]
 
-    def last_event(self, name: str) -> dict[str, Any] | None:
+    def last_event(self, name: str) -> Event | None:
         """Return the newest event with this name among those that do not change trials; None if there is none."""
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
@@ -128,7 +137,7 @@ class SweepLog:
         except ValueError as error:
             raise RunError(f"{self.where}: damaged, {error}; restore the file") from error
 
-    def _apply(self, record: dict[str, Any]) -> None:
+    def _apply(self, record: Event) -> None:
         event = record["event"]
         if event == "trial":
             trial = _new_trial(record)
@@ -143,9 +152,8 @@ class SweepLog:
         if event in ("running", "waiting"):
             trial.state = event
         elif event == "epoch":
-            point = Epoch(
-                float(record["objective"]), float(record["seconds"]), _numbers(record["metrics"]), self._measured
-            )
+            metrics = {name: float(value) for name, value in record["metrics"].items()}  # "nan" and "inf" too
+            point = Epoch(float(record["objective"]), float(record["seconds"]), metrics, self._measured)
             self._measured += 1
             trial.curve[int(record["epoch"])] = point
             trial.spend(point.seconds, self._gpus)
@@ -169,8 +177,7 @@ def gpus_of(launch: Mapping[str, Any]) -> float:
     return float(gpus) if isinstance(gpus, int | float) else 0.0
 
 
-def _new_trial(record: dict[str, Any]) -> Trial:
-    """Return the trial that was proposed."""
+def _new_trial(record: Event) -> Trial:
     if not is_folder_name(str(record["trial"])):
         raise ValueError(f"not the name of a folder, got {record['trial']!r}")
     return Trial(
@@ -182,11 +189,6 @@ def _new_trial(record: dict[str, Any]) -> Trial:
         seed=int(record["seed"]),
         epochs=int(record["epochs"]),
     )
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return metrics as numbers; nan and infinity were written as text, since JSON has no such numbers."""
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def finite(value: Any) -> Any:

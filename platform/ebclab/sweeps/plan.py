@@ -23,7 +23,7 @@ from ebclab.storage.typed_json import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
 from ebclab.sweeps.space.check import apply_settings, check_space, refused_by_method, why_not_live
-from ebclab.sweeps.space.space import Space, load_space, parse_space
+from ebclab.sweeps.space.space import Settings, Space, load_space, parse_space
 from energy_contrast.method import Method
 
 TRIALS = 16
@@ -179,7 +179,6 @@ def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> Sw
 
 
 def _given(value: T | None, usual: T) -> T:
-    """Return the value of an option, or the usual one if it is omitted."""
     return usual if value is None else value
 
 
@@ -234,7 +233,7 @@ def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRule
 
 def trial_config(
     config: ExperimentConfig,
-    settings: Mapping[str, Any],
+    settings: Settings,
     *,
     seed: int,
     epochs: int,

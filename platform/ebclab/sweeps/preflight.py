@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Settings
 from ebclab.training.loggers import require_installed
 from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views, require_parts
 from energy_contrast.method import Method
@@ -75,15 +75,12 @@ def require_trainable(
     return warnings
 
 
-def _one_at_a_time(plan: SweepPlan) -> Iterator[dict[str, Any]]:
+def _one_at_a_time(plan: SweepPlan) -> Iterator[Settings]:
     yield {}
-    own = plan.space.point_of(own_settings(plan.space, plan.config))
-    if own is None:
-        return
-    for parameter in plan.space.parameters:
-        for end in parameter.ends:
-            moved = plan.space.settings({**own, parameter.name: end})
-            yield {name: value for name, value in moved.items() if value != own_settings(plan.space, plan.config)[name]}
+    own = own_settings(plan.space, plan.config)
+    point = plan.space.point_of(own)
+    for moved in plan.space.ends_beside(point) if point else ():
+        yield {name: value for name, value in plan.space.settings(moved).items() if value != own[name]}
 
 
 def _require_batches(

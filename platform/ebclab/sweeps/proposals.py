@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.evaluation.objectives import SHARES
@@ -13,6 +12,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.results import BASELINE, ConfirmedSettings
 from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Point
 from ebclab.sweeps.trial import Kind, Trial
 
 
@@ -24,7 +24,7 @@ class SearchProposals:
 
     kind: Kind = "search"
 
-    def __init__(self, plan: SweepPlan, earlier: Sequence[tuple[dict[str, Any], float]] = ()) -> None:
+    def __init__(self, plan: SweepPlan, earlier: Sequence[tuple[Point, float]] = ()) -> None:
         self._plan, self._earlier = plan, earlier
         own = plan.space.point_of(own_settings(plan.space, plan.config))
         self._first = max(earlier, key=lambda pair: pair[1])[0] if earlier else own
@@ -67,8 +67,7 @@ def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
     """Return the total training time of all trials if no running trial stops early.
 
     It is extrapolated from a trial's own pace or, before its first epoch, from the mean pace of the others; it is
-    infinite
-    while trials are running and no pace is known yet.
+    infinite while trials are running and no pace is known yet.
     """
     paces = [trial.seconds / trial.epochs_done for trial in trials if trial.epochs_done]
     usual = sum(paces) / len(paces) if paces else math.inf
@@ -85,8 +84,6 @@ class ConfirmProposals:
 
     Attributes:
         settings: The settings to confirm, by source.
-        num_seeds: Number of seeds for each of them.
-        is_rate: The objective is a share, in [0, 1].
     """
 
     kind: Kind = "confirm"
@@ -102,8 +99,7 @@ class ConfirmProposals:
             for rank, source in enumerate(self.settings)
             for seed in plan.confirming_seeds
         }
-        self._epochs, self.num_seeds = plan.config.training.epochs, plan.seeds
-        self.is_rate = plan.config.evaluation.objective in SHARES
+        self._epochs = plan.config.training.epochs
 
     def includes(self, trial: Trial) -> bool:
         """Return whether a confirming trial has settings that are still among the best."""
@@ -128,8 +124,7 @@ class ConfirmProposals:
         trials: dict[str, list[Trial]] = {source: [] for source in self.settings}
         for name, (_, source, _) in self._wanted.items():
             trial = log.trials.get(name)
-            last = trial.last if trial is not None and trial.state == "finished" else None
-            if trial is not None and last is not None and math.isfinite(last.objective):
+            if trial is not None and trial.state == "finished" and math.isfinite(trial.value):
                 trials[source].append(trial)
         return trials
 
@@ -140,18 +135,18 @@ def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings
     done = {source: trials for source, trials in proposals.results(log).items() if trials}
     confirmed = []
     for source, trials in done.items():
-        seeds = [trial.seed for trial in trials]
-        values = [trial.objectives[trial.epochs_done] for trial in trials]
+        seeds, values = tuple(trial.seed for trial in trials), tuple(trial.value for trial in trials)
         measured = Measurements.of(seeds, values, [trial.answers for trial in trials])
+        interval = mean_and_interval(measured, len(done), is_rate=plan.config.evaluation.objective in SHARES)
         confirmed.append(
             ConfirmedSettings(
                 source=source,
                 settings=proposals.settings[source],
-                seeds=tuple(seeds),
-                values=tuple(values),
-                seeds_asked=proposals.num_seeds,
+                seeds=seeds,
+                values=values,
+                seeds_asked=plan.seeds,
                 answers=tuple(measured.answers.values()),
-                **mean_and_interval(measured, len(done), is_rate=proposals.is_rate).as_mean(),
+                **interval.as_mean(),
             )
         )
     return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
@@ -170,10 +165,9 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     measured = [trial for trial in trials if trial.last is not None and not trial.is_lost]
 
     def merit(trial: Trial) -> tuple[bool, int, float, int]:
-        last = trial.last.objective if trial.last else math.nan
-        if math.isnan(last):
+        if math.isnan(trial.value):
             return False, 0, -math.inf, -trial.number
-        return trial.state == "finished", trial.epochs_done, last, -trial.number
+        return trial.state == "finished", trial.epochs_done, trial.value, -trial.number
 
     return sorted(measured, key=merit, reverse=True)
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ebclab.cluster.placement import Nodes, places
+from ebclab.config.sections import ResourcesConfig
 from ebclab.errors import UserError
 
 
@@ -18,7 +19,6 @@ class Limits:
     seconds: float | None = None  # time for the search; None means no limit
 
     def __post_init__(self) -> None:
-        """Check that the number of GPUs is one that Ray can assign."""
         gpus = self.gpus_per_trial
         if gpus is not None and not (0 <= gpus <= 1 or (gpus < math.inf and gpus == math.floor(gpus) > 1)):
             raise UserError(f"--gpus-per-trial: a share of one GPU or a whole number, got {gpus:g}")
@@ -53,57 +53,42 @@ class TrialResources:
             )
 
 
-def share_out(
-    *,
-    cpus: float,
-    gpus: float,
-    num_trials: int,
-    threads: int,
-    workers: int,
-    cpus_per_worker: float,
-    gpus_per_trial: float,
-    concurrent: int | None,
-) -> TrialResources:
-    """Divide a cluster among the trials of a sweep, of which at most ``num_trials`` could ever run at once.
-
-    ``threads`` are those of a trial, or of each of its ``workers``; 0 means 1. ``cpus_per_worker`` of 0 means that the
-    settings do not say; ``concurrent`` of None, as many as fit. ``gpus_per_trial`` may be a fraction.
-    """
-    threads = max(1, threads)
-    if workers and not cpus_per_worker and (concurrent or 1) > 1:
+def share_out(asked: ResourcesConfig, limits: Limits, *, cpus: float, gpus: float, num_trials: int) -> TrialResources:
+    """Divide a cluster among the trials of a sweep, of which at most ``num_trials`` could ever run at once."""
+    threads, workers, concurrent = max(1, asked.threads), asked.workers, limits.concurrent
+    gpus_each = limits.gpus_per_trial
+    if gpus_each is None:
+        wants_gpu = asked.device == "cuda" or (asked.device == "auto" and gpus > 0)
+        gpus_each = float(wants_gpu * max(1, workers))
+    if workers and not asked.cpus_per_worker and (concurrent or 1) > 1:
         raise UserError(
             f"--concurrent: each trial's {workers} workers share all CPUs, got {concurrent} trials at once; "
             "set resources.cpus_per_worker, or leave --concurrent out"
         )
-    needed = (workers * cpus_per_worker or cpus) if workers else threads
-    _require_room_for_one(needed, cpus, gpus_per_trial, gpus)
-    fit = int(cpus / needed + 1e-9)
-    if gpus_per_trial:
-        per_gpu = math.floor(1 / gpus_per_trial + 1e-9)  # a share is on one card; Ray never splits it over two
-        fit = min(fit, int(gpus) * per_gpu if gpus_per_trial <= 1 else int(gpus // gpus_per_trial))
-    if concurrent is not None and concurrent < 1:
-        raise UserError(f"--concurrent: at least one trial at once, got {concurrent}; leave it out for as many as fit")
-    if concurrent is not None and concurrent > fit:
-        shares = ", and a share must fit one card" if 0 < gpus_per_trial < 1 else ""
-        raise UserError(
-            f"--concurrent: {concurrent} x {needed:g} CPUs = {concurrent * needed:g} and "
-            f"{concurrent} x {gpus_per_trial:g} GPUs = {concurrent * gpus_per_trial:g}, "
-            f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
-        )
-    at_once = min(concurrent or fit, num_trials)
-    if workers:
-        return TrialResources(at_once, 0.0, 0.0, threads, worker_gpus=gpus_per_trial)
-    return TrialResources(at_once, float(threads), gpus_per_trial, threads)
-
-
-def _require_room_for_one(needed: float, cpus: float, gpus_per_trial: float, gpus: float) -> None:
-    """Refuse a cluster that can never hold a single trial."""
+    needed = (workers * asked.cpus_per_worker or cpus) if workers else threads
     if needed > cpus:
         raise UserError(
             f"resources: a trial needs {needed:g} CPUs, the cluster has {cpus:g}; use fewer workers or threads"
         )
-    if gpus_per_trial > gpus:
+    if gpus_each > gpus:
         raise UserError(
-            f"--gpus-per-trial: a trial needs {gpus_per_trial:g}, the cluster has {gpus:g}; "
+            f"--gpus-per-trial: a trial needs {gpus_each:g}, the cluster has {gpus:g}; "
             "ask for less or use --set resources.device=cpu"
         )
+    fit = int(cpus / needed + 1e-9)
+    if gpus_each:
+        per_gpu = math.floor(1 / gpus_each + 1e-9)  # a share is on one card; Ray never splits it over two
+        fit = min(fit, int(gpus) * per_gpu if gpus_each <= 1 else int(gpus // gpus_each))
+    if concurrent is not None and concurrent < 1:
+        raise UserError(f"--concurrent: at least one trial at once, got {concurrent}; leave it out for as many as fit")
+    if concurrent is not None and concurrent > fit:
+        shares = ", and a share must fit one card" if 0 < gpus_each < 1 else ""
+        raise UserError(
+            f"--concurrent: {concurrent} x {needed:g} CPUs = {concurrent * needed:g} and "
+            f"{concurrent} x {gpus_each:g} GPUs = {concurrent * gpus_each:g}, "
+            f"the cluster has {cpus:g} CPUs and {gpus:g} GPUs{shares}; use at most {fit}"
+        )
+    at_once = min(concurrent or fit, num_trials)
+    if workers:
+        return TrialResources(at_once, 0.0, 0.0, threads, worker_gpus=gpus_each)
+    return TrialResources(at_once, float(threads), gpus_each, threads)

@@ -19,6 +19,7 @@ from ebclab.storage.typed_json import typed
 from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Settings
 from ebclab.sweeps.trial import Trial
 
 _FORMAT = 1
@@ -33,11 +34,11 @@ class SeedScores:
     """Scores of some settings over seeds: of one probe on the test set, or of the objective."""
 
     values: tuple[float, ...]  # one score per seed
-    mean: float  # mean of ``values``
-    std: float | None  # standard deviation of ``values``; None for one seed
-    low: float | None  # lower end of the 95 % interval of the mean; None if there is none
-    high: float | None  # upper end of the interval; None if there is none
-    # number of images whose sampling the interval accounts for; None if it is over seeds only
+    # the fields of an ``Interval``
+    mean: float
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
     images: int | None = None
     # which images each run classifies correctly; empty if read from result.json
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
@@ -55,9 +56,7 @@ class SeedScores:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the scores as plain values, without the answers to single images."""
-        plain = {**asdict(self), "values": list(self.values)}
-        del plain["answers"]
-        return plain
+        return {"values": list(self.values), **self.interval.as_mean()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +67,11 @@ class ConfirmedSettings(SeedScores):
     """
 
     source: str  # id of the search trial that the settings come from, or ``baseline``
-    settings: dict[str, Any]  # searched settings by dotted key
+    settings: Settings
     seeds: tuple[int, ...]  # seeds of the runs that finished, each with one of ``values``
     seeds_asked: int  # number of seeds that the plan asks for; 0 if nothing was confirmed
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
 
     def __post_init__(self) -> None:
-        """Check that runs have measured the settings, and that the source can be part of a folder's name."""
         if not is_folder_name(self.source):
             raise ValueError(f"not the id of a trial, got {self.source!r}")
         if not self.values or len(self.seeds) != len(self.values):
@@ -85,15 +80,8 @@ class ConfirmedSettings(SeedScores):
     @classmethod
     def of_trial(cls, trial: Trial) -> ConfirmedSettings:
         """Return the settings of a search trial that has measured something, unconfirmed."""
-        value = trial.objectives[trial.epochs_done]
-        return cls(
-            source=trial.id,
-            settings=dict(trial.settings),
-            seeds=(trial.seed,),
-            values=(value,),
-            seeds_asked=0,
-            mean=value,
-        )
+        value, settings = trial.value, dict(trial.settings)
+        return cls(source=trial.id, settings=settings, seeds=(trial.seed,), values=(value,), seeds_asked=0, mean=value)
 
     @property
     def measured(self) -> Measurements:
@@ -101,7 +89,6 @@ class ConfirmedSettings(SeedScores):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the settings were run again with other seeds."""
         return self.seeds_asked > 0
 
     def is_start(self, plan: SweepPlan) -> bool:
@@ -116,16 +103,14 @@ class ConfirmedSettings(SeedScores):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return an entry of result.json; unconfirmed settings have no mean there."""
-        entry: dict[str, Any] = {
+        return {
             "trial": self.source,
             "settings": self.settings,
             "seeds": list(self.seeds),
             "values": list(self.values),
             "seeds_asked": self.seeds_asked,
+            **(self.interval.as_mean() if self.is_confirmed else {}),
         }
-        if self.is_confirmed:
-            entry |= {"mean": self.mean, "std": self.std, "low": self.low, "high": self.high, "images": self.images}
-        return entry
 
 
 @dataclass(frozen=True)
@@ -246,9 +231,9 @@ class SweepResult:
     """
 
     path: str  # folder of the sweep, or its address in an object store
-    method: str  # name of the method
-    dataset: str  # name of the dataset
-    objective: str  # name of the objective
+    method: str
+    dataset: str
+    objective: str
     trials: dict[str, int]  # number of trials of the search by state
     winner: ConfirmedSettings  # the best confirmed settings; if nothing was confirmed, the best trial of the search
     candidates: tuple[ConfirmedSettings, ...]  # all confirmed settings, best first
@@ -260,7 +245,7 @@ class SweepResult:
     # how much better the winner is on the test set, by probe; None if they were not tested
     test_gain: dict[str, Interval] | None = None
     test_readings: int | None = None  # how often the test set has been read
-    saved: StoppingSavings  # savings of early stopping
+    saved: StoppingSavings
     seconds: float  # training time of all trials, confirming runs included
     finished: str  # when the sweep finished, UTC, as ISO 8601
 

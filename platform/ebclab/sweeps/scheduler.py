@@ -7,16 +7,18 @@ further state: the scheduler gives turns to the trials that are unfinished accor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
+from ebclab.evaluation.answers import Answers
 from ebclab.runs.stop_request import Stop
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import Population
-from ebclab.sweeps.policies.population import at_exchange, exploit, must_wait
-from ebclab.sweeps.policies.stopping import StopRules, decide
-from ebclab.sweeps.trial import Kind, Trial
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.policies.population import at_exchange, exploit
+from ebclab.sweeps.policies.stopping import decide
+from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.space.space import Point, Settings
+from ebclab.sweeps.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -25,32 +27,16 @@ class Turn:
 
     trial: str  # id of the trial
     run_name: str  # name of its run folder
-    settings: dict[str, Any]  # searched settings by dotted key
+    settings: Settings
     seed: int  # seed of the run
     epochs: int  # budget of the run
     confirms: bool = False  # the run confirms settings; the search has ended
-
-
-class Proposals(Protocol):
-    """The source of the trials of a phase."""
-
-    kind: Kind
-
-    def includes(self, trial: Trial) -> bool:
-        """Return whether ``trial``, which is of the phase's kind, belongs to the phase."""
-
-    def left(self, trials: Sequence[Trial]) -> int:
-        """Return how many trials are still to be proposed, given those proposed so far."""
-
-    def propose(self, trials: Sequence[Trial]) -> Trial:
-        """Return the next trial, given those proposed so far."""
 
 
 class SweepScheduler:
     """Schedules the trials of one phase of a sweep, search or confirmation.
 
     Args:
-        failures_allowed: How often a trial whose process died is restarted.
         stop: Set when the sweep is to end early.
         clone: Makes a trial's next run folder from the newest checkpoint of another trial, and returns the trial's new
             point and settings.
@@ -63,18 +49,16 @@ class SweepScheduler:
     def __init__(
         self,
         log: SweepLog,
-        proposals: Proposals,
-        rules: StopRules,
-        population: Population,
+        plan: SweepPlan,
+        proposals: SearchProposals | ConfirmProposals,
         *,
         concurrent: int,
-        failures_allowed: int,
         stop: Stop,
-        clone: Callable[[Trial, Trial], tuple[dict[str, Any], dict[str, Any]]],
+        clone: Callable[[Trial, Trial], tuple[Point, Settings]],
     ) -> None:
-        self._log, self._proposals, self._rules, self._population = log, proposals, rules, population
-        self._is_population = rules.scheduler == "pbt" and proposals.kind == "search"
-        self._concurrent, self._failures_allowed, self.stop, self._clone = concurrent, failures_allowed, stop, clone
+        self._log, self._plan, self._proposals = log, plan, proposals
+        self._is_population = plan.rules.scheduler == "pbt" and proposals.kind == "search"
+        self._concurrent, self.stop, self._clone = concurrent, stop, clone
         self.active, self.refusal = set[str](), ""
         self._seconds_before: dict[str, float] = {}
 
@@ -83,12 +67,16 @@ class SweepScheduler:
         return [trial for trial in self._log.of_kind(self._proposals.kind) if self._proposals.includes(trial)]
 
     @property
+    def left(self) -> int:
+        """Number of trials that are still to be proposed."""
+        return self._proposals.left(self.trials)
+
+    @property
     def is_over(self) -> bool:
         """Whether no trial has a turn and none will get one."""
         if self.active:
             return False
-        trials = self.trials
-        return self.stop.is_set or (self._proposals.left(trials) == 0 and all(trial.is_over for trial in trials))
+        return self.stop.is_set or (self.left == 0 and all(trial.is_over for trial in self.trials))
 
     def next_turn(self) -> Turn | None:
         """Return the next turn and mark its trial as active; None while no trial can have a turn."""
@@ -104,21 +92,30 @@ class SweepScheduler:
         return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
-        """Log a measurement, ``seconds`` after the turn began, and return whether the trial's turn ends here."""
+        """Log a measurement, ``seconds`` after the turn began, and return whether the trial's turn ends here.
+
+        In a population it ends if others have yet to arrive, or if the trial continues from the weights of another.
+        """
         trial = self._log.trials[trial_id]
         if epoch not in trial.curve:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
         if epoch < trial.epochs_done:  # reported and decided on before
             return False
-        if reason := decide(trial, self.trials, self._rules):
+        if reason := decide(trial, self.trials, self._plan.rules):
             state = "diverged" if reason.startswith("diverged") else "stopped"
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=trial.seconds)
             return True
-        return self._is_population and self._population_turn(trial)
+        if not self._is_population:
+            return False
+        if self._must_wait(trial):
+            self._log.append("waiting", trial=trial_id)
+        else:
+            self._exchange()  # the trial is the last to arrive
+        return trial.state == "waiting"
 
     def on_outcome(
-        self, trial_id: str, state: str, reason: str, seconds: float, answers: dict[str, Any] | None = None
+        self, trial_id: str, state: str, reason: str, seconds: float, answers: Answers | None = None
     ) -> None:
         """Log how a turn ended: finished, diverged, failed, interrupted, or "refused", which ends the whole sweep.
 
@@ -131,7 +128,7 @@ class SweepScheduler:
         elif not self._log.trials[trial_id].is_over:
             total = round(self._seconds_before[trial_id] + seconds, 3)
             if answers is not None and self._log.trials[trial_id].kind == "confirm":
-                self._log.append("answered", trial=trial_id, **answers)
+                self._log.append("answered", trial=trial_id, **answers.to_mapping())
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=total)
 
     def on_death(self, trial_id: str, reason: str, *, preempted: bool = False) -> None:
@@ -142,11 +139,12 @@ class SweepScheduler:
         if self._log.trials[trial_id].is_over:
             return
         mine = [record for record in self._log.events if record["event"] == "restarted" and record["trial"] == trial_id]
-        if preempted or sum(not record.get("preempted") for record in mine) < self._failures_allowed:
+        most = self._plan.config.resources.max_failures
+        if preempted or sum(not record.get("preempted") for record in mine) < most:
             self._log.append("restarted", trial=trial_id, reason=reason, **({"preempted": True} if preempted else {}))
             self._log.append("waiting", trial=trial_id)
             return
-        allowed = f", {self._failures_allowed} restarts allowed" if self._failures_allowed else ""
+        allowed = f", {most} restarts allowed" if most else ""
         seconds = self._log.trials[trial_id].seconds
         self._log.append("ended", trial=trial_id, state="failed", reason=f"{reason}{allowed}", seconds=seconds)
 
@@ -161,54 +159,33 @@ class SweepScheduler:
 
         In population based training, all trials are proposed first.
         """
-        may_grow = self._proposals.left(self.trials) > 0
+        may_grow = self.left > 0
         if self._is_population:
             self._exchange()
-        ready = [trial for trial in self.trials if self._may_go_on(trial)]
+        ready = [
+            trial
+            for trial in self.trials
+            if trial.state in ("waiting", "interrupted")
+            and trial.id not in self.active
+            and not (self._is_population and self._must_wait(trial))
+        ]
         if ready and not (may_grow and self._is_population):
             return min(ready, key=lambda trial: (trial.epochs_done, trial.number))
-        return self._new_trial() if may_grow else None
-
-    def _may_go_on(self, trial: Trial) -> bool:
-        if trial.state not in ("waiting", "interrupted") or trial.id in self.active:
-            return False
-        return not (self._is_population and self._must_wait(trial))
-
-    def _new_trial(self) -> Trial:
-        trial = self._proposals.propose(self.trials)
-        self._log.append(
-            "trial",
-            trial=trial.id,
-            kind=trial.kind,
-            number=trial.number,
-            point=trial.point,
-            settings=trial.settings,
-            seed=trial.seed,
-            epochs=trial.epochs,
-        )
-        return self._log.trials[trial.id]
-
-    def _population_turn(self, trial: Trial) -> bool:
-        """Let a trial wait for those behind it, or let all exchange if it is the last; return whether its turn ends."""
-        if self._must_wait(trial):
-            self._log.append("waiting", trial=trial.id)
-            return True
-        self._exchange()
-        return trial.state == "waiting"
+        return self._log.propose(self._proposals.propose(self.trials)) if may_grow else None
 
     def _exchange(self) -> None:
         """Decide for each trial at the end of an interval whether it continues from the weights of a better trial.
 
         All trials of the population have arrived by then, and none continues before all decisions are made.
         """
-        rules = self._population
+        rules = self._plan.population
         for trial in self.trials:
             epoch = trial.epochs_done
             is_due = at_exchange(trial, rules.interval_epochs) and trial.exchanged != epoch
             if trial.is_over or not is_due or self._must_wait(trial):
                 continue
             level = [other for other in self.trials if other.epochs_done == epoch]  # with checkpoints of the same epoch
-            donor = exploit(trial, level, interval_epochs=rules.interval_epochs, quantile=rules.quantile)
+            donor = exploit(trial, level, rules.quantile)
             if donor is None:
                 self._log.append("exchanged", trial=trial.id, epoch=epoch)
                 continue
@@ -224,6 +201,8 @@ class SweepScheduler:
             )
 
     def _must_wait(self, trial: Trial) -> bool:
-        interval = self._population.interval_epochs
-        is_incomplete = self._proposals.left(self.trials) > 0
-        return at_exchange(trial, interval) and (is_incomplete or must_wait(trial, self.trials, interval))
+        """Return whether a trial is at the end of an interval that others have yet to reach."""
+        if not at_exchange(trial, self._plan.population.interval_epochs):
+            return False
+        is_behind = (other.epochs_done < trial.epochs_done and not other.is_over for other in self.trials)
+        return self.left > 0 or any(is_behind)

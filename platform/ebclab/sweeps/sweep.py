@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import to_mapping
@@ -29,6 +28,7 @@ from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Point
 from ebclab.training.setup import load_images
 from energy_contrast.method import Method
 
@@ -78,8 +78,8 @@ def sweep(
     given = None if images is None else load_images(plan.config, images)
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))
-    name = default_name(plan) if name is None else require_folder_name(name)
-    folder = SweepFolder.named(sweeps, name)
+    usual = f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
+    folder = SweepFolder.named(sweeps, usual if name is None else require_folder_name(name))
     folder.require_free()
     folder.pull()
     methods = methods_of(plan.config, method)
@@ -87,21 +87,20 @@ def sweep(
     result = finished_result(folder, plan, methods, resume=resume)
     if result is not None:
         return result
-    before, earlier = _what_was_learnt(folder, warm_start, plan, methods)
+    earlier = _what_was_learnt(folder, warm_start, plan, methods)
     split = given or load_images(plan.config)
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
-    from ebclab.sweeps.ray_tune.launch import Launch, launch_sweep  # now: Ray reads its switches when it is imported
+    from ebclab.sweeps.conclude import conclude  # imports TensorBoard
+    from ebclab.sweeps.ray_tune.launch import trained_sweep  # now: Ray reads its switches when it is imported
 
     shown = display or choose_sweep_display()
     if not folder.log.exists():
         for warning in warnings:
             shown.note(f"warning: {warning}")
-    ends = probes, references
-    return launch_sweep(
-        Launch(folder, plan, split, methods, limits or Limits(), before, earlier, shown, weights, *ends)
-    )
+    with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as log:
+        return conclude(folder, plan, log, methods, shown, probes, references=references)
 
 
 def with_initial_weights(
@@ -124,7 +123,7 @@ def with_initial_weights(
 
 def _what_was_learnt(
     folder: SweepFolder, warm_start: str | Path | None, plan: SweepPlan, methods: Mapping[str, type[Method]]
-) -> tuple[str | None, Sequence[tuple[dict[str, Any], float]]]:
+) -> tuple[str | None, Sequence[tuple[Point, float]]]:
     """Return the address of the earlier sweep, None when there is none, and its points with their objectives.
 
     A resumed sweep has them in its log: the earlier one may have grown since, or be gone.
@@ -138,17 +137,12 @@ def _what_was_learnt(
     return before, earlier_results(before, plan, methods)
 
 
-def default_name(plan: SweepPlan) -> str:
-    """Return the name of a sweep to which the user gave none: method and dataset."""
-    return f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
-
-
 _MUST_AGREE = ("evaluation.objective", *(f"data.{name}" for name in CHOOSE_IMAGES))
 
 
 def earlier_results(
     where: str | Path, plan: SweepPlan, methods: Mapping[str, type[Method]] | None = None
-) -> list[tuple[dict[str, Any], float]]:
+) -> list[tuple[Point, float]]:
     """Return points in the new sweep's space and their objectives, from the finished trials of an earlier sweep.
 
     A setting that the earlier sweep did not search has the value it ran with. Points outside the space are left out.
@@ -179,9 +173,8 @@ def earlier_results(
     points = []
     for trial in folder.read_log().of_kind("search"):
         point = plan.space.point_of({**fixed, **trial.settings})
-        last = trial.last.objective if trial.last else math.nan
-        if trial.state == "finished" and point is not None and math.isfinite(last):
-            points.append((point, last))
+        if trial.state == "finished" and point is not None and math.isfinite(trial.value):
+            points.append((point, trial.value))
     if not points:
         raise RunError(
             f"--warm-start: {folder.address} has no finished trial inside this space; leave it out or widen the space"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ebclab.evaluation.answers import Answers
+from ebclab.sweeps.space.space import Point, Settings
 
 Kind = Literal["search", "confirm"]
 State = Literal["waiting", "running", "finished", "stopped", "diverged", "failed", "interrupted"]
@@ -32,12 +34,11 @@ class Trial:
     id: str  # name of the trial, such as 0007 or confirm-0001-seed2
     kind: Kind  # "search" looks for settings, "confirm" runs good ones again at full budget with other seeds
     number: int  # position in the order of proposals; for a confirming trial, the rank of its settings
-    # coordinates in the search space: one value per parameter, before derived settings are computed
-    point: dict[str, Any]
-    settings: dict[str, Any]  # value of every searched setting by dotted key
+    point: Point  # empty for a confirming trial
+    settings: Settings
     seed: int  # seed of the run
     epochs: int  # budget
-    state: State = "waiting"  # state of the trial
+    state: State = "waiting"
     reason: str = ""  # why it ended before its budget, or what went wrong
     curve: dict[int, Epoch] = field(default_factory=dict)  # measurements by epochs done
     generation: int = 0  # how often the trial copied another trial's weights (population based training)
@@ -50,12 +51,10 @@ class Trial:
 
     @property
     def is_over(self) -> bool:
-        """Whether the trial will not be trained again."""
         return self.state in OVER
 
     @property
     def is_lost(self) -> bool:
-        """Whether the trial diverged or failed."""
         return self.state in LOST
 
     @property
@@ -67,6 +66,11 @@ class Trial:
     def last(self) -> Epoch | None:
         """The newest measurement; None before the first."""
         return self.curve[self.epochs_done] if self.curve else None
+
+    @property
+    def value(self) -> float:
+        """The newest objective; nan before the first."""
+        return self.last.objective if self.last else math.nan
 
     @property
     def objectives(self) -> dict[int, float]:

@@ -26,7 +26,6 @@ SPACE = {
     "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},
     "method.temperature": {"uniform": [0.1, 1.0]},
 }
-FAILURES_ALLOWED = 2
 
 
 class KilledError(Exception):
@@ -80,11 +79,9 @@ class Machine:
         """Train until the scheduler is over, or die after ``lifetime`` events; return the trials of the log on disk."""
         scheduler = SweepScheduler(
             MortalLog(self.log, lifetime),
+            plan,
             SearchProposals(plan),
-            plan.rules,
-            plan.population,
             concurrent=self.concurrent,
-            failures_allowed=FAILURES_ALLOWED,
             stop=self.stop,
             clone=partial(self._clone, plan),
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_up_trials import Remembering, made_up_trial, write
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ebclab
@@ -28,26 +29,15 @@ from ebclab.storage.checksum import with_checksum
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.results import SeedScores, SettingsTest, SweepResult, readings_of_test_set
+from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest, SweepResult, readings_of_test_set
 from ebclab.sweeps.space.check import own_settings
 from ebclab.training.listener import Listener
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
-
-
-class Remembering(SweepDisplay):
-    """A display that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 class Sweep:
@@ -63,19 +53,19 @@ class Sweep:
         """Add a trial that measured ``values``, one second an epoch."""
         rate = 0.001 * (1 + len(self.log.trials))
         settings = {"optimizer.learning_rate": rate, "method.temperature": 0.5}
-        facts = {"kind": "search", "number": len(self.log.trials), "point": settings, "settings": settings, "seed": 0}
-        self.log.append("trial", trial=name, epochs=6, **{**facts, **changes})
-        for epoch, value in enumerate(values, start=1):
-            self.log.append("epoch", trial=name, epoch=epoch, objective=value, seconds=float(epoch), metrics={})
-        self.log.append("ended", trial=name, state=state, reason=reason, seconds=float(len(values)))
+        facts = {"number": len(self.log.trials), "point": settings, "settings": settings, "epochs": 6}
+        write(self.log, made_up_trial(name, values, state=state, reason=reason, **facts | changes))
 
-    def confirm(self, source: str, **by_seed: float) -> None:
-        """Add confirming trials of ``source``, seed by seed."""
-        for seed, value in by_seed.items():
-            self.add(f"confirm-{source}-{seed}", value, kind="confirm", seed=int(seed.removeprefix("seed")))
+    def confirm(self, source: str, *values: float, first_seed: int = 1) -> None:
+        """Add confirming trials of ``source``, one for each seed."""
+        changes = {"settings": own_settings(self.plan.space, self.plan.config)} if source == BASELINE else {}
+        for seed, value in enumerate(values, start=first_seed):
+            self.add(f"confirm-{source}-seed{seed}", value, kind="confirm", seed=seed, **changes)
 
-    def conclude(self) -> SweepResult:
-        return conclude(self.folder, self.plan, self.log, METHODS, self.display)
+    def conclude(self, *probes: str, **changes: Any) -> SweepResult:
+        """Change the plan and end the sweep."""
+        self.plan = replace(self.plan, **changes)
+        return conclude(self.folder, self.plan, self.log, METHODS, self.display, probes or ("knn", "linear"))
 
 
 @pytest.fixture
@@ -100,11 +90,40 @@ def no_test_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ebclab.runs.evaluate.load_both", refuse)
 
 
-def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_test_set(
-    sweep: Sweep, no_test_set: None
+class FakeEvaluation:
+    """Stands in for the test set: each run answers ten images right but as many as its seed."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.options: list[dict[str, Any]] = []
+        self.error: BaseException | None = None
+
+    def __call__(self, run: Any, **options: Any) -> Any:
+        if self.error:
+            raise self.error
+        self.read.append(run.path.name)
+        self.options.append(options)
+        wrong = int(run.path.name[-1]) + 3 * ("baseline" in run.path.name)
+        right = torch.arange(10)[None] >= wrong
+        return SimpleNamespace(rows={"simclr": {"knn": score_of("knn", right, torch.arange(10), detail="")}})
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeEvaluation:
+    made = FakeEvaluation()
+    monkeypatch.setattr(conclusion, "evaluate_run", made)
+    monkeypatch.setattr(conclusion, "try_references", lambda *given: None)
+    monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
+    return made
+
+
+@pytest.mark.parametrize("top", [0, 2])
+def test_without_confirmed_settings_the_best_finished_trial_wins_untested(
+    sweep: Sweep, no_test_set: None, top: int
 ) -> None:
-    sweep.plan = replace(sweep.plan, top=0)
-    result = sweep.conclude()
+    if top:
+        sweep.add("confirm-0001-seed1", 0.9, kind="confirm", seed=1, state="failed", reason="no disk")
+    result = sweep.conclude(top=top)
     assert (result.winner.source, result.winner.values) == ("0001", (0.9,))
     assert (result.test, result.candidates) == (None, ())
     assert result.trials == {"finished": 3, "stopped": 1}
@@ -114,20 +133,11 @@ def test_without_confirmation_the_best_finished_trial_wins_and_nobody_reads_the_
     assert sweep.display.notes == []
 
 
-def test_when_every_confirming_run_failed_the_search_decides_and_nobody_reads_the_test_set(
-    sweep: Sweep, no_test_set: None
-) -> None:
-    sweep.add("confirm-0001-seed1", 0.9, kind="confirm", seed=1, state="failed", reason="no disk")
-    result = sweep.conclude()
-    assert (result.winner.source, result.candidates, result.test) == ("0001", (), None)
-
-
 def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
-    sweep.plan = replace(sweep.plan, top=3)
-    sweep.confirm("0001", seed1=0.99, seed2=0.98)  # the best mean, of two seeds only
-    sweep.confirm("0002", seed1=0.5, seed2=0.9, seed3=0.7)
-    sweep.confirm("0000", seed1=0.71, seed2=0.71, seed3=0.71)
-    result = sweep.conclude()
+    sweep.confirm("0001", 0.99, 0.98)  # the best mean, of two seeds only
+    sweep.confirm("0002", 0.5, 0.9, 0.7)
+    sweep.confirm("0000", 0.71, 0.71, 0.71)
+    result = sweep.conclude(top=3)
     assert [entry.source for entry in result.candidates] == ["0000", "0002", "0001"]
     assert [entry.mean for entry in result.candidates] == pytest.approx([0.71, 0.7, 0.985])
     assert result.winner == result.candidates[0]
@@ -138,24 +148,21 @@ def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
     assert result.test_readings == 0
 
 
-def test_a_store_that_is_away_when_the_test_set_is_read_ends_the_sweep_without_a_result(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [StoreError("away"), KeyboardInterrupt()])
+def test_a_reading_that_breaks_off_is_in_the_log_and_there_is_no_result(
+    sweep: Sweep, fake: FakeEvaluation, error: BaseException
 ) -> None:
-    def away(*args: Any, **options: Any) -> None:
-        raise StoreError("s3://runs/x: the store has not answered for 600 s")
-
-    FakeEvaluation(monkeypatch)
-    monkeypatch.setattr(conclusion, "evaluate_run", away)
-    sweep.confirm("0001", seed1=0.7)
-    with pytest.raises(StoreError, match="has not answered"):
+    fake.error = error
+    sweep.confirm("0001", 0.7)
+    with pytest.raises(type(error)):
         sweep.conclude()
     assert not sweep.folder.result.exists()
     assert sweep.log.last_event("not_tested") is None
+    assert readings_of_test_set(SweepLog(sweep.log.path)) == [["confirm-0001-seed1"]]
 
 
 def test_the_settings_of_the_winner_are_a_file_that_a_run_takes_back(sweep: Sweep, no_test_set: None) -> None:
-    sweep.plan = replace(sweep.plan, top=0)
-    sweep.conclude()
+    sweep.conclude(top=0)
     settings = sweep.log.trials["0001"].settings
     expected = trial_config(sweep.plan.config, settings, seed=0, epochs=6)
     assert expected.optimizer.learning_rate == settings["optimizer.learning_rate"] == 0.002
@@ -175,20 +182,12 @@ def test_a_sweep_in_which_nothing_was_measured_names_the_reasons(sweep_plan: Pla
     assert not made.folder.best.exists()
 
 
-def test_every_measured_trial_has_a_page_in_tensorboard(sweep: Sweep, no_test_set: None) -> None:
-    sweep.plan = replace(sweep.plan, top=0)
-    sweep.add("0004", state="failed", reason="early")
-    sweep.conclude()
-    pages = sorted(path.name for path in (sweep.folder.path / "tensorboard").iterdir())
-    assert pages == ["0000", "0001", "0002", "0003"]
-
-
-def test_a_page_in_tensorboard_is_written_once_and_anew_when_the_trial_has_gone_on(
+def test_a_measured_trial_has_a_page_in_tensorboard_for_its_newest_epoch(
     sweep: Sweep, no_test_set: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep.plan = replace(sweep.plan, top=0)
     sweep.add("0004", 0.5, state="interrupted")
-    sweep.conclude()
+    sweep.add("0005", state="failed", reason="early")
+    sweep.conclude(top=0)
     pages = sweep.folder.path / "tensorboard"
     first = {*pages.rglob("events.*")}
     sweep.log.append("epoch", trial="0004", epoch=2, objective=0.25, seconds=2.0, metrics={})
@@ -204,17 +203,16 @@ def test_a_page_in_tensorboard_is_written_once_and_anew_when_the_trial_has_gone_
 
 
 def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) -> None:
-    sweep.plan = replace(sweep.plan, top=1, seeds=2)
-    sweep.confirm("0001", seed1=0.8, seed2=0.9)
+    sweep.confirm("0001", 0.8, 0.9)
     config = trial_config(sweep.plan.config, sweep.log.trials["0001"].settings, seed=1, epochs=1)
     runs = [sweep.folder.trials / f"confirm-0001-seed{seed}" for seed in (1, 2)]
     ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=Listener())
     shutil.copytree(runs[0], runs[1])
-    test = sweep.conclude().test
+    test = sweep.conclude(top=1, seeds=2).test
     assert test is not None
+    rows = [next(iter(json.loads((run / "evaluation.json").read_text())["rows"].values())) for run in runs]
     for name in ("knn", "linear"):
-        scores = [json.loads((run / "evaluation.json").read_text())["rows"] for run in runs]
-        values = [next(iter(rows.values()))[name]["value"] for rows in scores]
+        values = [row[name]["value"] for row in rows]
         assert list(test[name].values) == values
         assert test[name].mean == pytest.approx(fmean(values))
     for run in runs:
@@ -232,33 +230,13 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
         assert test[name].images == right.shape[1]
 
 
-class FakeEvaluation:
-    """Stands in for the test set: each run answers ten images right but as many as its seed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read: list[str] = []
-        monkeypatch.setattr(conclusion, "evaluate_run", self)
-        monkeypatch.setattr(conclusion, "try_references", lambda *given: None)
-        monkeypatch.setattr(RunFolder, "newest_checkpoint", lambda run: "there")
-
-    def __call__(self, run: Any, **options: Any) -> Any:
-        self.read.append(run.path.name)
-        wrong = int(run.path.name[-1]) + 3 * ("baseline" in run.path.name)
-        right = torch.arange(10)[None] >= wrong
-        return SimpleNamespace(rows={"simclr": {"knn": score_of("knn", right, torch.arange(10), detail="")}})
-
-
 def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweep, fake: FakeEvaluation
 ) -> None:
-    fake = FakeEvaluation(monkeypatch)
-    sweep.plan = replace(sweep.plan, top=2, seeds=2, baseline=True)
-    sweep.confirm("0001", seed1=0.9, seed2=0.8)
-    sweep.confirm("0002", seed1=0.8, seed2=0.8)
-    start = own_settings(sweep.plan.space, sweep.plan.config)
-    for seed, value in ((1, 0.7), (2, 0.7)):
-        sweep.add(f"confirm-baseline-seed{seed}", value, kind="confirm", seed=seed, settings=start)
-    result = sweep.conclude()
+    sweep.confirm("0001", 0.9, 0.8)
+    sweep.confirm("0002", 0.8, 0.8)
+    sweep.confirm(BASELINE, 0.7, 0.7)
+    result = sweep.conclude(top=2, seeds=2, baseline=True)
     assert fake.read == [f"confirm-{source}-seed{seed}" for source in ("0001", "baseline") for seed in (1, 2)]
     assert result.test is not None
     assert result.test_of_start is not None
@@ -277,15 +255,11 @@ def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
 
 @pytest.mark.parametrize("tested", ["winner", "all"])
 def test_starting_settings_that_win_have_no_gain_over_themselves(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, tested: str
+    sweep: Sweep, fake: FakeEvaluation, tested: str
 ) -> None:
-    fake = FakeEvaluation(monkeypatch)
-    sweep.plan = replace(sweep.plan, top=1, seeds=2, baseline=True, tested=tested)
-    sweep.confirm("0001", seed1=0.7, seed2=0.6)
-    start = own_settings(sweep.plan.space, sweep.plan.config)
-    for seed, value in ((1, 0.9), (2, 0.8)):
-        sweep.add(f"confirm-baseline-seed{seed}", value, kind="confirm", seed=seed, settings=start)
-    result = sweep.conclude()
+    sweep.confirm("0001", 0.7, 0.6)
+    sweep.confirm(BASELINE, 0.9, 0.8)
+    result = sweep.conclude(top=1, seeds=2, baseline=True, tested=tested)
     assert [entry.source for entry in result.candidates] == ["baseline", "0001"]
     assert (result.gain, result.test_of_start, result.test_gain) == (None, None, None)
     assert result.test is not None
@@ -294,65 +268,41 @@ def test_starting_settings_that_win_have_no_gain_over_themselves(
     assert fake.read == [f"confirm-{source}-seed{seed}" for source in sources for seed in (1, 2)]
 
 
-def test_a_grown_sweep_reads_the_test_set_again_and_counts_it(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeEvaluation(monkeypatch)
-    sweep.plan = replace(sweep.plan, top=1, seeds=2)
-    sweep.confirm("0001", seed1=0.9, seed2=0.8)
-    assert sweep.conclude().test_readings == 1
+def test_a_grown_sweep_reads_the_test_set_again_and_counts_it(sweep: Sweep, fake: FakeEvaluation) -> None:
+    sweep.confirm("0001", 0.9, 0.8)
+    assert sweep.conclude(top=1, seeds=2).test_readings == 1
     assert sweep.conclude().test_readings == 1  # nothing new: nothing is read
-    sweep.plan = replace(sweep.plan, seeds=3)
-    sweep.confirm("0001", seed3=0.7)
-    result = sweep.conclude()
-    assert result.test_readings == 2
+    sweep.confirm("0001", 0.7, first_seed=3)
+    assert sweep.conclude(seeds=3).test_readings == 2
     assert readings_of_test_set(SweepLog(sweep.log.path)) == [
         ["confirm-0001-seed1", "confirm-0001-seed2"],
         ["confirm-0001-seed1", "confirm-0001-seed2", "confirm-0001-seed3"],
     ]
 
 
-def test_a_reading_is_written_down_before_it_begins(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*args: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    FakeEvaluation(monkeypatch)
-    monkeypatch.setattr(conclusion, "evaluate_run", killed)
-    sweep.plan = replace(sweep.plan, top=1, seeds=1)
-    sweep.confirm("0001", seed1=0.9)
-    with pytest.raises(KeyboardInterrupt):
-        sweep.conclude()
-    assert readings_of_test_set(SweepLog(sweep.log.path)) == [["confirm-0001-seed1"]]
-
-
 @pytest.mark.parametrize("is_old", [False, True])
 def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(
-    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, is_old: bool
+    sweep: Sweep, fake: FakeEvaluation, is_old: bool
 ) -> None:
     """Tests of an older version had all images; a sweep that has one goes on so, and all of its tests agree."""
-    asked: list[dict[str, Any]] = []
-    fake = FakeEvaluation(monkeypatch)
-
-    def remembered(run: Any, **options: Any) -> Any:
-        asked.append(options)
-        return fake(run, **options)
-
-    monkeypatch.setattr(conclusion, "evaluate_run", remembered)
     config = replace(sweep.plan.config, data=replace(sweep.plan.config.data, train_limit=150))
-    sweep.plan = replace(sweep.plan, config=config, top=1, seeds=1)
-    sweep.confirm("0001", seed1=0.9)
+    sweep.confirm("0001", 0.9)
     if is_old:
         SettingsTest("0002", (1,), {"knn": SeedScores.of((1,), (0.5,), (), 1)}).write(sweep.log)
     for _ in range(2):
-        conclude(sweep.folder, sweep.plan, sweep.log, METHODS, sweep.display, ("knn",), references=False)
-    assert [(each["only"], each["train_limit"]) for each in asked] == [(("knn",), 0 if is_old else 150)]
+        sweep.conclude("knn", config=config, top=1, seeds=1)
+    assert [(each["only"], each["train_limit"]) for each in fake.options] == [(("knn",), 0 if is_old else 150)]
 
 
-def test_the_reading_of_the_test_set_says_how_far_it_is(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeEvaluation(monkeypatch)
+def test_the_reading_of_the_test_set_says_how_far_it_is(
+    sweep: Sweep, fake: FakeEvaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = itertools.count(0, 10)
     monkeypatch.setattr(conclusion.time, "monotonic", lambda: next(clock))
-    sweep.plan = replace(sweep.plan, top=1, seeds=3)
-    sweep.confirm("0001", seed1=0.9, seed2=0.9, seed3=0.9)
-    conclude(sweep.folder, sweep.plan, sweep.log, METHODS, sweep.display, references=False)
-    assert next(note for note in sweep.display.notes if "reading" in note).endswith("run 1 of 3: 0001, seed 1")
-    assert "left" in sweep.display.notes[-1]
-    assert "run 3 of 3: 0001, seed 3, about 0:" in sweep.display.notes[-1]
+    sweep.confirm("0001", 0.9, 0.9, 0.9)
+    sweep.conclude(top=1, seeds=3)
+    assert sweep.display.notes == [
+        "reading the test set, run 1 of 3: 0001, seed 1",
+        "reading the test set, run 2 of 3: 0001, seed 2, about 0:40 left",
+        "reading the test set, run 3 of 3: 0001, seed 3, about 0:15 left",
+    ]

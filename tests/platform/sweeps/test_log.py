@@ -18,13 +18,7 @@ from ebclab.storage.segmented_log import joined, new_part
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.trial import OVER, Epoch, Trial
 
-FACTS: dict[str, Any] = {
-    "kind": "search",
-    "number": 0,
-    "point": {"x": 2.0},
-    "settings": {"x": 2.0, "y": "a"},
-    "seed": 3,
-}
+PROPOSED = Trial("a", "search", 0, {"x": 2.0}, {"x": 2.0, "y": "a"}, 3, 10)
 
 
 @pytest.fixture
@@ -36,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 def log(path: Path) -> SweepLog:
     """A log with one proposed trial of ten epochs, called a."""
     log = SweepLog(path)
-    log.append("trial", trial="a", epochs=10, **FACTS)
+    log.propose(PROPOSED)
     return log
 
 
@@ -44,17 +38,54 @@ def reread(log: SweepLog) -> Trial:
     return SweepLog(log.path).trials["a"]
 
 
-def test_no_file_is_made_before_the_first_event(path: Path) -> None:
-    assert SweepLog(path).trials == {}
-    assert not path.exists()
+def epoch(number: int, objective: float, seconds: float, **metrics: float) -> dict[str, Any]:
+    return {"event": "epoch", "epoch": number, "objective": objective, "seconds": seconds, "metrics": metrics}
 
 
-def test_a_proposed_trial_waits_and_has_measured_nothing(log: SweepLog) -> None:
-    assert log.trials["a"] == reread(log) == Trial("a", "search", 0, {"x": 2.0}, {"x": 2.0, "y": "a"}, 3, 10)
-    assert log.trials["a"].state == "waiting"
-    assert log.trials["a"].last is None
-    assert log.trials["a"].epochs_done == 0
-    assert log.trials["a"].run_name == "a"
+@pytest.mark.parametrize(
+    ("events", "changes"),
+    [
+        ([], {"state": "waiting"}),
+        ([{"event": "running"}, {"event": "waiting"}], {"state": "waiting"}),
+        (
+            [epoch(1, 0.5, 7.0, loss=1.0), epoch(3, 0.25, 21.0)],
+            {"curve": {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {}, 1)}, "seconds": 21.0},
+        ),
+        (
+            [{"event": "running"}, {"event": "cloned", "generation": 1, "donor": "b", "epoch": 2}
+             | {"point": {"x": 1.5}, "settings": {"x": 1.5, "y": "b"}}],
+            {"generation": 1, "exchanged": 2, "point": {"x": 1.5}, "settings": {"x": 1.5, "y": "b"}},
+        ),
+        ([{"event": "exchanged", "epoch": 2}], {"exchanged": 2}),
+        *(
+            ([{"event": "ended", "state": state, "reason": "because", "seconds": 12.5}],
+             {"state": state, "reason": "because", "seconds": 12.5})
+            for state in OVER
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_event_changes_a_trial_at_once_and_when_the_log_is_read_again(
+    log: SweepLog, events: list[dict[str, Any]], changes: dict[str, Any]
+) -> None:
+    for event in events:
+        log.append(trial="a", **event)
+    assert log.trials["a"] == reread(log) == replace(PROPOSED, **changes)
+
+
+def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log: SweepLog) -> None:
+    log.append("running", trial="a")
+    assert log.trials["a"].state == "running"
+    assert reread(log).state == "interrupted"
+    assert not reread(log).is_over
+
+
+def test_a_trial_says_how_far_it_is_and_where_it_trains() -> None:
+    one = replace(PROPOSED, curve={1: Epoch(0.5, 7.0), 3: Epoch(0.25, 21.0)}, generation=1)
+    assert (PROPOSED.last, PROPOSED.epochs_done, PROPOSED.run_name) == (None, 0, "a")
+    assert (one.last, one.epochs_done, one.run_name) == (Epoch(0.25, 21.0), 3, "a-g1")
+    assert (one.objectives, one.value) == ({1: 0.5, 3: 0.25}, 0.25)
+    assert math.isnan(PROPOSED.value)
 
 
 def test_a_log_that_was_copied_out_of_a_store_with_its_parts_is_whole_and_goes_on(log: SweepLog) -> None:
@@ -70,52 +101,6 @@ def test_a_log_that_was_copied_out_of_a_store_with_its_parts_is_whole_and_goes_o
     assert reread(log) == again.trials["a"]
 
 
-def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log: SweepLog) -> None:
-    log.append("running", trial="a")
-    assert log.trials["a"].state == "running"
-    assert reread(log).state == "interrupted"
-    assert not reread(log).is_over
-
-
-def test_an_epoch_adds_a_measurement_and_the_time_so_far(log: SweepLog) -> None:
-    log.append("epoch", trial="a", epoch=1, objective=0.5, seconds=7.0, metrics={"loss": 1.0})
-    log.append("epoch", trial="a", epoch=3, objective=0.25, seconds=21.0, metrics={})
-    for trial in (log.trials["a"], reread(log)):
-        assert trial.curve == {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {}, 1)}
-        assert (trial.epochs_done, trial.seconds, trial.last) == (3, 21.0, Epoch(0.25, 21.0, place=1))
-        assert trial.objectives == {1: 0.5, 3: 0.25}
-
-
-def test_a_cloned_trial_waits_in_a_new_folder_with_new_settings_and_its_own_past(log: SweepLog) -> None:
-    log.append("epoch", trial="a", epoch=2, objective=0.5, seconds=7.0, metrics={})
-    log.append("cloned", trial="a", generation=1, donor="b", epoch=2, point={"x": 1.5}, settings={"x": 1.5, "y": "b"})
-    for trial in (log.trials["a"], reread(log)):
-        assert (trial.state, trial.generation, trial.exchanged) == ("waiting", 1, 2)
-        assert (trial.point, trial.settings, trial.run_name) == ({"x": 1.5}, {"x": 1.5, "y": "b"}, "a-g1")
-        assert trial.objectives == {2: 0.5}
-
-
-def test_a_trial_that_goes_on_from_its_own_weights_has_had_its_exchange(log: SweepLog) -> None:
-    before = reread(log)
-    log.append("exchanged", trial="a", epoch=2)
-    assert log.trials["a"].exchanged == 2
-    assert reread(log) == log.trials["a"] == replace(before, exchanged=2)
-
-
-def test_waiting_is_remembered(log: SweepLog) -> None:
-    log.append("running", trial="a")
-    log.append("waiting", trial="a")
-    assert log.trials["a"].state == reread(log).state == "waiting"
-
-
-@pytest.mark.parametrize("state", OVER)
-def test_an_ended_trial_has_state_reason_and_seconds_for_good(log: SweepLog, state: str) -> None:
-    log.append("ended", trial="a", state=state, reason="because", seconds=12.5)
-    assert log.trials["a"] == reread(log)
-    assert (reread(log).state, reread(log).reason, reread(log).seconds) == (state, "because", 12.5)
-    assert reread(log).is_over
-
-
 def test_any_other_event_is_kept_and_changes_no_trial(log: SweepLog) -> None:
     before = reread(log)
     for seeds in ([1], [1, 2]):
@@ -129,14 +114,9 @@ def test_any_other_event_is_kept_and_changes_no_trial(log: SweepLog) -> None:
 
 def test_trials_are_told_apart_by_kind_in_the_order_of_their_proposal(log: SweepLog) -> None:
     for name, kind in [("c", "confirm"), ("b", "search"), ("d", "confirm")]:
-        log.append("trial", trial=name, epochs=1, **{**FACTS, "kind": kind})
+        log.propose(replace(PROPOSED, id=name, kind=kind))
     assert [trial.id for trial in SweepLog(log.path).of_kind("search")] == ["a", "b"]
     assert [trial.id for trial in SweepLog(log.path).of_kind("confirm")] == ["c", "d"]
-
-
-def test_every_event_has_its_time_in_utc(log: SweepLog) -> None:
-    moment = datetime.fromisoformat(json.loads(log.path.read_text())["time"])
-    assert moment.utcoffset() == timedelta(0)
 
 
 def test_infinities_and_nan_survive_and_every_line_is_plain_json(log: SweepLog) -> None:
@@ -149,11 +129,9 @@ def test_infinities_and_nan_survive_and_every_line_is_plain_json(log: SweepLog) 
     assert trial.curve[1].metrics["b"] == -math.inf
     assert math.isnan(trial.curve[1].metrics["c"])
 
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
     for line in log.path.read_text().splitlines():
-        json.loads(line, parse_constant=refuse)
+        record = json.loads(line, parse_constant=pytest.fail)
+        assert datetime.fromisoformat(record["time"]).utcoffset() == timedelta(0)
 
 
 EPOCH = '{"event": "epoch", "trial": "a", "epoch": 1, "objective": 0.5, "seconds": 1.0, "metrics": '
@@ -236,8 +214,9 @@ def test_an_event_is_on_the_disk_before_it_is_applied_or_sent(path: Path, disk: 
         push_soon = push
 
     log = SweepLog(path, Sent())
+    assert not path.exists()
     log.append("started")
-    log.append("trial", trial="a", epochs=10, **FACTS)
+    log.propose(PROPOSED)
     first, second = path.read_bytes().splitlines(keepends=True)
     assert disk.events == [
         *(("sync", path.name, first), ("sync", ".", b""), ("push", path.name, first)),  # and the name of a new file
@@ -253,7 +232,7 @@ def test_no_event_is_lost_once_it_was_written_and_the_log_goes_on(tmp_path: Path
         written[0] = 0
         log = SweepLog(folder / "trials.jsonl")
         for number in range(3):
-            log.append("trial", trial=str(number), epochs=10, **FACTS)
+            log.propose(replace(PROPOSED, id=str(number)))
             written[0] += 1
 
     for folder in killed_everywhere(tmp_path, lambda folder: None, work, loss):
@@ -261,5 +240,5 @@ def test_no_event_is_lost_once_it_was_written_and_the_log_goes_on(tmp_path: Path
         known = list(log.trials)
         assert len(known) >= written[0]
         assert known == ["0", "1", "2"][: len(known)]
-        log.append("trial", trial="next", epochs=10, **FACTS)
+        log.propose(replace(PROPOSED, id="next"))
         assert list(SweepLog(log.path).trials) == [*known, "next"]

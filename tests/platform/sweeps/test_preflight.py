@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from ebclab.config import compose
-from ebclab.data.holdout import Split, split_images
+from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError, UserError
@@ -25,13 +26,15 @@ from energy_contrast.contrastive.simclr import Simclr
 Plans = Callable[..., SweepPlan]
 
 
-def split(count: int = 100, *, held: int = 20, label: int = 0) -> Split:
-    """The first ``count - held`` of as many images to train on, the others held out."""
-    images = torch.zeros(count, 1, 8, 8, dtype=torch.uint8)
-    labels = torch.full((count,), label)
-    whole = ImageSet("mine", images, labels, torch.arange(count), ("a",), (0.5,), (0.5,))
-    rows = torch.arange(count)
-    return Split(whole.rows(rows[: count - held]), whole.rows(rows[count - held :]), "digest", "content")
+def split(count: int = 100, *, held: int = 20, label: int = 0, kept: int = 0, unlabelled: int = 0) -> Split:
+    """Images to train on, ``held`` of them held out and ``kept`` to confirm; the first scored ones have no label."""
+    images, labels = torch.zeros(count + kept, 1, 8, 8, dtype=torch.uint8), torch.full((count + kept,), label)
+    start = count if kept else count - held
+    labels[start : start + unlabelled] = -1
+    rows = torch.arange(count + kept)
+    whole = ImageSet("mine", images, labels, rows, ("a",), (0.5,), (0.5,))
+    parts = (whole.rows(part) for part in (rows[: count - held], rows[count - held : count]))
+    return Split(*parts, "digest", "content", whole.rows(rows[count:]) if kept else None)
 
 
 def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str]:
@@ -40,30 +43,28 @@ def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str
     return caught.value.problems
 
 
-@pytest.mark.parametrize("objective", ["holdout_knn", "holdout_linear", "effective_rank", "alignment_uniformity"])
-def test_every_objective_is_possible_with_labels_and_the_accuracies_only_then(
-    sweep_plan: Plans, objective: str
+@pytest.mark.parametrize(
+    ("asked", "images", "problem"),
+    [
+        *(([f"evaluation.objective={name}"], {"label": label}, problem)
+          for names, label, problem in (
+              (("holdout_knn", "holdout_linear"), 0, None),
+              (("holdout_knn", "holdout_linear"), -1, "needs labels, got 100 images without"),
+              (("effective_rank", "alignment_uniformity"), -1, None))
+          for name in names),
+        ([], {"unlabelled": 1}, "got 1 images without"),
+        ([], {"held": 0}, r"data\.holdout_rate: a sweep chooses by held-out images, got none of 100"),
+        (["data.confirm_rate=0.1"], {}, r"data\.confirm_rate: confirming runs have no images .* got none of 80"),
+        (["data.confirm_rate=0.1"], {"kept": 20}, None),
+        (["data.confirm_rate=0.1"], {"kept": 20, "unlabelled": 3}, "needs labels, got 3 images without"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_images_must_be_there_and_have_labels_where_the_objective_needs_them(
+    sweep_plan: Plans, asked: list[str], images: dict[str, int], problem: str | None
 ) -> None:
-    plan = sweep_plan(f"evaluation.objective={objective}")
-    require_judgeable(plan, split())
-    if not objective.startswith("holdout"):
-        require_judgeable(plan, split(label=-1))
-        return
-    with pytest.raises(UserError, match=rf"evaluation\.objective: {objective} needs labels, got 100 images without"):
-        require_judgeable(plan, split(label=-1))
-
-
-def test_one_image_without_a_label_is_enough_to_refuse(sweep_plan: Plans) -> None:
-    images = split()
-    images.holdout.labels[3] = -1
-    with pytest.raises(UserError, match="got 1 images without"):
-        require_judgeable(sweep_plan(), images)
-
-
-def test_a_rate_that_holds_out_none_of_few_images_is_refused(sweep_plan: Plans) -> None:
-    few = split_images(split(10, held=0).train, train_limit=0, holdout_rate=1e-9)
-    with pytest.raises(UserError, match=r"data\.holdout_rate: a sweep chooses by held-out images, got none of 10"):
-        require_judgeable(sweep_plan(), few)
+    with nullcontext() if problem is None else pytest.raises(UserError, match=problem):
+        require_judgeable(sweep_plan(*asked), split(**images))
 
 
 def test_a_space_that_every_trial_can_be_trained_in_passes(sweep_plan: Plans) -> None:
@@ -144,17 +145,6 @@ def test_a_network_of_timm_that_does_not_take_the_images_is_named(sweep_plan: Pl
     assert problem.startswith(
         "test, encoder.name=timm/test_vit: encoder: timm/test_vit cannot be built for images of 1 x 8 x 8"
     )
-
-
-def test_images_to_confirm_with_must_be_there_and_have_labels(sweep_plan: Plans) -> None:
-    plan, images = sweep_plan(confirm_split=True), split()
-    with pytest.raises(UserError, match=r"data\.confirm_rate: confirming runs have no images .* got none of 80"):
-        require_judgeable(plan, images)
-    kept = replace(images, confirm=images.holdout)
-    require_judgeable(plan, kept)
-    unlabelled = replace(images.holdout, labels=torch.full((20,), -1))
-    with pytest.raises(UserError, match="needs labels, got 20 images without"):
-        require_judgeable(plan, replace(images, confirm=unlabelled))
 
 
 NEIGHBOURS = "ebclr: an image's energy depends on its neighbours in the batch"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_up_trials import made_up_trial, write
 
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.seeds_and_images import mean_interval
@@ -30,23 +31,9 @@ OWN = {"optimizer.learning_rate": 0.06, "method.temperature": 0.2}
 
 
 def trial(number: int, objective: float, *, state: State = "finished", epochs_done: int = 4, **changes: Any) -> Trial:
-    curve = {epoch: Epoch(objective, float(epoch)) for epoch in range(1, epochs_done + 1)}
     settings = {"optimizer.learning_rate": 0.001 * (number + 1), "method.temperature": 0.5}
-    facts: dict[str, Any] = {"kind": "search", "number": number, "point": settings, "settings": settings, "seed": 0}
-    return Trial(**{"id": f"{number:04d}", "epochs": 4, "state": state, "curve": curve, **facts, **changes})
-
-
-def write(log: SweepLog, *trials: Trial) -> SweepLog:
-    for one in trials:
-        facts = {name: getattr(one, name) for name in ("kind", "number", "point", "settings", "seed", "epochs")}
-        log.append("trial", trial=one.id, **facts)
-        for epoch, point in one.curve.items():
-            log.append("epoch", trial=one.id, epoch=epoch, objective=point.objective, seconds=1.0, metrics={})
-        if one.answers is not None:
-            log.append("answered", trial=one.id, **one.answers.to_mapping())
-        if one.is_over:
-            log.append("ended", trial=one.id, state=one.state, reason="", seconds=1.0)
-    return log
+    facts = {"epochs": 4, "state": state, "point": settings, "settings": settings}
+    return made_up_trial(f"{number:04d}", [objective] * epochs_done, **facts | changes)
 
 
 @pytest.fixture
@@ -63,21 +50,24 @@ def proposed(proposals: ConfirmProposals | SearchProposals) -> list[Trial]:
     return found
 
 
-def test_finished_trials_rank_by_their_last_value_and_above_all_stopped_ones() -> None:
-    trials = [
-        trial(0, 0.5),
-        trial(1, 0.6),
-        trial(2, 0.9, state="stopped", epochs_done=1),
-        trial(3, 0.1, state="stopped", epochs_done=3),
-        trial(4, 0.2, state="stopped", epochs_done=3),
-    ]
-    assert [one.number for one in ranked(trials)] == [1, 0, 4, 3, 2]
-    assert [one.number for one in ranked(trials[::-1])] == [1, 0, 4, 3, 2]
-
-
-def test_a_finished_trial_that_measured_no_number_ranks_below_all_others() -> None:
-    trials = [trial(0, math.nan), trial(1, 0.1, state="stopped", epochs_done=1), trial(2, 0.5)]
-    assert [one.number for one in ranked(trials)] == [2, 1, 0]
+@pytest.mark.parametrize(
+    ("trials", "expected"),
+    [
+        # finished ones first, then the others by epochs done, interrupted ones among them
+        ([trial(0, 0.5), trial(1, 0.6), trial(2, 0.9, state="stopped", epochs_done=1),
+          trial(3, 0.1, state="interrupted", epochs_done=3), trial(4, 0.2, state="stopped", epochs_done=3)],
+         [1, 0, 4, 3, 2]),
+        ([trial(0, math.nan), trial(1, 0.1, state="stopped", epochs_done=1), trial(2, 0.5)], [2, 1, 0]),
+        ([trial(0, -math.inf), trial(1, 0.5), trial(2, -math.inf), trial(3, 0.9)], [3, 1, 0, 2]),
+        ([trial(0, math.nan), trial(1, 0.5), trial(2, math.nan), trial(3, 0.9)], [3, 1, 0, 2]),
+        ([trial(number, 0.5) for number in range(4)], [0, 1, 2, 3]),  # of equal trials the first
+        ([trial(0, 0.5, epochs_done=0), trial(1, 0.9, state="failed"), trial(2, 0.9, state="diverged")], []),
+    ],
+)  # fmt: skip
+def test_trials_rank_the_same_in_whatever_order_they_come(trials: list[Trial], expected: list[int]) -> None:
+    for rotation in range(len(trials)):
+        order = trials[rotation:] + trials[:rotation]
+        assert [[one.number for one in ranked(each)] for each in (order, order[::-1])] == [expected] * 2
 
 
 def test_settings_that_the_search_tried_again_are_confirmed_once(tmp_path: Path, sweep_plan: Plans) -> None:
@@ -87,29 +77,6 @@ def test_settings_that_the_search_tried_again_are_confirmed_once(tmp_path: Path,
     log = write(SweepLog(tmp_path / "again.jsonl"), *trials)
     proposals = ConfirmProposals(sweep_plan(top=3, seeds=2, baseline=False), log)
     assert list(proposals.settings) == ["0000", "0002", "0003"]
-
-
-def test_of_equal_trials_the_first_ranks_first_whatever_the_order() -> None:
-    trials = [trial(number, 0.5) for number in range(4)]
-    assert [one.number for one in ranked(trials[::-1])] == [0, 1, 2, 3]
-
-
-def test_trials_without_a_value_and_those_that_failed_or_diverged_have_no_rank() -> None:
-    states: tuple[State, ...] = ("failed", "diverged")
-    assert ranked([trial(0, 0.5, epochs_done=0), *(trial(1, 0.9, state=state) for state in states)]) == []
-
-
-def test_trials_that_the_end_of_the_time_interrupted_rank_among_the_stopped_ones() -> None:
-    trials = [trial(0, 0.1), trial(1, 0.9, state="interrupted", epochs_done=3), trial(2, 0.5, state="stopped")]
-    assert [one.number for one in ranked(trials)] == [0, 2, 1]
-
-
-@pytest.mark.parametrize("bad", [math.nan, -math.inf])
-def test_a_value_that_is_no_number_ranks_last(bad: float) -> None:
-    trials = [trial(0, bad), trial(1, 0.5), trial(2, bad), trial(3, 0.9), trial(4, bad), trial(5, 0.7)]
-    for rotation in range(len(trials)):
-        order = [one.number for one in ranked(trials[rotation:] + trials[:rotation])]
-        assert order[:3] == [3, 5, 1]
 
 
 def test_the_search_begins_with_the_runs_own_settings(sweep_plan: Plans) -> None:
@@ -158,18 +125,18 @@ def test_the_starting_settings_are_not_run_twice_when_they_are_among_the_best(sw
     assert list(ConfirmProposals(replace(plan, top=1), log).settings) == ["0002", BASELINE]
 
 
-@pytest.mark.parametrize("changes", [{"top": 0}, {"top": 0, "baseline": True, "seeds": 3}])
-def test_nothing_is_confirmed_when_nothing_is_asked_for(
-    sweep_plan: Plans, log: SweepLog, changes: dict[str, Any]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"top": 0}, []),
+        ({"top": 0, "baseline": True, "seeds": 3}, []),
+        ({"top": 1, "seeds": 2, "baseline": False}, ["confirm-0002-seed1", "confirm-0002-seed2"]),
+    ],
+)
+def test_only_what_is_asked_for_is_confirmed(
+    sweep_plan: Plans, log: SweepLog, changes: dict[str, Any], expected: list[str]
 ) -> None:
-    proposals = ConfirmProposals(sweep_plan(trials=4, **changes), log)
-    assert proposed(proposals) == []
-    assert proposals.results(log) == {}
-
-
-def test_without_the_baseline_only_the_best_are_confirmed(sweep_plan: Plans, log: SweepLog) -> None:
-    plan = sweep_plan(trials=4, top=1, seeds=2, baseline=False)
-    assert [one.id for one in proposed(ConfirmProposals(plan, log))] == ["confirm-0002-seed1", "confirm-0002-seed2"]
+    assert [one.id for one in proposed(ConfirmProposals(sweep_plan(trials=4, **changes), log))] == expected
 
 
 def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_worse_settings_no_longer_count(
@@ -189,27 +156,23 @@ def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_wors
     assert found == {"0004": [], "0002": [1]}
 
 
-def test_only_finished_confirming_runs_give_a_result(sweep_plan: Plans, log: SweepLog) -> None:
-    plan = sweep_plan(trials=4, top=1, seeds=3, baseline=False)
-    proposals = ConfirmProposals(plan, log)
-    states: list[State] = ["finished", "stopped", "failed"]
-    runs = zip(proposed(proposals), states, strict=True)
-    write(log, *(replace(one, state=state, curve={5: Epoch(0.9, 1.0), 6: Epoch(0.8, 2.0)}) for one, state in runs))
-    assert [one.seed for one in proposals.results(log)["0002"]] == [1]
-    (confirmed,) = confirmed_settings(plan, log)
-    assert (confirmed.source, confirmed.seeds, confirmed.values, confirmed.seeds_asked) == ("0002", (1,), (0.8,), 3)
-    assert confirmed.settings == log.trials["0002"].settings
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_confirming_run_that_ended_in_no_number_is_none_of_the_seeds(
-    sweep_plan: Plans, log: SweepLog, bad: float
+@pytest.mark.parametrize(
+    ("states", "values", "seeds"),
+    [
+        (("finished", "stopped", "failed"), (0.8, 0.8, 0.8), (1,)),
+        *((("finished",) * 3, (0.8, bad, 0.9), (1, 3)) for bad in (math.nan, math.inf)),
+    ],
+)
+def test_only_runs_that_finished_with_a_number_confirm_settings(
+    sweep_plan: Plans, log: SweepLog, states: tuple[State, ...], values: tuple[float, ...], seeds: tuple[int, ...]
 ) -> None:
     plan = sweep_plan(trials=4, top=1, seeds=3, baseline=False)
-    for one, value in zip(proposed(ConfirmProposals(plan, log)), (0.8, bad, 0.9), strict=True):
-        write(log, replace(one, state="finished", curve={6: Epoch(value, 1.0)}))
+    for one, state, value in zip(proposed(ConfirmProposals(plan, log)), states, values, strict=True):
+        write(log, replace(one, state=state, curve={5: Epoch(0.5, 1.0), 6: Epoch(value, 2.0)}))
     (confirmed,) = confirmed_settings(plan, log)
-    assert (confirmed.seeds, confirmed.values) == ((1, 3), (0.8, 0.9))
+    assert (confirmed.source, confirmed.seeds, confirmed.seeds_asked) == ("0002", seeds, 3)
+    assert confirmed.values == tuple(values[seed - 1] for seed in seeds)
+    assert confirmed.settings == log.trials["0002"].settings
 
 
 def test_confirmed_settings_have_the_intervals_of_all_that_were_compared(sweep_plan: Plans, log: SweepLog) -> None:

@@ -6,23 +6,30 @@ from typing import Any
 
 import pytest
 
+from ebclab.config.sections import ResourcesConfig
 from ebclab.errors import UserError
-from ebclab.sweeps.resources import TrialResources, share_out
-
-PLAIN: dict[str, Any] = {
-    "cpus": 8.0,
-    "gpus": 0.0,
-    "num_trials": 100,
-    "threads": 0,
-    "workers": 0,
-    "cpus_per_worker": 0.0,
-    "gpus_per_trial": 0.0,
-    "concurrent": None,
-}
+from ebclab.sweeps.resources import Limits, TrialResources, share_out
 
 
-def slots(**changes: Any) -> TrialResources:
-    return share_out(**{**PLAIN, **changes})
+def slots(
+    *,
+    cpus: float = 8.0,
+    gpus: float = 0.0,
+    num_trials: int = 100,
+    gpus_per_trial: float | None = None,
+    concurrent: int | None = None,
+    **asked: Any,
+) -> TrialResources:
+    limits = Limits(gpus_per_trial=gpus_per_trial, concurrent=concurrent)
+    return share_out(ResourcesConfig(**asked), limits, cpus=cpus, gpus=gpus, num_trials=num_trials)
+
+
+def test_a_trial_has_a_gpu_or_one_for_each_worker_where_there_are_some_unless_told_otherwise() -> None:
+    asked = [{}, {"gpus_per_trial": 0.0}, {"device": "cpu"}, {"workers": 2, "cpus_per_worker": 1.0}]
+    assert [slots(gpus=2.0, **each).all_gpus for each in asked] == [1.0, 0.0, 0.0, 2.0]
+    assert slots().all_gpus == 0.0
+    with pytest.raises(UserError, match="--gpus-per-trial: a trial needs 1, the cluster has 0"):
+        slots(device="cuda")
 
 
 def test_as_many_trials_run_at_once_as_cpus_allow() -> None:

@@ -114,7 +114,7 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
     sweep_plan: Plans, machine: Machines, num_deaths: int
 ) -> None:
     box = machine(faults={("0001", epoch): ["death"] for epoch in range(2, 2 + num_deaths)})
-    trials = box.work(sweep_plan(trials=4, scheduler="none"))
+    trials = box.work(sweep_plan("resources.max_failures=2", trials=4, scheduler="none"))
     assert len(box.events("restarted")) == min(num_deaths, 2)
     states = ["finished"] * 4
     if num_deaths > 2:
@@ -124,44 +124,29 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
     assert [trial.state for trial in trials.values()] == states
 
 
+def alone(plan: SweepPlan, log: SweepLog) -> SweepScheduler:
+    """A scheduler of one trial at a time."""
+    return SweepScheduler(
+        log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
+    )
+
+
 def test_machines_that_are_taken_away_use_up_no_restart(sweep_plan: Plans, machine: Machines) -> None:
     """On spot machines a long trial was given up after its fourth preemption."""
-    plan, log = sweep_plan(trials=1), SweepLog(machine().log)
-    scheduler = SweepScheduler(
-        log,
-        SearchProposals(plan),
-        plan.rules,
-        plan.population,
-        concurrent=1,
-        failures_allowed=1,
-        stop=StopFlag(),
-        clone=lambda trial, donor: ({}, {}),
-    )
-    for preempted in (True, True, False, True, True):
+    log = SweepLog(machine().log)
+    scheduler = alone(sweep_plan("resources.max_failures=1", trials=1), log)
+    for preempted, state in [*((each, "waiting") for each in (True, True, False, True, True)), (False, "failed")]:
         turn = scheduler.next_turn()
         assert turn is not None
         scheduler.on_death(turn.trial, "it died", preempted=preempted)
         scheduler.on_turn_over(turn.trial)
-        assert log.trials[turn.trial].state == "waiting"
-    turn = scheduler.next_turn()
-    assert turn is not None
-    scheduler.on_death(turn.trial, "it died")
-    assert log.trials[turn.trial].state == "failed"
-    assert log.trials[turn.trial].reason == "it died, 1 restarts allowed"
+        assert log.trials[turn.trial].state == state
+    assert log.trials["0000"].reason == "it died, 1 restarts allowed"
 
 
 def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machines) -> None:
-    plan, log = sweep_plan(trials=1), SweepLog(machine().log)
-    scheduler = SweepScheduler(
-        log,
-        SearchProposals(plan),
-        plan.rules,
-        plan.population,
-        concurrent=1,
-        failures_allowed=2,
-        stop=StopFlag(),
-        clone=lambda trial, donor: ({}, {}),
-    )
+    log = SweepLog(machine().log)
+    scheduler = alone(sweep_plan(trials=1), log)
     turn = scheduler.next_turn()
     assert turn is not None
     scheduler.on_outcome(turn.trial, "finished", "", 1.0)
@@ -175,18 +160,15 @@ def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machi
 def test_trials_that_fail_or_diverge_are_recorded_and_the_sweep_goes_on(
     sweep_plan: Plans, machine: Machines, scheduler: str
 ) -> None:
+    every = {(f"{number:04d}", 1): ["failed"] for number in range(6)}
+    lost = machine("lost", faults=every).work(sweep_plan(trials=6, scheduler=scheduler, search="random"))
+    assert [trial.state for trial in lost.values()] == ["failed"] * 6
     faults = {("0000", 1): ["failed"], ("0001", 2): ["diverged"], ("0002", 6): ["failed"]}
     trials = machine(concurrent=2, faults=faults).work(sweep_plan(trials=6, scheduler=scheduler, search="random"))
     assert (trials["0000"].state, trials["0000"].reason) == ("failed", "made up")
     assert trials["0001"].state == "diverged"
     assert len(trials) == 6
     assert all(trial.is_over for trial in trials.values())
-
-
-def test_even_when_every_trial_fails_the_sweep_comes_to_its_end(sweep_plan: Plans, machine: Machines) -> None:
-    faults = {(f"{number:04d}", 1): ["failed"] for number in range(5)}
-    trials = machine(faults=faults).work(sweep_plan(trials=5))
-    assert [trial.state for trial in trials.values()] == ["failed"] * 5
 
 
 def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_nothing_is_in_work(

@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from made_up_trials import Remembering
 from safetensors.torch import save_file
 
 from ebclab.cli.sweep import print_forecast
@@ -18,7 +20,6 @@ from ebclab.config.encoder import InitConfig
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
-from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
 from ebclab.sweeps.ray_tune import launch
@@ -88,36 +89,26 @@ def test_a_resumed_sweep_takes_its_own_copy_when_the_source_has_gone(
         with_initial_weights(asked, folder, METHODS)
 
 
-class Notes(SweepDisplay):
-    """Keeps what a sweep says."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
     space = parse_space({"parameters": {"method.temperature": {"uniform": [0.05, 0.5]}}}, "test")
     plan = make_plan(compose("ebclr", overrides=small), SweepRequest(space=space, trials=2, top=1))
-    monkeypatch.setattr(launch, "launch_sweep", lambda given: write_log(given.folder))
-    said, display = "an image's energy depends on its neighbours", Notes()
+    said, display = "an image's energy depends on its neighbours", Remembering()
 
-    def write_log(folder: SweepFolder) -> None:
-        folder.path.mkdir()
+    def killed(folder: SweepFolder, *_: Any) -> None:
+        folder.path.mkdir(exist_ok=True)
         write_plan(folder.plan, plan)
         folder.log.touch()
+        raise KeyboardInterrupt
 
-    sweep(plan, sweeps=tmp_path, name="hunt", display=display)
+    monkeypatch.setattr(launch, "trained_sweep", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sweep(plan, sweeps=tmp_path, name="hunt", display=display)
     (note,) = display.notes
     assert note.startswith(f"warning: ebclr: {said}")
-    monkeypatch.setattr(launch, "launch_sweep", lambda given: None)
-    sweep(plan, sweeps=tmp_path, name="hunt", display=display)
-    assert len(display.notes) == 1
     monkeypatch.setattr(join, "cluster_session", lambda *given: nullcontext())
     monkeypatch.setattr(join, "cluster_size", lambda: (2.0, 0.0))
     monkeypatch.setattr(launch, "cluster_size", lambda: (2.0, 0.0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_trials import made_up_trial, write
 
 from ebclab.config import compose
 from ebclab.errors import RunError, UserError
@@ -29,13 +30,13 @@ def sweep(path: Path, plan: SweepPlan, *told: tuple[dict[str, Any], float, str],
     folder = SweepFolder(path)
     folder.trials.mkdir(parents=True)
     write_plan(folder.plan, plan)
-    log = SweepLog(folder.log)
-    for number, (settings, value, state) in enumerate(told):
-        name = f"{number:04d}"
-        log.append("trial", trial=name, kind=kind, number=number, point=settings, settings=settings, seed=0, epochs=6)
-        for epoch, objective in [(1, 0.01), (6, value)]:
-            log.append("epoch", trial=name, epoch=epoch, objective=objective, seconds=1.0, metrics={})
-        log.append("ended", trial=name, state=state, reason="", seconds=1.0)
+    write(
+        SweepLog(folder.log),
+        *(
+            made_up_trial(f"{number:04d}", [0.01, value], kind=kind, state=state, point=settings, settings=settings)
+            for number, (settings, value, state) in enumerate(told)
+        ),
+    )
     return path
 
 
@@ -141,22 +142,26 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
 ) -> None:
     """The earlier sweep has grown when the command is repeated, and is gone when the sweep is resumed."""
     plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
-    launches: list[launch.Launch] = []
+    learnt: list[Any] = []
 
-    def begin(given: launch.Launch) -> None:
-        launches.append(given)
-        given.folder.path.mkdir(exist_ok=True)
-        write_plan(given.folder.plan, plan)
-        launch._write_start(given.folder.read_log(), given, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0))
+    def killed(folder: SweepFolder, *given: Any) -> None:
+        learnt.append(given[-2])
+        folder.path.mkdir(exist_ok=True)
+        write_plan(folder.plan, plan)
+        launch.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2])
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "launch_sweep", begin)
-    where = {"sweeps": tmp_path, "name": "new", "display": SweepDisplay()}
-    run_sweep(plan, warm_start=old, **where)
-    assert (launches[0].folder.read_log().last_event("started") or {})["gpus_per_trial"] == 2.0  # what a report charges
+    def run(**options: Any) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(plan, sweeps=tmp_path, name="new", display=SweepDisplay(), **options)
+
+    monkeypatch.setattr(launch, "trained_sweep", killed)
+    run(warm_start=old)
+    started = SweepFolder(tmp_path / "new").read_log().last_event("started") or {}
+    assert started["gpus_per_trial"] == 2.0  # what a report charges
     shutil.rmtree(old)
     sweep(old, sweep_plan(), (at(0.01, 0.2), 0.5, "finished"), (at(0.02, 0.3), 0.9, "finished"))
-    run_sweep(plan, warm_start=old, **where)
+    run(warm_start=old)
     shutil.rmtree(old)
-    run_sweep(plan, resume=True, **where)
-    assert [each.earlier for each in launches] == [[(at(0.01, 0.2), 0.5)]] * 3
-    assert {each.warm_start for each in launches} == {str(old)}
+    run(resume=True)
+    assert learnt == [(str(old), [(at(0.01, 0.2), 0.5)])] * 3

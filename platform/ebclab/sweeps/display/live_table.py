@@ -19,9 +19,8 @@ from ebclab.sweeps.display.trial_table import (
     best_trial,
     counts,
     epochs_of,
-    short,
+    setting_in_words,
     short_names,
-    value,
 )
 from ebclab.sweeps.trial import State, Trial
 from ebclab.terminal import console, write
@@ -35,16 +34,16 @@ class SweepDisplay:
     """Shows the progress of a sweep; this one shows nothing."""
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        """Nothing."""
+        """A phase begins, or begins again."""
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Nothing."""
+        """Trials may have changed."""
 
     def note(self, text: str) -> None:
-        """Nothing."""
+        """A message for the user."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """The phase is over."""
 
 
 def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
@@ -59,8 +58,8 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
 class SweepProgress:
     """How far a sweep has come."""
 
-    name: str = ""  # name of the sweep
-    objective: str = ""  # name of the objective
+    name: str = ""
+    objective: str = ""
     num_trials: int = 0  # number of planned trials
     trials: Sequence[Trial] | None = None  # trials proposed so far; None before the first update
     started: float = 0.0  # start of this launch, in seconds of the monotonic clock
@@ -68,7 +67,6 @@ class SweepProgress:
 
     @property
     def total(self) -> int:
-        """Total number of trials, as far as known."""
         return max(self.num_trials, len(self.trials or ()))
 
     @property
@@ -91,7 +89,7 @@ class SweepProgress:
     def facts(self) -> str:
         """Return the best trial so far, the elapsed time and, once a trial is done, the estimated time left."""
         best = best_trial(self.trials or ())
-        parts = [f"best {self.objective} {value(best):.4f} by {best.id}"] if best else []
+        parts = [f"best {self.objective} {best.value:.4f} by {best.id}"] if best else []
         elapsed = time.monotonic() - self.started
         parts.append(f"{clock(elapsed)} so far")
         done_now, left = self.done - self.done_before, self.total - self.done
@@ -110,13 +108,11 @@ class SweepLineDisplay(SweepDisplay):
         self._written = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        """Begin."""
         self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
         self._written = self._progress.started
         self.note(_opening(self._progress))
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Print what has changed; every ten seconds, also print a line about the whole sweep."""
         if self._progress.trials is None:  # trials that were over before this launch get no line
             self._known = {trial.id: trial.state for trial in trials if trial.is_over}
         self._progress.update(trials)
@@ -130,17 +126,16 @@ class SweepLineDisplay(SweepDisplay):
             self.note(f"{self._progress.states()} · {self._progress.facts()}")
 
     def note(self, text: str) -> None:
-        """Print one line."""
         write(f"{on_one_line(text)}\n", self._stream)
 
     def _print_trial(self, trial: Trial) -> None:
         done = epochs_of(trial)
         if trial.state == "running":
             names = short_names(list(trial.settings))
-            settings = ", ".join(f"{names[key]} {short(setting)}" for key, setting in trial.settings.items())
+            settings = ", ".join(f"{name} {setting_in_words(trial, key)}" for key, name in names.items())
             self.note(f"trial {trial.id} {f'resumes after epoch {done}' if trial.curve else 'starts'}: {settings}")
         elif trial.state != "waiting":
-            score = f", {self._progress.objective} {value(trial):.4f}" if trial.curve else ""
+            score = f", {self._progress.objective} {trial.value:.4f}" if trial.curve else ""
             reason = f": {trial.reason}" if trial.reason else ""
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
@@ -155,7 +150,6 @@ class SweepTableDisplay(SweepDisplay):
         self._drawn = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        """Begin, or begin again after a stop."""
         self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
         self._drawn = 0.0
         self.note(_opening(self._progress))
@@ -163,13 +157,11 @@ class SweepTableDisplay(SweepDisplay):
         self._live.start()
 
     def show(self, trials: Sequence[Trial]) -> None:
-        """Draw ``trials``, at most once every quarter of a second."""
         self._progress.update(trials)
         if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
             self._draw(self._live)
 
     def note(self, text: str) -> None:
-        """Print one line above the table."""
         self._console.print(Text(on_one_line(text)))
 
     def stop(self) -> None:
@@ -200,6 +192,6 @@ def _by_interest(trials: Sequence[Trial]) -> list[Trial]:
             return (0 if trial.state == "running" else 1 if trial.curve else 5, 0.0, trial.number)
         if not counts(trial):
             return (4, 0.0, trial.number)
-        return (2 if trial.state == "finished" else 3, -value(trial), trial.number)
+        return (2 if trial.state == "finished" else 3, -trial.value, trial.number)
 
     return sorted(trials, key=place)

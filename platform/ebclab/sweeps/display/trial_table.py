@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from ebclab.config.check import as_written
 from ebclab.formatting import on_one_line
 from ebclab.sweeps.trial import State, Trial
 
@@ -72,7 +73,7 @@ class TrialTable:
         first = Column(["trial"], [("*" if trial is self.best else " ") + trial.id for trial in rows], "left")
         facts = [
             Column(["epoch"], [epochs_of(trial) for trial in rows]),
-            Column(_stacked(self.objective), [f"{value(trial):.4f}" if trial.curve else "" for trial in rows]),
+            Column(_stacked(self.objective), [f"{trial.value:.4f}" if trial.curve else "" for trial in rows]),
             Column(["state"], [trial.state for trial in rows], "left"),
         ]
         reason = Column(["reason"], [on_one_line(trial.reason) for trial in rows], "left")
@@ -80,7 +81,7 @@ class TrialTable:
         room = width - sum(column.width + _GAP for column in (first, *facts)) + _GAP - least
         shown = []
         for key, name in settings.items():
-            column = Column(_stacked(name), [short(trial.settings.get(key, "")) for trial in rows])
+            column = Column(_stacked(name), [setting_in_words(trial, key) for trial in rows])
             if column.width + _GAP <= room:
                 shown.append(column)
                 room -= column.width + _GAP
@@ -90,17 +91,12 @@ class TrialTable:
 def best_trial(trials: Iterable[Trial]) -> Trial | None:
     """Return the search trial with the highest objective among finished ones, or among all while none has finished."""
     able = (trial for trial in trials if trial.kind == "search" and counts(trial))
-    return max(able, key=lambda trial: (trial.state == "finished", value(trial)), default=None)
+    return max(able, key=lambda trial: (trial.state == "finished", trial.value), default=None)
 
 
 def counts(trial: Trial) -> bool:
     """Return whether a trial may be the best: it has a finite value and neither diverged nor failed."""
-    return bool(trial.curve) and math.isfinite(value(trial)) and not trial.is_lost
-
-
-def value(trial: Trial) -> float:
-    """Return the newest objective of a trial; nan when there is none."""
-    return trial.last.objective if trial.last else math.nan
+    return bool(trial.curve) and math.isfinite(trial.value) and not trial.is_lost
 
 
 def epochs_of(trial: Trial) -> str:
@@ -111,7 +107,7 @@ def epochs_of(trial: Trial) -> str:
 def varying_settings(trials: Sequence[Trial]) -> dict[str, str]:
     """Return the settings in which trials differ, by dotted key with a short name; all settings when none differ."""
     keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
-    differing = [key for key in keys if len({short(trial.settings.get(key)) for trial in trials}) > 1]
+    differing = [key for key in keys if len({setting_in_words(trial, key) for trial in trials}) > 1]
     return short_names(differing or keys)
 
 
@@ -121,12 +117,12 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
     return {key: on_one_line(last if lasts.count(last) == 1 else key) for key, last in zip(keys, lasts, strict=True)}
 
 
-def short(setting: Any) -> str:
-    """Return a setting's value with three significant digits."""
-    if isinstance(setting, float):
-        return f"{setting:.0f}" if 1000 <= abs(setting) < 1e6 else f"{setting:.3g}"
-    words = {None: "null", True: "true", False: "false"}
-    return words[setting] if setting is None or isinstance(setting, bool) else on_one_line(str(setting))
+def setting_in_words(trial: Trial, key: str) -> str:
+    """Return a setting of a trial on one line, with three digits; empty if the trial has none of this name."""
+    value = trial.settings.get(key, "")
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
+    return on_one_line(as_written(value))
 
 
 def _stacked(name: str) -> list[str]:

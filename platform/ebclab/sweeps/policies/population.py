@@ -7,58 +7,43 @@ sweep makes the same clones of the same donors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.sweeps.space.parameter import Parameter, rounded
-from ebclab.sweeps.space.space import Space
-from ebclab.sweeps.trial import State, Trial
+from ebclab.sweeps.space.space import Point, Space
+from ebclab.sweeps.trial import Trial
 
-_NO_DONORS: tuple[State, ...] = ("stopped", "diverged", "failed")
 _END_OF_TEXT = 256  # no byte
 
 
-def must_wait(trial: Trial, population: Sequence[Trial], interval_epochs: int) -> bool:
-    """Return whether a trial that has just reported is at the end of an interval that others have yet to reach."""
-    return at_exchange(trial, interval_epochs) and any(
-        other.epochs_done < trial.epochs_done and not other.is_over for other in population if other.kind == "search"
-    )
-
-
-def exploit(trial: Trial, population: Sequence[Trial], *, interval_epochs: int, quantile: float) -> Trial | None:
+def exploit(trial: Trial, level: Sequence[Trial], quantile: float) -> Trial | None:
     """Return the donor: the trial whose weights ``trial`` copies after its newest epoch; None when it keeps its own.
 
-    At the end of an interval, all trials that reached it are ranked by what they measured in this epoch. A trial in the
-    lowest ``quantile`` (at most one half; rounded up to whole trials unless the two ends would overlap) gets a donor in
-    the highest, drawn by hash. A trial that was stopped, diverged or failed keeps its rank, so that its later fate does
-    not change the ranks of others, but it is not a donor. Neither is a trial that has trained past this epoch, since
-    its weights have changed.
+    ``level`` are the trials that have done as many epochs, ``trial`` among them. They are ranked by what they measured
+    in this epoch. A trial in the lowest ``quantile`` (at most one half; rounded up to whole trials unless the two ends
+    would overlap) gets a donor in the highest, drawn by hash. A trial that was stopped, diverged or failed keeps its
+    rank, so that its later fate does not change the ranks of others, but it is not a donor.
     """
-    if not at_exchange(trial, interval_epochs):
-        return None
-    epoch = trial.epochs_done
-    reached = {other.id: other for other in [*population, trial] if other.kind == "search" and epoch in other.curve}
-    ranked = sorted(reached.values(), key=lambda other: (_value(other, epoch), other.id))
+    ranked = sorted(level, key=lambda other: (_merit(other), other.id))
     size = min(math.ceil(len(ranked) * quantile), len(ranked) // 2)
-    if trial.id not in [other.id for other in ranked[:size]]:
+    if trial not in ranked[:size]:
         return None
-    donors = [other for other in ranked[-size:] if other.state not in _NO_DONORS and other.epochs_done == epoch]
-    better = [other for other in donors if _value(other, epoch) > _value(trial, epoch)]
-    return better[int(next(_draws(trial.seed, trial.id, epoch, "donor")) * len(better))] if better else None
+    better = [other for other in ranked[-size:] if not other.is_over and _merit(other) > _merit(trial)]
+    draw = next(_draws(trial.seed, trial.id, trial.epochs_done, "donor"))
+    return better[int(draw * len(better))] if better else None
 
 
 def explore(
-    point: Mapping[str, Any],
+    point: Point,
     space: Space,
     *,
     seed: int,
     trial_id: str,
     epoch: int,
     resample_rate: float,
-    factors: tuple[float, float] = (0.8, 1.25),
-) -> dict[str, Any]:
-    """Return a point near the donor's: each coordinate is multiplied by one of ``factors`` or drawn from its range.
+) -> Point:
+    """Return a point near the donor's: each coordinate is multiplied by 0.8 or 1.25, or drawn from its range.
 
     Of quantised numbers it becomes the nearest level in that direction, at least the next one. Whole numbers and
     choices keep their value, since the weights would not fit another one. ``resample_rate`` is the probability that a
@@ -68,17 +53,14 @@ def explore(
     for parameter in space.parameters:
         if parameter.kind in ("uniform", "loguniform", "quantised"):
             draws = _draws(seed, trial_id, epoch, parameter.name)
-            old = point[parameter.name]
-            changed[parameter.name] = _changed(old, parameter, draws, resample_rate, factors)
+            changed[parameter.name] = _changed(point[parameter.name], parameter, draws, resample_rate)
     return changed
 
 
-def _changed(
-    value: float, parameter: Parameter, draws: Iterator[float], resample_rate: float, factors: tuple[float, float]
-) -> float:
+def _changed(value: float, parameter: Parameter, draws: Iterator[float], resample_rate: float) -> float:
     if next(draws) < resample_rate:
         return float(parameter.at(next(draws)))
-    factor = factors[0] if next(draws) < 0.5 else factors[1]
+    factor = 0.8 if next(draws) < 0.5 else 1.25
     if parameter.levels:
         return _level(value, value * factor, factor > 1, parameter.levels)
     return min(max(rounded(value * factor), parameter.low), parameter.high)
@@ -95,10 +77,9 @@ def at_exchange(trial: Trial, interval_epochs: int) -> bool:
     return 0 < trial.epochs_done < trial.epochs and trial.epochs_done % interval_epochs == 0
 
 
-def _value(trial: Trial, epoch: int) -> float:
-    """Return the objective after ``epoch``; nan counts as the worst."""
-    value = trial.curve[epoch].objective
-    return -math.inf if math.isnan(value) else value
+def _merit(trial: Trial) -> float:
+    """Return the newest objective; nan counts as the worst."""
+    return -math.inf if math.isnan(trial.value) else trial.value
 
 
 def _draws(seed: int, trial_id: str, epoch: int, purpose: str) -> Iterator[float]:

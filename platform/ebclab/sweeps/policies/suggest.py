@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +17,8 @@ from torch import Tensor
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.sweeps.request import Search
 from ebclab.sweeps.space.parameter import Parameter, rounded
-from ebclab.sweeps.space.space import Space
+from ebclab.sweeps.space.space import Point, Space
 from ebclab.sweeps.trial import Trial
-
-Point = Mapping[str, Any]
 
 STARTUP = 8  # points with a value before TPE takes over from random points
 
@@ -34,7 +32,7 @@ def suggest(
     trials: Sequence[Trial],
     default: Point | None,
     earlier: Sequence[tuple[Point, float]] = (),
-) -> dict[str, Any]:
+) -> Point:
     """Return the point of trial ``number``, its place in the order of proposals, from 0.
 
     tpe: a few random points, then where good trials are denser than others; random: anywhere; grid: the points of the
@@ -78,19 +76,19 @@ def _known_trials(
         yield frozen(point, TrialState.COMPLETE, value=objective)
     others = [trial for trial in trials if trial.kind == "search" and trial.number != number]
     for trial in sorted(others, key=lambda trial: trial.number):
-        last = trial.last if trial.last and math.isfinite(trial.last.objective) else None
+        is_measured = math.isfinite(trial.value)
         if not trial.is_over:
             yield frozen(trial.point, TrialState.RUNNING)
-        elif trial.state == "finished" and last:
-            yield frozen(trial.point, TrialState.COMPLETE, value=last.objective)
-        elif trial.state == "stopped" and last:
+        elif trial.state == "finished" and is_measured:
+            yield frozen(trial.point, TrialState.COMPLETE, value=trial.value)
+        elif trial.state == "stopped" and is_measured:
             # TPE reads the last of the values only.
-            yield frozen(trial.point, TrialState.PRUNED, intermediate_values={trial.epochs_done: last.objective})
+            yield frozen(trial.point, TrialState.PRUNED, intermediate_values={trial.epochs_done: trial.value})
         elif trial.state != "failed" or "out of memory" in trial.reason.lower():
             yield frozen(trial.point, TrialState.PRUNED)
 
 
-def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> dict[str, Any]:
+def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> Point:
     """Return the point that TPE proposes after the trials ``known``."""
     with quiet_optuna():
         sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)

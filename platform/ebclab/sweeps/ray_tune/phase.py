@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -21,9 +20,11 @@ from ray.tune.search import Searcher
 from ebclab.background import logged
 from ebclab.cluster.draining import Notices
 from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
+from ebclab.storage.typed_json import typed
 from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -35,88 +36,100 @@ from ebclab.sweeps.resources import TrialResources
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
 
 
-@dataclass
-class Phase:
-    """One phase of a sweep: trials that are trained together."""
+class Phases:
+    """The search of a sweep and, when it is over, the confirmation of its best settings by the same processes.
 
-    folder: SweepFolder
-    plan: SweepPlan
-    log: SweepLog
-    resources: TrialResources  # resources of each trial
-    display: SweepDisplay  # shows progress
-    proposals: SearchProposals | ConfirmProposals  # proposes the trials
-    seconds: float | None = None  # time limit of the phase from now on; None means no limit
-    scheduler: SweepScheduler = field(init=False)
-    _stop: StopFlag = field(init=False, default_factory=StopFlag)
-    _open: ExitStack = field(init=False, default_factory=ExitStack)
-    _notices: Notices = field(init=False, default_factory=Notices)
-    _began: float = field(init=False, default_factory=time.monotonic)
-    _over_time: bool = field(init=False, default=False)
-    _asked: set[str] = field(init=False, default_factory=set)  # ids of trials that were asked to stop
+    Args:
+        seconds: Time limit of the search, from now on; None means no limit.
 
-    def __post_init__(self) -> None:
+    Attributes:
+        scheduler: The scheduler of the present phase.
+    """
+
+    def __init__(
+        self,
+        folder: SweepFolder,
+        plan: SweepPlan,
+        log: SweepLog,
+        resources: TrialResources,
+        display: SweepDisplay,
+        search: SearchProposals,
+        seconds: float | None = None,
+    ) -> None:
+        self._folder, self._plan, self._log, self._resources, self._display = folder, plan, log, resources, display
+        self._open = ExitStack()
+        self._prepare(search, seconds)
+
+    def _prepare(self, proposals: SearchProposals | ConfirmProposals, seconds: float | None = None) -> None:
+        self._kind, self._seconds, self._began, self._is_over_time = proposals.kind, seconds, time.monotonic(), False
+        self._notices = Notices()
+        self._asked: set[str] = set()  # ids of trials that were asked to stop
         self.scheduler = SweepScheduler(
-            self.log,
-            self.proposals,
-            self.plan.rules,
-            self.plan.population,
-            concurrent=self.resources.concurrent,
-            failures_allowed=self.plan.config.resources.max_failures,
-            stop=self._stop,
-            clone=partial(clone_run, self.folder, self.plan),
+            self._log,
+            self._plan,
+            proposals,
+            concurrent=self._resources.concurrent,
+            stop=StopFlag(),
+            clone=partial(clone_run, self._folder, self._plan),
         )
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Display the phase and listen for requests to stop it, unless it has no work left."""
-        scheduler = self.scheduler
+        scheduler, display = self.scheduler, self._display
         if scheduler.is_over:
             return
         for trial in scheduler.trials:
             if not trial.is_over:
                 self._run(trial.id).stop.clear()
-        total = len(scheduler.trials) + self.proposals.left(scheduler.trials)
-        name = f"{self.folder.path.name}, {self.proposals.kind}"
-        self.display.start(name, self.plan.config.evaluation.objective, total)
-        self._open.callback(self.display.stop)
-        self._open.callback(lambda: self.display.show(scheduler.trials))
-        self._open.enter_context(stop_on_signals(self._stop))
+        total = len(scheduler.trials) + scheduler.left
+        display.start(f"{self._folder.path.name}, {self._kind}", self._plan.config.evaluation.objective, total)
+        self._open.callback(display.stop)
+        self._open.callback(lambda: display.show(scheduler.trials))
+        self._open.enter_context(stop_on_signals(scheduler.stop))
 
-    def end(self) -> None:
-        """Stop listening and displaying."""
+    def go_on(self) -> None:
+        """Begin the confirmation if the search is over."""
+        if self._kind == "confirm" or not self.scheduler.is_over or self._was_stopped:
+            return
+        confirmation = ConfirmProposals(self._plan, self._log)
         self._open.close()
+        if not self._was_stopped:  # by a request in the meantime
+            self._prepare(confirmation)
+            self._begin()
 
     @property
-    def was_stopped(self) -> bool:
+    def _was_stopped(self) -> bool:
         """Whether no phase may follow: someone asked to stop, a machine refused, or the log cannot be written."""
-        asked = self._stop.is_set and not self._over_time
-        return asked or bool(self.scheduler.refusal) or self.log.failure is not None
+        asked = self.scheduler.stop.is_set and not self._is_over_time
+        return asked or bool(self.scheduler.refusal) or self._log.failure is not None
 
-    def require_not_stopped(self) -> None:
+    def _require_not_stopped(self) -> None:
         """Raise what stopped the phase, if anything did."""
         scheduler = self.scheduler
-        if self.log.failure is not None:
-            raise self.log.failure
+        if self._log.failure is not None:
+            raise self._log.failure
         if scheduler.refusal:
             raise VersionError(scheduler.refusal)
-        if self.was_stopped:
-            left = sum(not trial.is_over for trial in scheduler.trials) + self.proposals.left(scheduler.trials)
+        if self._was_stopped:
+            left = sum(not trial.is_over for trial in scheduler.trials) + scheduler.left
             raise InterruptedRunError(
-                f"stopped with {count(left, 'trial')} to go; everything is saved in {self.folder.address}; "
+                f"stopped with {count(left, 'trial')} to go; everything is saved in {self._folder.address}; "
                 "the same command resumes from there"
             )
 
     def on_step(self) -> None:
         """Display the progress of the phase, and ask its trials to save or to stop."""
-        self.display.show(self.scheduler.trials)
+        stop = self.scheduler.stop
+        self._display.show(self.scheduler.trials)
         self._notices.tell(self._save_before)
         elapsed = time.monotonic() - self._began
-        if self.seconds is not None and elapsed > self.seconds and not self._stop.is_set:
-            self._over_time = True
-            self.display.note("the time for the search is over: running trials save and stop")
-            self._stop.set()
-        if self.log.failure is not None:
-            self._stop.set()
-        if self._stop.is_set:
+        if self._seconds is not None and elapsed > self._seconds and not stop.is_set:
+            self._is_over_time = True
+            self._display.note("the time for the search is over: running trials save and stop")
+            stop.set()
+        if self._log.failure is not None:
+            stop.set()
+        if stop.is_set:
             for trial_id in set(self.scheduler.active) - self._asked:
                 with logged():
                     self._run(trial_id).stop.set()
@@ -124,64 +137,39 @@ class Phase:
 
     def _save_before(self, machines: list[str]) -> None:
         """Ask running trials to save before machines are taken away."""
-        self.display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
+        self._display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
         for trial_id in self.scheduler.active:
             with logged():
                 self._run(trial_id).save_now.set()
 
     def _run(self, trial_id: str) -> RunFolder:
-        return self.folder.run(self.log.trials[trial_id].run_name)
+        return self._folder.run(self._log.trials[trial_id].run_name)
 
-
-class Phases:
-    """The phases of a sweep, at least one, each made when the one before it is over; trials' processes are reused."""
-
-    def __init__(self, phases: Iterable[Phase]) -> None:
-        self._following = iter(phases)
-        self._phase = next(self._following)
-
-    @property
-    def scheduler(self) -> SweepScheduler:
-        """The scheduler of the present phase, or of the last one."""
-        return self._phase.scheduler
-
-    def go_on(self) -> None:
-        """Begin the next phase if the present one is over."""
-        while self.scheduler.is_over and not self._phase.was_stopped:
-            following = next(self._following, None)
-            if following is None:
-                return
-            self._phase.end()
-            if self._phase.was_stopped:  # a request came before the next phase was made
-                return
-            self._phase = following
-            following.begin()
-
-    def on_step(self) -> None:
-        """Display the progress of the present phase, and ask its trials to save or to stop."""
-        self._phase.on_step()
-
-    def run(self, setup: TrialSetup, resources: TrialResources, storage: Path) -> None:
-        """Train all trials that are not over; Ray Tune may write to ``storage``."""
-        self._phase.begin()
+    def run(self, setup: TrialSetup) -> None:
+        """Train all trials that are not over."""
+        self._begin()
         try:
             self.go_on()
             if not self.scheduler.is_over:
-                run_sweep_trials(self, setup, resources, storage)
+                run_sweep_trials(self, setup, self._resources)
         finally:
-            self._phase.end()
-        self._phase.require_not_stopped()
+            self._open.close()
+        self._require_not_stopped()
 
 
-def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResources, storage: Path) -> None:
+def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResources) -> None:
     """Train all trials of a sweep on the cluster that this process has joined.
 
     Each turn of a trial is one trial of Tune. Tune starts and reuses processes and holds no state that matters: the
     searcher, scheduler and callback below pass everything on to the sweep scheduler, which makes all decisions. A
-    resume does not need ``storage``, a folder that Tune may write to.
+    resume does not need the hidden folder that Tune writes to.
     """
+    if resources.cpus or resources.gpus:
+        reserved = {"cpu": resources.cpus, "gpu": resources.gpus}
+    else:  # the trial's workers reserve for themselves; Tune demands a reservation, and this one costs nothing
+        reserved = {"cpu": 0, "node:__internal_head__": 0.001}
     tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(run_turn, setup=setup), _resources(resources)),
+        tune.with_resources(tune.with_parameters(run_turn, setup=setup), reserved),
         tune_config=tune.TuneConfig(
             num_samples=-1,
             max_concurrent_trials=resources.concurrent,  # by default, Tune lets only one turn wait for a process
@@ -192,17 +180,13 @@ def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResource
             trial_dirname_creator=_name,
         ),
         run_config=tune.RunConfig(
-            name="tune", storage_path=str(storage), verbose=0, callbacks=[_Heartbeat(phases.on_step)]
+            name="tune",
+            storage_path=str(setup.folder.own(".ray")),
+            verbose=0,
+            callbacks=[_Heartbeat(phases.on_step)],
         ),
     )
     tuner.fit()
-
-
-def _resources(resources: TrialResources) -> dict[str, float]:
-    """Return what Ray reserves for a turn; a turn whose workers reserve for themselves runs on the head node."""
-    if resources.cpus or resources.gpus:
-        return {"cpu": resources.cpus, "gpu": resources.gpus}
-    return {"cpu": 0, "node:__internal_head__": 0.001}  # Tune demands a reservation; this one costs nothing
 
 
 def _name(trial: TuneTrial) -> str:
@@ -262,13 +246,13 @@ class _Judge(_Unsaved, FIFOScheduler):
         return None
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
-        turn, seconds = _turn(trial), float(result["time_total_s"])
+        scheduler, name, seconds = self._phases.scheduler, _turn(trial).trial, float(result["time_total_s"])
         if "outcome" in result:
-            answers = json.loads(result["answers"]) if result["answers"] else None
-            self._phases.scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, answers)
+            answers = typed(json.loads(result["answers"]), Answers) if result["answers"] else None
+            scheduler.on_outcome(name, result["outcome"], result["reason"], seconds, answers)
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        ends = self._phases.scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics)
+        ends = scheduler.on_epoch(name, result["epoch"], result["objective"], seconds, metrics)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
@@ -279,13 +263,14 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        scheduler, name = self._phases.scheduler, _turn(trial).trial
         error = trial.get_pickled_error()  # None when no process was left to raise one
         if isinstance(error, RayActorError) and error.preempted:
-            self._phases.scheduler.on_death(_turn(trial).trial, "its machine was taken away", preempted=True)
+            scheduler.on_death(name, "its machine was taken away", preempted=True)
         else:
             lines = str(error).strip().splitlines() if error else []
-            self._phases.scheduler.on_death(_turn(trial).trial, lines[-1] if lines else "its process died")
-        self._phases.scheduler.on_turn_over(_turn(trial).trial)
+            scheduler.on_death(name, lines[-1] if lines else "its process died")
+        scheduler.on_turn_over(name)
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):

@@ -23,7 +23,6 @@ from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageArrays
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, UserError, VersionError
-from ebclab.evaluation.answers import Answers
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights, kept_weights
@@ -72,7 +71,7 @@ class TrialSetup:
 
     folder: SweepFolder
     config: ExperimentConfig  # settings that are not searched
-    methods: Mapping[str, type[Method]]  # methods by name
+    methods: Mapping[str, type[Method]]
     images: SharedImages | None  # images of all trials; None where the workers of a trial load their own
     threads: int  # CPU threads of a trial
     gpus: float  # share of a GPU that a trial has
@@ -93,7 +92,10 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         setup.origin.require_same_here()
         _train(run, turn, setup)
         with suppress(RunError):  # damaged: the trial has finished all the same, and intervals are then over seeds only
-            answers = _told(_answers(run, setup) if turn.confirms else None)
+            if turn.confirms:
+                there = run.pull() if setup.config.resources.workers else run  # workers may have been elsewhere
+                found = there.read_answers()
+                answers = json.dumps(found.to_mapping()) if found else ""  # Tune takes mappings in a report apart
     except InterruptedRunError as error:
         state, reason = "interrupted", str(error)
     except VersionError as error:
@@ -104,21 +106,14 @@ def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
         state, reason = "diverged", str(error).splitlines()[0]
     except Exception as error:  # recorded, so that only this trial ends
         state, reason = "failed", _reason(error)
-        _keep_traceback(run)
+        atomic.make_folder(run.path)
+        atomic.write_text(run.path / ERROR, traceback.format_exc())
+        with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
+            run.send(ERROR)
     finally:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason, "answers": answers})
-
-
-def _answers(run: RunFolder, setup: TrialSetup) -> Answers | None:
-    """Return the answers of a finished run, which its workers may have written into the store from other machines."""
-    return (run.pull() if setup.config.resources.workers else run).read_answers()
-
-
-def _told(answers: Answers | None) -> str:
-    """Return answers as text, since Tune takes mappings in a report apart; empty without answers."""
-    return json.dumps(answers.to_mapping()) if answers else ""
 
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
@@ -245,10 +240,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "out of memory" in text or "can't allocate" in text:
         return f"out of memory: {text}"
     return text if isinstance(error, EbclabError) else f"{type(error).__name__}: {text}"
-
-
-def _keep_traceback(run: RunFolder) -> None:
-    atomic.make_folder(run.path)
-    atomic.write_text(run.path / ERROR, traceback.format_exc())
-    with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
-        run.send(ERROR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from ebclab.config.unknown_settings import Known, unknown_setting
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods
 from ebclab.sweeps.space.parameter import Parameter
-from ebclab.sweeps.space.space import Space
+from ebclab.sweeps.space.space import Settings, Space
 
 MOST_CORNERS = 4096  # with more corners, one setting at a time is tried
 
@@ -64,13 +63,13 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
         raise ConfigError(lines)
 
 
-def own_settings(space: Space, config: ExperimentConfig) -> dict[str, Any]:
+def own_settings(space: Space, config: ExperimentConfig) -> Settings:
     """Return the starting settings of a search: the values that ``config`` has for the settings in ``space``."""
     mapping = to_mapping(config)
     return {name: mapping[section][key] for name in space.by_name for section, _, key in [name.partition(".")]}
 
 
-def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> ExperimentConfig:
+def apply_settings(config: ExperimentConfig, settings: Settings) -> ExperimentConfig:
     """Return ``config`` with values by dotted key.
 
     Another ``views.recipe`` replaces all view settings except those in ``settings``; the same recipe changes nothing.
@@ -84,7 +83,7 @@ def apply_settings(config: ExperimentConfig, settings: Mapping[str, Any]) -> Exp
     return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
 
 
-def _by_section(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _by_section(settings: Settings) -> dict[str, dict[str, Any]]:
     """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
     layer: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
@@ -134,9 +133,10 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
 def refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:
     """Return the settings of the method that its other settings refuse, such as a target without a temperature."""
     own = space.point_of(own_settings(space, config))
-    moved = [] if own is None else [(p.name, {**own, p.name: end}) for p in space.parameters for end in p.ends]
-    of_method = [(name, space.settings(point)) for name, point in moved if name.startswith("method.")]
-    return list(dict.fromkeys(name for name, settings in of_method if _broken_rules(config, settings)))
+    if own is None:
+        return []
+    broken = [point for point in space.ends_beside(own) if _broken_rules(config, space.settings(point))]
+    return [name for name in own if name.startswith("method.") and any(point[name] != own[name] for point in broken)]
 
 
 def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
@@ -165,7 +165,7 @@ def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[
             yield parameter.name, f"{parameter.name}: {line}: widen it, or set the value with --set"
 
 
-def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]:
+def _corners(space: Space, config: ExperimentConfig) -> Iterator[Settings]:
     """Yield the settings at the corners; if there are too many, only all lowest, all highest, and one end at a time."""
     if space.num_corners <= MOST_CORNERS:
         yield from map(space.settings, space.corners())
@@ -174,13 +174,12 @@ def _corners(space: Space, config: ExperimentConfig) -> Iterator[dict[str, Any]]
     highest = {parameter.name: parameter.ends[-1] for parameter in space.parameters}
     middle = space.point_of(own_settings(space, config)) or lowest
     yield from map(space.settings, (lowest, highest))
-    for name, end in itertools.chain.from_iterable(((p.name, end) for end in p.ends) for p in space.parameters):
-        yield space.settings({**middle, name: end})
+    yield from map(space.settings, space.ends_beside(middle))
 
 
 def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
     """Yield a line for each minimal combination of values that breaks a rule."""
-    guilty: list[dict[str, Any]] = []
+    guilty: list[Settings] = []
     for corner in _corners(space, config):
         if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner):
             continue
@@ -189,7 +188,7 @@ def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
         yield f"{space.where}, corner {values}: {'; '.join(_broken_rules(config, guilty[-1]))}"
 
 
-def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, Any]:
+def _fewest(config: ExperimentConfig, corner: Settings) -> Settings:
     """Return a minimal set of values of ``corner`` that breaks a rule, all others being those of ``config``."""
     guilty = dict(corner)
     for name in corner:
@@ -199,7 +198,7 @@ def _fewest(config: ExperimentConfig, corner: Mapping[str, Any]) -> dict[str, An
     return guilty
 
 
-def _broken_rules(config: ExperimentConfig, settings: Mapping[str, Any]) -> Iterable[str]:
+def _broken_rules(config: ExperimentConfig, settings: Settings) -> Iterable[str]:
     """Return the rules across settings that ``config`` with ``settings`` breaks; each value is valid by itself."""
     layer = _by_section(settings)
     if "recipe" in layer.get("views", {}):

@@ -35,8 +35,8 @@ class Parameter:
     # uniform: all values equally likely; loguniform: all exponents equally likely; int: whole numbers; quantised: every
     # ``step`` from ``low``; choice: one of ``choices``
     kind: Kind
-    low: float = 0  # smallest value
-    high: float = 0  # largest value, included
+    low: float = 0
+    high: float = 0  # included
     step: float = 0  # distance of quantised values
     choices: tuple[Any, ...] = ()  # the values of a choice, in the order written
     # name of another parameter: the setting is a multiple of that one's setting. None if it is independent
@@ -66,12 +66,11 @@ class Parameter:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether every value is a number."""
         return all(map(is_number, self.ends))
 
     @cached_property
     def grid(self) -> list[Any]:
-        """The values of a grid: ``points`` evenly spread values of a range, or every level."""
+        """``points`` evenly spread values of a range, or every level."""
         shares = [i / (self.points - 1) for i in range(self.points)]
         return list(self.levels or dict.fromkeys((*self._beside, *(self._of_range(share) for share in shares))))
 

@@ -18,6 +18,11 @@ from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError
 from ebclab.sweeps.space.parameter import Parameter, is_number, parse_parameter, rounded
 
+Settings = dict[str, Any]
+"""Values of searched settings by dotted key."""
+Point = dict[str, Any]
+"""Coordinates in a search space: a value for each parameter, before derived settings are computed."""
+
 
 @dataclass(frozen=True)
 class Space:
@@ -47,15 +52,15 @@ class Space:
     def grid_size(self) -> int:
         return math.prod(len(parameter.grid) for parameter in self.parameters)
 
-    def settings(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, point: Mapping[str, Any]) -> Settings:
         """Return the value of every setting at ``point``."""
-        values: dict[str, Any] = {}
+        values: Settings = {}
         for parameter in self._in_order:
             value = point[parameter.name]
             values[parameter.name] = value if parameter.times is None else rounded(value * values[parameter.times])
         return {parameter.name: values[parameter.name] for parameter in self.parameters}
 
-    def point_of(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    def point_of(self, settings: Mapping[str, Any]) -> Point | None:
         """Return the point with these ``settings``; None if one is missing or outside its range."""
         point = {parameter.name: parameter.find(self.coordinate(parameter, settings)) for parameter in self.parameters}
         return None if None in point.values() else point
@@ -68,18 +73,19 @@ class Space:
         other = settings.get(parameter.times)
         return rounded(value / other) if is_number(value) and is_number(other) and other != 0 else None
 
-    def corners(self) -> Iterator[dict[str, Any]]:
+    def corners(self) -> Iterator[Point]:
         """Yield the points at the corners: every combination of the ends of ranges and of choices."""
         names = list(self.by_name)
         for values in itertools.product(*(parameter.ends for parameter in self.parameters)):
             yield dict(zip(names, values, strict=True))
 
-    def grid(self) -> list[dict[str, Any]]:
-        """Return the points of the grid; the last parameter changes fastest."""
-        return [self.grid_point(number) for number in range(self.grid_size)]
+    def ends_beside(self, point: Point) -> Iterator[Point]:
+        """Yield ``point`` with one coordinate at an end of its range, for every end of each parameter."""
+        for parameter in self.parameters:
+            yield from ({**point, parameter.name: end} for end in parameter.ends)
 
-    def grid_point(self, number: int) -> dict[str, Any]:
-        """Return one point of the grid, numbered from 0."""
+    def grid_point(self, number: int) -> Point:
+        """Return one point of the grid, numbered from 0; the last parameter changes fastest."""
         if not 0 <= number < self.grid_size:
             raise IndexError(f"the grid of {self.where} has {self.grid_size} points, got number {number}")
         point = {}

@@ -7,10 +7,11 @@ import math
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from made_up_trials import made_up_trial
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -21,7 +22,7 @@ from ebclab.sweeps.display.live_table import (
     SweepTableDisplay,
     choose_sweep_display,
 )
-from ebclab.sweeps.display.trial_table import TrialTable, best_trial, short, short_names, varying_settings
+from ebclab.sweeps.display.trial_table import TrialTable, best_trial, setting_in_words, short_names, varying_settings
 from ebclab.sweeps.trial import OVER, Epoch, State, Trial
 
 STATES: tuple[State, ...] = (*OVER, "waiting", "running", "interrupted")
@@ -44,12 +45,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return advance
 
 
-def trial(name: str, values: list[float] | None = None, **changes: Any) -> Trial:
-    """A trial of ten epochs that measured ``values`` after epochs 1, 2, ..."""
-    curve = {epoch: Epoch(value, 7.0 * epoch) for epoch, value in enumerate(values or [], start=1)}
-    facts: dict[str, Any] = {"kind": "search", "number": int(name) if name.isdigit() else 0, "point": {}}
-    facts |= {"settings": {"optimizer.learning_rate": 0.0123456}, "seed": 0, "epochs": 10, "state": "running"}
-    return Trial(name, **{**facts, "curve": curve, **changes})
+trial = partial(made_up_trial, settings={"optimizer.learning_rate": 0.0123456})
 
 
 def printed(table: TrialTable, width: int = 80) -> list[str]:
@@ -122,19 +118,12 @@ def test_only_settings_that_vary_are_shown_by_their_last_word() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("setting", "text"),
-    [(0.0123456, "0.0123"), (1.23456e-5, "1.23e-05"), (12.3456, "12.3"), (4096.4, "4096"), (2e7, "2e+07")],
-)
-def test_numbers_are_shown_with_three_significant_digits(setting: float, text: str) -> None:
-    assert short(setting) == text
-
-
-@pytest.mark.parametrize(
-    ("setting", "text"), [(123456, "123456"), (True, "true"), (None, "null"), ("cosine", "cosine"), ("a\nb", "a\\nb")]
-)
-def test_other_settings_are_shown_as_they_are_written(setting: Any, text: str) -> None:
-    assert short(setting) == text
+def test_a_setting_is_shown_on_one_line_and_empty_where_a_trial_has_none() -> None:
+    words = {0.0123456: "0.0123", 12.3456: "12.3", 4096.4: "4096", 2e7: "2e+07", 123456: "123456"}
+    words |= {None: "null", True: "true", "cosine": "cosine", "a\nb": "a\\nb"}
+    for value, text in words.items():
+        assert setting_in_words(trial("1", settings={"a": value}), "a") == text
+    assert setting_in_words(trial("1"), "a") == ""
 
 
 def test_the_best_is_the_highest_newest_value_of_a_searching_trial_that_went_well() -> None:
@@ -154,15 +143,7 @@ def test_running_trials_come_first_then_the_best_down_and_waiting_ones_last(wait
     trials += [trial("4", state="failed"), trial("5", [0.1]), trial("6", [0.3], state="waiting")]
     trials += [trial("7", [0.95], state="stopped")]
     display.show(trials)
-    assert re.findall(r"^\W*(?:\[\d*m)?[ *](\d)\W", stream.getvalue(), re.MULTILINE) == [
-        "5",
-        "6",
-        "3",
-        "7",
-        "2",
-        "4",
-        "1",
-    ]
+    assert re.findall(r"^\W*(?:\[\d*m)?[ *](\d)\W", stream.getvalue(), re.MULTILINE) == list("5637241")
     display.stop()
 
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from made_up_trials import made_up_trial
 
-from ebclab.sweeps.policies.population import exploit, explore, must_wait
+from ebclab.sweeps.policies.population import at_exchange, exploit, explore
 from ebclab.sweeps.space.parameter import Parameter
 from ebclab.sweeps.space.space import Space
-from ebclab.sweeps.trial import Epoch, Trial
+from ebclab.sweeps.trial import Trial
 
-RULES: dict[str, Any] = {"interval_epochs": 2, "quantile": 0.25}
 SPACE = Space(
     (
         Parameter("lr", "loguniform", low=1e-4, high=1.0),
@@ -41,9 +41,7 @@ class RayTrial:
 
 def trial(name: str, value: float, *, epochs_done: int = 2, **changes: Any) -> Trial:
     """A trial of ten epochs whose objective was ``value`` in each of ``epochs_done``."""
-    curve = {epoch: Epoch(value, float(epoch)) for epoch in range(1, epochs_done + 1)}
-    facts: dict[str, Any] = {"kind": "search", "number": 0, "point": POINT, "settings": {}, "seed": 0, "epochs": 10}
-    return Trial(name, **{**facts, "state": "running", "curve": curve, **changes})
+    return made_up_trial(name, [value] * epochs_done, point=POINT, **changes)
 
 
 def population(*values: float, **changes: Any) -> list[Trial]:
@@ -63,83 +61,55 @@ def test_both_ends_are_those_of_ray_tunes_population_based_training(num_trials: 
     rays._trial_state = {name: SimpleNamespace(last_score=values[name.number]) for name in names}
     low, high = ({name.number for name in end} for end in rays._quantiles())
     ours = population(*values)
-    donors = {one.id: exploit(one, ours, interval_epochs=2, quantile=quantile) for one in ours}
+    donors = {one.id: exploit(one, ours, quantile) for one in ours}
     assert {int(name) for name, donor in donors.items() if donor} == low
     assert {int(donor.id) for donor in donors.values() if donor} <= high
 
 
 def test_with_ends_of_no_size_nobody_changes() -> None:
     ours = population(0.1, 0.9)
-    assert [exploit(one, ours, interval_epochs=2, quantile=0.0) for one in ours] == [None, None]
+    assert [exploit(one, ours, 0.0) for one in ours] == [None, None]
 
 
 def test_every_trial_of_the_upper_end_may_give_and_the_choice_is_repeatable() -> None:
     others = population(*[0.9, 0.8] + [0.5] * 5)
     receivers = [trial(f"r{number}", 0.1) for number in range(200)]
-    donors = [exploit(one, [*others, one], **RULES) for one in receivers]
+    donors = [exploit(one, [*others, one], 0.25) for one in receivers]
     counts = Counter(donor.id for donor in donors if donor)
     assert counts.keys() == {"0", "1"}
     assert min(counts.values()) > 65  # 100 of 200 expected; this is five standard deviations below
-    assert donors == [exploit(one, [one, *reversed(others)], **RULES) for one in receivers]
+    assert donors == [exploit(one, [one, *reversed(others)], 0.25) for one in receivers]
 
 
-def test_trials_change_at_the_end_of_an_interval_alone_and_never_in_the_last_epoch() -> None:
-    def donor(epochs_done: int, interval: int, epochs: int = 10) -> Trial | None:
-        both = population(0.1, 0.9, epochs_done=epochs_done, epochs=epochs)
-        return exploit(both[0], both, interval_epochs=interval, quantile=0.5)
-
-    assert [epochs_done for epochs_done in range(10) if donor(epochs_done, 3)] == [3, 6, 9]
-    assert donor(3, 3, epochs=3) is None
-
-
-def test_values_are_compared_and_weights_taken_at_the_same_epoch() -> None:
-    own, behind = trial("a", 0.5), trial("c", 0.99, epochs_done=1)
-    assert exploit(own, [own, behind], **RULES) is None
-    ahead = trial("b", 0.4, epochs_done=4)
-    ahead.curve[4] = Epoch(0.99, 4.0)  # better by now, but not at epoch 2
-    assert exploit(own, [own, ahead], **RULES) is None
-    ahead.curve[2] = Epoch(0.6, 2.0)
-    assert exploit(own, [own, ahead], **RULES) is None  # better at epoch 2, but its weights are of epoch 4
-    del ahead.curve[4], ahead.curve[3]
-    assert exploit(own, [own, ahead, behind], **RULES) is ahead
+def test_an_exchange_is_at_the_end_of_an_interval_and_never_in_the_last_epoch() -> None:
+    assert [epoch for epoch in range(11) if at_exchange(trial("a", 0.5, epochs_done=epoch), 3)] == [3, 6, 9]
+    assert not at_exchange(trial("a", 0.5, epochs_done=10), 2)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"state": "failed"}, {"state": "diverged"}, {"state": "stopped"}, {"kind": "confirm"}]
+    ("state", "gives"), [("failed", False), ("diverged", False), ("stopped", False), ("running", True)]
 )
-def test_nobody_goes_on_from_a_trial_that_went_wrong_or_only_confirms(changes: dict[str, str]) -> None:
+def test_nobody_goes_on_from_a_trial_that_went_wrong(state: str, gives: bool) -> None:
     own = trial("a", 0.1)
-    assert exploit(own, [own, trial("b", 0.9, **changes)], **RULES) is None
-    assert exploit(own, [own, trial("b", 0.9, state="finished")], **RULES) is not None
+    assert (exploit(own, [own, trial("b", 0.9, state=state)], 0.25) is not None) == gives
 
 
 def test_what_becomes_of_a_trial_later_makes_nobody_else_change() -> None:
     ours = population(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-    before = [one.id for one in ours if exploit(one, ours, **RULES)]
+    before = [one.id for one in ours if exploit(one, ours, 0.25)]
     ours[0].state = "failed"
     assert before == ["0", "1"]
-    assert [one.id for one in ours[1:] if exploit(one, ours, **RULES)] == ["1"]
+    assert [one.id for one in ours[1:] if exploit(one, ours, 0.25)] == ["1"]
     ours[6].state = ours[7].state = "failed"
-    assert exploit(ours[1], ours, **RULES) is None  # nobody of the upper end is left to give
+    assert exploit(ours[1], ours, 0.25) is None  # nobody of the upper end is left to give
 
 
 def test_an_equal_trial_gives_nothing_and_a_number_is_better_than_none() -> None:
     equal = population(0.5, 0.5)
-    assert [exploit(one, equal, **RULES) for one in equal] == [None, None]
+    assert [exploit(one, equal, 0.25) for one in equal] == [None, None]
     lost, fine = population(math.nan, 0.1)
-    assert exploit(lost, [lost, fine], **RULES) is fine
-    assert exploit(fine, [lost, fine], **RULES) is None
-
-
-def test_a_trial_waits_at_an_exchange_for_those_behind_it_that_are_not_over() -> None:
-    own = trial("a", 0.5)
-    assert must_wait(own, [own, trial("b", 0.5, epochs_done=1)], 2)
-    assert must_wait(own, [own, trial("b", 0.5, epochs_done=0, state="waiting")], 2)
-    assert not must_wait(own, [own, trial("b", 0.5, epochs_done=2), trial("c", 0.5, epochs_done=4)], 2)
-    assert not must_wait(own, [own, trial("b", 0.5, epochs_done=1, state="failed")], 2)
-    assert not must_wait(own, [own, trial("b", 0.5, epochs_done=1, kind="confirm")], 2)
-    assert not must_wait(own, [own, trial("b", 0.5, epochs_done=1)], 3)
-    assert not must_wait(trial("a", 0.5, epochs_done=10), [trial("b", 0.5)], 2)  # it is done
+    assert exploit(lost, [lost, fine], 0.25) is fine
+    assert exploit(fine, [lost, fine], 0.25) is None
 
 
 def test_coordinates_are_multiplied_and_stay_in_their_range() -> None:

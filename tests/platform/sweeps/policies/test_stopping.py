@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from made_up_trials import made_up_trial
 
 from ebclab.sweeps.policies.stopping import StopRules, asha, collapsed, decide, diverged, median, plateau
 from ebclab.sweeps.trial import Epoch, Trial
 
 Curve = dict[int, float]
 ASHA = {"grace_epochs": 1, "reduction_factor": 3, "max_epochs": 27}
-
-
-def trial(name: str, values: list[float], **changes: Any) -> Trial:
-    """A trial of ten epochs that measured ``values`` after epochs 1, 2, ..."""
-    curve = {epoch: Epoch(value, float(epoch)) for epoch, value in enumerate(values, start=1)}
-    return Trial(**{"id": name, "kind": "search", "number": 0, "point": {}, "settings": {}, "seed": 0, "epochs": 10,
-                    "state": "running", "curve": curve} | changes)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,42 +27,56 @@ class RayTrial:
     trial_id: int
 
 
-def told_in_random_order(rng: random.Random, num_trials: int, epochs: int) -> list[tuple[int, int, float]]:
-    """(trial, epoch, value) as a sweep hears them: each trial's epochs in order, the trials mixed."""
-    turns = [number for number in range(num_trials) for _ in range(epochs)]
-    rng.shuffle(turns)
-    done = [0] * num_trials
-    told = []
-    for number in turns:
-        done[number] += 1
-        told.append((number, done[number], rng.random()))
-    return told
+def stops_like_rays(
+    num_trials: int, epochs: int, ours: Callable[[Curve, list[Curve]], str | None], theirs: Callable[[], Any]
+) -> int:
+    """Tell both rules the same values, each trial's epochs in order and the trials mixed; return how many they stop."""
+    stops = 0
+    for seed in range(40):
+        rng, rays = random.Random(seed), theirs()
+        curves: list[Curve] = [{} for _ in range(num_trials)]
+        over: set[int] = set()
+        turns = [number for number in range(num_trials) for _ in range(epochs)]
+        rng.shuffle(turns)
+        for number in turns:
+            value = rng.random()
+            if number in over:
+                continue
+            epoch = len(curves[number]) + 1
+            curves[number][epoch] = value
+            reason = ours(curves[number], curves[:number] + curves[number + 1 :])
+            assert (reason is not None) == rays(number, epoch, value), (seed, number, epoch)
+            if reason:
+                over.add(number)
+        stops += len(over)
+    return stops
 
 
 @pytest.mark.parametrize(("grace", "factor"), [(1, 3), (1, 2), (2, 3), (1, 4), (3, 2), (12, 3)])
 def test_asha_stops_the_same_trials_as_ray_tunes_own(grace: int, factor: int) -> None:
     from ray.tune.schedulers.async_hyperband import _Bracket
 
-    epochs, stops = 12, 0
-    for seed in range(40):
-        bracket = _Bracket(grace, epochs, factor, 0)
-        curves: list[Curve] = [{} for _ in range(15)]
-        over: set[int] = set()
-        for number, epoch, value in told_in_random_order(random.Random(seed), 15, epochs):
-            if number in over:
-                continue
-            curves[number][epoch] = value
-            rivals = curves[:number] + curves[number + 1 :]
-            ours = asha(curves[number], rivals, grace_epochs=grace, reduction_factor=factor, max_epochs=epochs)
-            if epoch < epochs:  # with max_t at the budget, Ray has a rung in the last epoch too
-                rays = bracket.on_result(RayTrial(number), epoch, value)
-                assert (ours is not None) == (rays == "STOP")
-            else:
-                assert ours is None
-            if ours:
-                over.add(number)
-        stops += len(over)
-    assert (stops > 0) == (grace < epochs)
+    def theirs() -> Callable[[int, int, float], bool]:
+        bracket = _Bracket(grace, 12, factor, 0)  # with max_t at the budget, Ray has a rung in the last epoch too
+        return lambda number, epoch, value: epoch < 12 and bracket.on_result(RayTrial(number), epoch, value) == "STOP"
+
+    rule = partial(asha, grace_epochs=grace, reduction_factor=factor, max_epochs=12)
+    assert (stops_like_rays(15, 12, rule, theirs) > 0) == (grace < 12)
+
+
+def test_the_median_rule_stops_the_same_trials_as_ray_tunes_own() -> None:
+    from ray.tune.schedulers import MedianStoppingRule
+
+    nobody_waits = SimpleNamespace(get_live_trials=list)
+
+    def theirs() -> Callable[[int, int, float], bool]:
+        rule = MedianStoppingRule("epoch", "score", "max", grace_period=1, min_samples_required=3)
+        names = [RayTrial(number) for number in range(9)]
+        return lambda number, epoch, value: (
+            rule.on_trial_result(nobody_waits, names[number], {"epoch": epoch, "score": value}) == "STOP"
+        )
+
+    assert stops_like_rays(9, 6, partial(median, grace_epochs=1, min_others=3), theirs) > 0
 
 
 def test_of_a_rung_reached_by_all_but_one_the_best_third_goes_on() -> None:
@@ -75,66 +85,44 @@ def test_of_a_rung_reached_by_all_but_one_the_best_third_goes_on() -> None:
     assert asha({1: 0.599}, others, **ASHA) == "rung 1: 0.599 is below 0.6, the best third of 10 others"
 
 
-def test_asha_judges_at_rungs_alone_and_by_the_same_epoch() -> None:
-    others = [{1: 0.5, 2: 0.9, 3: 0.9, 4: 0.9, 9: 0.9}]
-    assert asha({1: 0.6, 2: 0.1}, others, **ASHA) is None  # 2 is no rung
-    assert asha({1: 0.6, 2: 0.1, 3: 0.1}, others, **ASHA) is not None
-    assert asha({1: 0.6, 2: 0.1, 3: 0.1, 4: 0.1}, others, **ASHA) is None  # its rung is behind it
-    assert asha({3: 0.1}, [{1: 0.9, 2: 0.9}], **ASHA) is None  # nobody has been there
+LOW = dict.fromkeys(range(1, 9), 0.1)
+SOME = [{2: 0.9, 4: 0.9, 6: 0.9}]
+ALL = [dict.fromkeys(range(1, 28), 0.9)]
 
 
-def test_asha_tells_a_resumed_trial_the_same_as_an_undisturbed_one() -> None:
-    # From epoch 5 on, restarted or not, the log holds epochs 1 to 5: rungs 1 and 3 are past, 9 is next.
-    others = [dict.fromkeys(range(1, 28), 0.9)]
-    own = dict.fromkeys(range(1, 9), 0.1)
-    assert asha(dict.fromkeys(range(1, 6), 0.1), others, **ASHA) is None
-    assert asha(own, others, **ASHA) is None
-    assert asha({**own, 9: 0.1}, others, **ASHA) is not None
-
-
-def test_asha_judges_a_rung_at_the_first_epoch_measured_after_it() -> None:
-    others = [{2: 0.9, 4: 0.9, 6: 0.9}]
-    assert asha({2: 0.1}, others, **ASHA) is not None  # rung 1
-    assert asha({2: 0.9, 4: 0.1}, others, **ASHA) == "rung 3: 0.1 is below 0.9, the only other"
-    assert asha({2: 0.9, 4: 0.9, 6: 0.1}, others, **ASHA) is None  # no rung between 4 and 6
-
-
-def test_asha_lets_the_first_an_equal_one_and_the_last_epoch_go_on() -> None:
-    assert asha({1: 0.0}, [], **ASHA) is None
-    assert asha({}, [{1: 1.0}], **ASHA) is None
-    assert asha({1: 0.5}, [{1: 0.5}] * 7, **ASHA) is None
-    assert asha({1: 0.5}, [{1: math.nan}], **ASHA) is None  # nothing to compare with
-    assert asha({3: 0.0}, [{3: 1.0}], grace_epochs=3, reduction_factor=3, max_epochs=3) is None
+@pytest.mark.parametrize(
+    ("own", "others", "reason"),
+    [
+        ({1: 0.6, 2: 0.1}, [{1: 0.5, 2: 0.9}], None),  # 2 is no rung
+        ({1: 0.6, 2: 0.1, 3: 0.1}, [{1: 0.5, 3: 0.9}], "rung 3: 0.1 is below 0.9, the only other"),
+        ({1: 0.6, 2: 0.1, 3: 0.1, 4: 0.1}, ALL, None),  # its rung is behind it
+        ({3: 0.1}, [{1: 0.9, 2: 0.9}], None),  # nobody has been there
+        # restarted or not, the log holds all epochs up to 5 and then 8: rungs 1 and 3 are past, 9 is next
+        (dict.fromkeys(range(1, 6), 0.1), ALL, None),
+        (LOW, ALL, None),
+        ({**LOW, 9: 0.1}, ALL, "rung 9: 0.1 is below 0.9, the only other"),
+        # a rung is judged in the first epoch measured after it
+        ({2: 0.1}, SOME, "rung 1: 0.1 is below 0.9, the only other"),
+        ({2: 0.9, 4: 0.1}, SOME, "rung 3: 0.1 is below 0.9, the only other"),
+        ({2: 0.9, 4: 0.9, 6: 0.1}, SOME, None),  # no rung between 4 and 6
+        # the first, an equal one, one beside no number, and the last epoch
+        ({1: 0.0}, [], None),
+        ({}, [{1: 1.0}], None),
+        ({1: 0.5}, [{1: 0.5}] * 7, None),
+        ({1: 0.5}, [{1: math.nan}], None),
+        ({27: 0.0}, [{27: 1.0}], None),
+    ],
+)
+def test_asha_judges_once_at_each_rung_by_values_of_the_same_epoch(
+    own: Curve, others: list[Curve], reason: str | None
+) -> None:
+    assert asha(own, others, **ASHA) == reason
 
 
 @pytest.mark.parametrize(("grace", "factor"), [(0, 3), (1, 1)])
 def test_rungs_that_would_never_rise_are_refused(grace: int, factor: int) -> None:
     with pytest.raises(ValueError, match="rungs do not rise"):
         asha({1: 0.5}, [], grace_epochs=grace, reduction_factor=factor, max_epochs=9)
-
-
-def test_the_median_rule_stops_the_same_trials_as_ray_tunes_own() -> None:
-    from ray.tune.schedulers import MedianStoppingRule
-
-    nobody_waits = SimpleNamespace(get_live_trials=list)
-    names = [RayTrial(number) for number in range(9)]
-    stops = 0
-    for seed in range(40):
-        rays = MedianStoppingRule("epoch", "score", "max", grace_period=1, min_samples_required=3)
-        curves: list[Curve] = [{} for _ in range(9)]
-        over: set[int] = set()
-        for number, epoch, value in told_in_random_order(random.Random(seed), 9, 6):
-            if number in over:
-                continue
-            curves[number][epoch] = value
-            rivals = curves[:number] + curves[number + 1 :]
-            ours = median(curves[number], rivals, grace_epochs=1, min_others=3)
-            theirs = rays.on_trial_result(nobody_waits, names[number], {"epoch": epoch, "score": value})
-            assert (ours is not None) == (theirs == "STOP")
-            if ours:
-                over.add(number)
-        stops += len(over)
-    assert stops > 0
 
 
 def test_the_median_rule_compares_the_best_with_means_of_those_that_came_so_far() -> None:
@@ -197,10 +185,10 @@ def test_energies_are_judged_by_the_trials_own_first_epochs(name: str) -> None:
 
 
 def test_a_sweep_stops_for_the_first_reason_in_the_stated_order() -> None:
-    bad = trial("1", [0.5, 0.1, 0.1])
+    bad = made_up_trial("1", [0.5, 0.1, 0.1])
     for point in bad.curve.values():
         point.metrics.update(effective_rank=1.0, energy_gap=1.0)
-    good = [trial(name, [0.9, 0.9, 0.9]) for name in "234"]
+    good = [made_up_trial(name, [0.9, 0.9, 0.9]) for name in "234"]
     rules = StopRules(grace_epochs=3, plateau_epochs=2)
     assert decide(bad, good, rules) == "collapsed: effective_rank 1, below 1.5 for 3 epochs"
     bad.curve[3].metrics["energy_gap"] = 1e9
@@ -214,34 +202,34 @@ def test_a_sweep_stops_for_the_first_reason_in_the_stated_order() -> None:
 
 
 def test_the_objective_itself_may_diverge() -> None:
-    assert decide(trial("1", [0.5, math.nan]), [], StopRules()) == "diverged: objective is nan after epoch 2"
+    assert decide(made_up_trial("1", [0.5, math.nan]), [], StopRules()) == "diverged: objective is nan after epoch 2"
 
 
 def test_confirming_trials_neither_stop_for_a_comparison_nor_take_part_in_one() -> None:
     rules = StopRules(grace_epochs=2, plateau_epochs=1)
-    good = [trial("2", [0.9, 0.9]), trial("3", [0.9, 0.9])]
-    confirming = trial("c", [0.1, 0.1], kind="confirm")
+    good = [made_up_trial("2", [0.9, 0.9]), made_up_trial("3", [0.9, 0.9])]
+    confirming = made_up_trial("c", [0.1, 0.1], kind="confirm")
     assert decide(confirming, good, rules) is None
     confirming.curve[2].metrics["info_nce"] = math.nan
     assert decide(confirming, good, rules) is not None
-    better = [trial("c", [0.9, 0.9], kind="confirm")]
-    assert decide(trial("1", [0.1, 0.2]), good, rules) is not None
-    assert decide(trial("1", [0.1, 0.2]), better, rules) is None
+    better = [made_up_trial("c", [0.9, 0.9], kind="confirm")]
+    assert decide(made_up_trial("1", [0.1, 0.2]), good, rules) is not None
+    assert decide(made_up_trial("1", [0.1, 0.2]), better, rules) is None
 
 
 def test_a_trial_is_no_rival_of_itself_and_finishes_in_its_last_epoch() -> None:
-    own = trial("1", [0.1])
-    assert decide(own, [own, trial("1", [0.9])], StopRules(grace_epochs=1)) is None
-    last = trial("1", [0.1, math.nan], epochs=2)
-    assert decide(last, [trial("2", [0.9, 0.9])], StopRules(grace_epochs=2)) is None
+    own = made_up_trial("1", [0.1])
+    assert decide(own, [own, made_up_trial("1", [0.9])], StopRules(grace_epochs=1)) is None
+    last = made_up_trial("1", [0.1, math.nan], epochs=2)
+    assert decide(last, [made_up_trial("2", [0.9, 0.9])], StopRules(grace_epochs=2)) is None
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "median"])
 def test_a_decision_made_again_knows_what_was_known_when_the_epoch_was_measured(scheduler: Any) -> None:
     rules = StopRules(scheduler=scheduler, grace_epochs=1, min_others=1)
-    own = trial("0", [])
+    own = made_up_trial("0", [])
     own.curve[1] = Epoch(0.5, 1.0, place=1)
-    before, after = trial("1", []), trial("2", [])
+    before, after = made_up_trial("1", []), made_up_trial("2", [])
     before.curve[1], after.curve[1] = Epoch(0.4, 1.0, place=0), Epoch(0.9, 1.0, place=2)
     assert decide(own, [before, after], rules) is None
     before.curve[1] = Epoch(0.6, 1.0, place=0)
@@ -265,7 +253,7 @@ def test_curves_of_others_are_read_only_where_they_are_compared(scheduler: Any, 
     rules = StopRules(scheduler=scheduler, grace_epochs=3, reduction_factor=2, min_others=1)
     Watched.asked = 0
     for epochs_done in range(1, 10):
-        decide(trial("0", [0.5] * epochs_done, epochs=9), [other], rules)
+        decide(made_up_trial("0", [0.5] * epochs_done, epochs=9), [other], rules)
     assert Watched.asked == epochs_that_compare
 
 

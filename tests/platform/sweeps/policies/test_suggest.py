@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_up_trials import made_up_trial
 
 from ebclab.sweeps.policies.suggest import STARTUP, suggest
 from ebclab.sweeps.space.space import Space, parse_space
@@ -29,8 +30,8 @@ def space_of(parameters: dict[str, Any]) -> Space:
 
 def trial(number: int, point: dict[str, Any], objective: float | None = None, state: State = "finished") -> Trial:
     """Return a trial of two epochs whose objective at the last is ``objective``, or one without any."""
-    curve = {} if objective is None else {1: Epoch(objective - 1, 1.0), 2: Epoch(objective, 2.0)}
-    return Trial(f"{number:04}", "search", number, point, {}, seed=0, epochs=2, state=state, curve=curve)
+    values = [] if objective is None else [objective - 1, objective]
+    return made_up_trial(f"{number:04}", values, point=point, epochs=2, state=state)
 
 
 def on_a_line(state: State = "finished", count: int = 30) -> list[Trial]:
@@ -62,7 +63,7 @@ def test_the_first_trial_is_the_default(search):
 def test_a_grid_is_walked_in_turn_and_ends():
     space = space_of(EVERY_KIND)
     walked = [suggest(space, "grid", seed=0, number=i, trials=[], default={"x": 0.1}) for i in range(space.grid_size)]
-    assert walked == space.grid()
+    assert walked == [space.grid_point(i) for i in range(space.grid_size)]
     with pytest.raises(IndexError):
         suggest(space, "grid", seed=0, number=space.grid_size, trials=[], default=None)
 
@@ -160,15 +161,15 @@ def test_tpe_avoids_where_trials_diverged():
     assert sum(beyond_unknown) > 2 * sum(beyond)
 
 
-def test_running_out_of_memory_counts_as_diverging():
-    diverged = tpe(flat_with_a_cliff("diverged"), 5)
-    assert tpe(flat_with_a_cliff("failed", "CUDA out of memory. Tried to allocate 2 GiB"), 5) == diverged
-
-
-@pytest.mark.parametrize("state", ["finished", "stopped"])
-@pytest.mark.parametrize("objective", [math.nan, None])
-def test_an_objective_that_is_no_number_counts_as_diverging(state, objective):
-    assert tpe(flat_with_a_cliff(state, objective=objective), 5) == tpe(flat_with_a_cliff("diverged"), 5)
+@pytest.mark.parametrize(
+    ("state", "reason", "objective"),
+    [
+        ("failed", "CUDA out of memory. Tried to allocate 2 GiB", None),
+        *((state, "", objective) for state in ("finished", "stopped") for objective in (math.nan, None)),
+    ],
+)
+def test_running_out_of_memory_or_measuring_no_number_counts_as_diverging(state, reason, objective):
+    assert tpe(flat_with_a_cliff(state, reason, objective), 5) == tpe(flat_with_a_cliff("diverged"), 5)
 
 
 def test_any_other_failure_tells_nothing():
@@ -199,16 +200,7 @@ def test_an_earlier_sweep_teaches_as_trials_of_this_one_would():
     assert tpe([], 5, earlier=earlier) == tpe(on_a_line(), 5)
 
 
-def test_optuna_says_nothing_and_its_log_level_stays_as_it_was():
-    logger, said = logging.getLogger("optuna"), []
-    listener = logging.Handler()
-    listener.emit = said.append
-    level = logger.level
-    logger.addHandler(listener)
-    logger.setLevel(logging.INFO)
-    try:
+def test_optuna_says_nothing_and_its_log_level_stays_as_it_was(caplog):
+    with caplog.at_level(logging.INFO, logger="optuna"):
         tpe(on_a_line(), 1)
-        assert (said, logger.level) == ([], logging.INFO)
-    finally:
-        logger.removeHandler(listener)
-        logger.setLevel(level)
+        assert (caplog.messages, logging.getLogger("optuna").level) == ([], logging.INFO)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from made_up_trials import Remembering
+from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
+from ray.exceptions import ActorDiedError
 
 from ebclab.cluster import draining
 from ebclab.errors import InterruptedRunError, VersionError
@@ -18,10 +22,28 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune import phase
-from ebclab.sweeps.ray_tune.phase import Phase, Phases
+from ebclab.sweeps.ray_tune.phase import Phases
 from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.scheduler import Turn
 
-SILENT = SimpleNamespace(start=lambda *_: None, show=lambda *_: None, stop=lambda: None, note=lambda _: None)
+RESOURCES = TrialResources(2, 1, 0, 1)
+
+
+@dataclass
+class Made:
+    """The phases of a sweep in a folder, with what they log and show."""
+
+    plan: SweepPlan
+    folder: Path
+    setup: Any = None
+
+    def __post_init__(self) -> None:
+        self.log, self.shown = SweepLog(self.folder / "trials.jsonl"), Remembering()
+        search = SearchProposals(self.plan)
+        self.phases = Phases(SweepFolder(self.folder), self.plan, self.log, RESOURCES, self.shown, search)
+
+    def run(self) -> None:
+        self.phases.run(self.setup)
 
 
 def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_trial_is_given_up(
@@ -38,42 +60,16 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
         scheduler.on_outcome(first.trial, "interrupted", "stopped", 1.0)
         scheduler.on_turn_over(first.trial)
         phases.go_on()
-        assert phases.scheduler is scheduler
+        assert phases.scheduler is scheduler  # nothing follows a search that was not finished
         assert scheduler.is_over
 
     monkeypatch.setattr(phase, "run_sweep_trials", refuse_the_second)
-    plan, log = sweep_plan(trials=3), SweepLog(tmp_path / "trials.jsonl")
-    setup: Any = None
-    display: Any = SILENT
-    resources = TrialResources(2, 1, 0, 1)
-
-    def search_and_more() -> Iterator[Phase]:
-        yield Phase(SweepFolder(tmp_path), plan, log, resources, display, SearchProposals(plan))
-        pytest.fail("nothing follows a search that was not finished")
-
+    made = Made(sweep_plan(trials=3), tmp_path)
     with pytest.raises(VersionError, match=r"^node gpu-7: torch 1\.0, got 2\.0$") as raised:
-        Phases(search_and_more()).run(setup, resources, tmp_path)
+        made.run()
     assert raised.value.exit_code == 2
-    assert [trial.state for trial in log.trials.values()] == ["interrupted", "waiting"]
-    again = SweepLog(tmp_path / "trials.jsonl")
-    assert not any(trial.is_over for trial in again.trials.values())
-
-
-class Shown:
-    """What a display is told of its phases."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def start(self, name: str, objective: str, num_trials: int) -> None:
-        self.told.append(f"{name}: {num_trials}")
-
-    def show(self, trials: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def stop(self) -> None:
-        self.told.append("stop")
+    assert [trial.state for trial in made.log.trials.values()] == ["interrupted", "waiting"]
+    assert not any(trial.is_over for trial in SweepLog(made.log.path).trials.values())
 
 
 def _train_all(phases: Phases, *_: Any) -> None:
@@ -98,32 +94,28 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
             signal.raise_signal(signal.SIGINT)  # what Ctrl+C sends
         _train_all(phases)
 
-    monkeypatch.setattr(phase, "run_sweep_trials", run_of_tune)
-    plan, log, shown = sweep_plan(trials=2, top=1, seeds=2), SweepLog(tmp_path / "trials.jsonl"), Shown()
-    folder, resources = SweepFolder(tmp_path), TrialResources(1, 1, 0, 1)
-    setup: Any = None
-
-    def search_and_confirmation() -> Iterator[Phase]:
-        yield Phase(folder, plan, log, resources, shown, SearchProposals(plan))
+    def confirmation(*given: Any) -> ConfirmProposals:
         if asked == "between":
             signal.raise_signal(signal.SIGINT)
-        yield Phase(folder, plan, log, resources, shown, ConfirmProposals(plan, log))
+        return ConfirmProposals(*given)
 
-    handler, whole = signal.getsignal(signal.SIGINT), Phases(search_and_confirmation())
+    monkeypatch.setattr(phase, "run_sweep_trials", run_of_tune)
+    monkeypatch.setattr(phase, "ConfirmProposals", confirmation)
+    made, handler = Made(sweep_plan(trials=2, top=1, seeds=2), tmp_path), signal.getsignal(signal.SIGINT)
     if asked is None:
-        whole.run(setup, resources, tmp_path)
+        made.run()
     else:
         with pytest.raises(InterruptedRunError, match=f"stopped with {2 if asked == 'before' else 0} trials to go"):
-            whole.run(setup, resources, tmp_path)
-    assert runs == [whole]
+            made.run()
+    assert runs == [made.phases]
     assert signal.getsignal(signal.SIGINT) is handler
-    search = [f"{tmp_path.name}, search: 2", "stop"]
-    left = {None: 2, "before": 0, "between": 2}[asked]
-    assert [trial.kind for trial in log.trials.values()] == ["search"] * left + ["confirm"] * (
-        2 if asked is None else 0
-    )
-    confirmation = [f"{tmp_path.name}, confirm: 2", "stop"] if asked is None else []
-    assert shown.told == search + confirmation
+    kinds, shown = {
+        None: (["search"] * 2 + ["confirm"] * 2, ["search: 2", "stop", "confirm: 2", "stop"]),
+        "before": ([], ["search: 2", "stop"]),
+        "between": (["search"] * 2, ["search: 2", "stop"]),
+    }[asked]
+    assert [trial.kind for trial in made.log.trials.values()] == kinds
+    assert [told.removeprefix(f"{tmp_path.name}, ") for told in made.shown.phases] == shown
 
 
 def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_asked_to_save(
@@ -132,13 +124,37 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
     monkeypatch.setattr(draining, "_PAUSE", 0.0)
     monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: {"id-a": 0})
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "id-a", "NodeManagerHostname": "a"}])
-    notes: list[str] = []
-    display: Any = SimpleNamespace(**{**vars(SILENT), "note": notes.append})
-    plan, log = sweep_plan(trials=2), SweepLog(tmp_path / "trials.jsonl")
-    one = Phase(SweepFolder(tmp_path), plan, log, TrialResources(1, 1, 0, 1), display, SearchProposals(plan))
-    turn = one.scheduler.next_turn()
+    made = Made(sweep_plan(trials=2), tmp_path)
+    turn = made.phases.scheduler.next_turn()
     assert turn is not None
-    one.on_step()
-    one.on_step()
-    assert notes == ["a will be taken away: running trials save at their next log step"]
-    assert one._run(turn.trial).save_now.is_set
+    made.phases.on_step()
+    made.phases.on_step()
+    assert made.shown.notes == ["a will be taken away: running trials save at their next log step"]
+    assert SweepFolder(tmp_path).run(turn.run_name).save_now.is_set
+
+
+@pytest.mark.parametrize(
+    ("node", "heard"),
+    [
+        (NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, ("0001", "its machine was taken away", {"preempted": True})),
+        (NodeDeathInfo.UNEXPECTED_TERMINATION, ("0001", "the node is dead", {})),
+        (None, ("0001", "its process died", {})),
+    ],
+)
+def test_a_machine_that_was_taken_away_is_told_from_a_process_that_died(
+    node: int | None, heard: tuple[Any, ...]
+) -> None:
+    died = ActorDiedErrorContext(
+        actor_id=bytes(16), error_message="the node is dead", node_death_info=NodeDeathInfo(reason=node)
+    )
+    turn = Turn("0001", "0001", {}, 0, 3)
+    trial: Any = SimpleNamespace(
+        config={"turn": vars(turn)}, get_pickled_error=lambda: None if node is None else ActorDiedError(died)
+    )
+    told: list[tuple[Any, ...]] = []
+    scheduler = SimpleNamespace(
+        on_death=lambda trial, reason, **more: told.append((trial, reason, more)), on_turn_over=told.append
+    )
+    phases: Any = SimpleNamespace(scheduler=scheduler)
+    phase._Judge(phases).on_trial_error(None, trial)
+    assert told == [heard, "0001"]

@@ -54,7 +54,9 @@ def split() -> Split:
     return Split(part(range(10)), part(range(10, 13)), "digest", "content")
 
 
-def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) -> None:
+@pytest.mark.parametrize("held_out", [3, 0])
+def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split, held_out: int) -> None:
+    split = replace(split, holdout=split.holdout.rows(torch.arange(held_out)))
     back: Split = pickle.loads(pickle.dumps(SharedImages.of(split))).split()
     assert (back.digest, back.content) == ("digest", "content")
     for ours, theirs in ((back.train, split.train), (back.holdout, split.holdout)):
@@ -66,22 +68,13 @@ def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split) ->
 
 def test_all_readers_see_the_same_memory_which_may_be_read_only(split: Split) -> None:
     shared = SharedImages.of(split)
+    assert shared.parts[0].arrays[1].ctypes.data == split.train.labels.data_ptr()  # contiguous: not copied
     for array in (array for part in shared.parts for array in part.arrays):
         array.flags.writeable = False  # as Ray's object store gives it
     one, two = shared.split(), shared.split()
     for index, name in enumerate(("images", "labels", "keys")):
         address = shared.parts[0].arrays[index].ctypes.data
         assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr() == address
-
-
-def test_contiguous_images_are_shared_without_a_copy(split: Split) -> None:
-    assert SharedImages.of(split).parts[0].arrays[1].ctypes.data == split.train.labels.data_ptr()
-
-
-def test_a_set_that_holds_nothing_out_comes_back_too(split: Split) -> None:
-    empty = Split(split.train, split.holdout.rows(torch.arange(0)), "d", "c")
-    back = SharedImages.of(empty).split()
-    assert (len(back.train), len(back.holdout), back.holdout.images.shape) == (10, 0, (0, 3, 4, 4))
 
 
 def test_an_epochs_scores_are_told_once_and_training_metrics_never(
@@ -138,42 +131,24 @@ def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, A
     return {"turn": asdict(Turn("0000", "0000", settings, 0, epochs, confirms))}
 
 
-def test_a_confirming_turn_tells_which_held_out_images_it_is_right_about_also_when_it_is_told_again(
-    setup: TrialSetup, reports: list[dict[str, Any]]
+@pytest.mark.parametrize(("confirms", "confirm_rate"), [(True, 0.0), (True, 0.25), (False, 0.25)])
+def test_a_turn_is_scored_on_its_images_and_a_confirming_one_tells_its_answers(
+    setup: TrialSetup, reports: list[dict[str, Any]], confirms: bool, confirm_rate: float
 ) -> None:
-    for _ in range(2):
+    config = replace(setup.config, data=replace(setup.config.data, confirm_rate=confirm_rate))
+    split = load_images(config)
+    scored = split.confirm if confirms and split.confirm is not None else split.holdout
+    for _ in range(2):  # also when it is told again
         reports.clear()
-        run_turn(turn(2, confirms=True), setup)
-        answers = typed(json.loads(reports[-1]["answers"]), Answers)
+        run_turn(turn(1, confirms=confirms), replace(setup, config=config, images=SharedImages.of(split)))
+        answers = setup.folder.run("0000").read_answers()
+        assert answers is not None
+        assert answers.images == Answers.of(torch.ones(1, len(scored)) > 0, scored.keys).images
         assert table_of([answers]).mean() == pytest.approx(reports[-2]["objective"])
-        assert answers.num_images == len(load_images(setup.config).holdout)
-
-
-def test_a_confirming_turn_is_scored_on_the_images_that_are_kept_for_it(
-    setup: TrialSetup, reports: list[dict[str, Any]]
-) -> None:
-    config = replace(setup.config, data=replace(setup.config.data, confirm_rate=0.25))
-    split = load_images(config)
-    kept = replace(setup, config=config, images=SharedImages.of(split))
-    run_turn(turn(1, confirms=True), kept)
-    answers = typed(json.loads(reports[-1]["answers"]), Answers)
-    assert split.confirm is not None
-    assert answers.images == Answers.of(torch.ones(1, len(split.confirm)) > 0, split.confirm.keys).images
-    assert kept.folder.run("0000").read_config().evaluation.scored_on == "confirm"
-
-
-def test_a_searching_turn_is_scored_on_the_held_out_images_whatever_is_kept(
-    setup: TrialSetup, reports: list[dict[str, Any]]
-) -> None:
-    config = replace(setup.config, data=replace(setup.config.data, confirm_rate=0.25))
-    split = load_images(config)
-    run_turn(turn(1), replace(setup, config=config, images=SharedImages.of(split)))
-    run = setup.folder.run("0000")
-    answers, result = run.read_answers(), run.read_result()
-    assert answers is not None
+        assert reports[-1]["answers"] == (json.dumps(answers.to_mapping()) if confirms else "")
+    result = setup.folder.run("0000").read_result()
     assert result is not None
-    assert answers.images == Answers.of(torch.ones(1, len(split.holdout)) > 0, split.holdout.keys).images
-    assert result.holdout_images == len(split.holdout)
+    assert result.holdout_images == len(scored)
 
 
 def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(

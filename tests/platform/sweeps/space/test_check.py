@@ -7,7 +7,7 @@ import pytest
 from ebclab.config import ExperimentConfig, compose, parse_experiment, to_mapping
 from ebclab.errors import ConfigError
 from ebclab.sweeps.space import check as space_check
-from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
+from ebclab.sweeps.space.check import apply_settings, check_space, describe_space, own_settings
 from ebclab.sweeps.space.space import Space, parse_space
 from energy_contrast.settings import setting
 
@@ -55,143 +55,122 @@ def test_a_space_that_fits_passes(noisy):
     check_space(fits, noisy, searched_live_only=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "rest"),
-    [
-        ("method.lambda", "no such setting; did you mean method.generative_weight (lambda in the paper)?"),
-        ("lambda", "no such setting; did you mean method.generative_weight (lambda in the paper)?"),
-        ("method.sigma_mx", "no such setting; did you mean method.sigma_max?"),
-        ("lr", "no such setting; did you mean optimizer.learning_rate?"),
-        ("optimiser.lr", "no such setting; did you mean optimizer.learning_rate?"),
-        ("optimizer.speed", "no such setting; settings of optimizer: name, learning_rate"),
-        ("optimizer", "a section, not a setting; settings of optimizer: name, learning_rate"),
-    ],
-)
-def test_an_unknown_setting_gets_the_nearest_name_and_the_papers_symbols(noisy, name, rest):
-    (line,) = problems_of(noisy, **{name: {"uniform": [0, 1]}})
-    assert line.startswith(f"s.yaml, {name}: {rest}")
+UNIT = {"uniform": [0, 1]}
+INT = {"int": [1, 3]}
+WORDS = {"choice": ["wide", "narrow"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("name", "given", "problem"),
     [
-        ("data.train_limit", "scores on different images cannot be compared"),
-        ("data.name", "scores on different images cannot be compared"),
-        ("evaluation.knn_neighbours", "scores measured in different ways cannot be compared"),
-        ("resources.threads", "it changes nothing that is learnt"),
-        ("training.log_every", "it changes nothing that is learnt"),
-        ("training.epochs", "it is the budget that all trials share; write --epochs"),
-        ("seed", "the best of several seeds is luck"),
-        ("method.name", "a sweep is of one method"),
+        ("method.lambda", UNIT, "no such setting; did you mean method.generative_weight (lambda in the paper)?"),
+        ("lambda", UNIT, "no such setting; did you mean method.generative_weight (lambda in the paper)?"),
+        ("method.sigma_mx", UNIT, "no such setting; did you mean method.sigma_max?"),
+        ("lr", UNIT, "no such setting; did you mean optimizer.learning_rate?"),
+        ("optimiser.lr", UNIT, "no such setting; did you mean optimizer.learning_rate?"),
+        ("optimizer.speed", UNIT, "no such setting; settings of optimizer: name, learning_rate"),
+        ("optimizer", UNIT, "a section, not a setting; settings of optimizer: name, learning_rate"),
+        ("data.train_limit", INT, "not for a sweep: scores on different images cannot be compared"),
+        ("evaluation.knn_neighbours", INT, "not for a sweep: scores measured in different ways cannot be compared"),
+        ("resources.threads", INT, "not for a sweep: it changes nothing that is learnt"),
+        ("training.log_every", INT, "not for a sweep: it changes nothing that is learnt"),
+        ("training.epochs", INT, "not for a sweep: it is the budget that all trials share; write --epochs"),
+        ("seed", INT, "not for a sweep: the best of several seeds is luck"),
+        ("init.weights", INT, "not for a sweep: trials that start from other weights cannot be compared"),
+        ("method.name", INT, "not for a sweep: a sweep is of one method"),
+        ("training.batch_size", {"uniform": [32, 64]}, "wrong type, got 32.0; must be a whole number, at least 2"),
+        ("method.sigma_max", WORDS, "wrong type, got 'wide'; must be a number, at least 0"),  # said of the first alone
+        ("method.generative_weight", {"uniform": [0.1, 2]}, "out of range, got 2.0; must be a number, at least 0, at"),
+        ("optimizer.name", {"choice": ["sgd", "adm"]}, "no such choice, got 'adm'; did you mean adam? Known: sgd"),
+        ("method.sigma_max", {"uniform": [0.1, 0.2]}, "the run's own value is outside the range, got 0.05; the"),
     ],
 )
-def test_what_would_change_the_meaning_of_the_score_is_refused_with_the_reason(noisy, name, reason):
-    (line,) = problems_of(noisy, **{name: {"int": [1, 3]}})
-    assert line.startswith(f"s.yaml, {name}: not for a sweep: {reason}")
+def test_a_setting_that_cannot_be_searched_is_one_line(
+    noisy: ExperimentConfig, name: str, given: dict[str, Any], problem: str
+) -> None:
+    (line,) = problems_of(noisy, **{name: given})
+    assert line.startswith(f"s.yaml, {name}: {problem}")
 
 
-def test_fractions_for_a_whole_number_are_refused_once(noisy):
-    assert problems_of(noisy, training__batch_size={"uniform": [32, 128]}) == [
-        "s.yaml, training.batch_size: wrong type, got 32.0; must be a whole number, at least 2 (unit: images)"
-    ]
+BOX = {"method.sigma_min": {"uniform": [0.01, 0.1]}, "method.sigma_max": {"uniform": [0.05, 0.2]}}
+CORNER = "corner method.sigma_min=0.1, method.sigma_max=0.05: method.sigma_min: must not exceed sigma_max"
+ALONE = CORNER.replace(", method.sigma_max=0.05", "")
+SIZES = {"training.batch_size": {"choice": [64, 128]}}
+OWN = "method.sigma_min: the run's own value is outside the range, got 0.01, which is 0.2 times method.sigma_max; the "
+MORE = {"method.num_steps": {"int": [1, 20]}, "optimizer.name": {"choice": ["sgd", "adam", "lars"]}}
+CROPS = {"views.recipe": {"choice": ["moco-cifar", "digits"]}, "views.crop_scale_max": {"uniform": [0.1, 1.0]}}
+FOREIGN = {"encoder.name": {"choice": ["small", "timm/test_resnet"]}, "encoder.width": {"choice": [0, 8]}}
+ALL_WRONG = {
+    **BOX,
+    "method.lambda": UNIT,
+    "data.resize": INT,
+    "optimizer.momentum": {"uniform": [0.9, 1.5]},
+    "optimizer.learning_rate": {"uniform": [0.5, 0.6]},
+}
 
 
-def test_a_fraction_of_a_whole_number_is_no_whole_number(noisy):
-    (line,) = problems_of(
-        noisy,
-        training__batch_size={"choice": [64, 128]},
-        method__num_steps={"uniform": [0.1, 0.3], "times": "training.batch_size"},
-    )
-    assert line.startswith("s.yaml, method.num_steps: wrong type, got 6.4; must be a whole number")
+def times(name: str, given: dict[str, Any], low: float, high: float) -> dict[str, Any]:
+    return {name: {"uniform": [low, high], "times": next(iter(given))}, **given}
 
 
-def test_ends_outside_what_a_setting_allows_are_refused_each(noisy):
-    assert problems_of(noisy, method__generative_weight={"uniform": [-1, 2]}) == [
-        "s.yaml, method.generative_weight: out of range, got -1.0; must be a number, at least 0, at most 1",
-        "s.yaml, method.generative_weight: out of range, got 2.0; must be a number, at least 0, at most 1",
-    ]
+@pytest.mark.parametrize(
+    ("own", "searched", "problems"),
+    [
+        ({}, times("method.num_steps", SIZES, 0.1, 0.3), ["method.num_steps: wrong type, got 6.4; must be a whole"]),
+        ({}, times("method.sigma_min", {"method.sigma_max": {"uniform": [0.05, 0.2]}}, 0.5, 1), [OWN]),
+        ({}, {"method.sigma_max": WORDS, **MORE}, ["method.sigma_max: wrong type"]),  # and no rule is judged
+        ({"method.sigma_max": 0.15}, {**MORE, **BOX}, [CORNER]),  # the fewest values that break a rule
+        ({"method.sigma_max": 0.05}, BOX, [ALONE]),
+        (
+            {"data.train_limit": 100},
+            SIZES,
+            ["corner training.batch_size=128: training.batch_size: must not exceed data.train_limit, got 128 > 100"],
+        ),
+        (  # crops of 0.08 and more in one recipe, of 0.3 and more in the other
+            {"views.recipe": "moco-cifar"},
+            CROPS,
+            ["corner views.recipe='digits', views.crop_scale_max=0.1: views.crop_scale_min: must not exceed crop"],
+        ),
+        ({}, FOREIGN, ["corner encoder.name='timm/test_resnet', encoder.width=8: encoder.width: "]),
+        (
+            {"method.sigma_max": 0.15},
+            ALL_WRONG,
+            ["method.lambda: no", "data.resize: not", "optimizer.momentum: ", "optimizer.learning_rate: ", "corner"],
+        ),
+    ],
+    ids=str,
+)
+def test_every_mistake_of_a_space_is_one_line(
+    noisy: ExperimentConfig, own: dict[str, Any], searched: dict[str, Any], problems: list[str]
+) -> None:
+    found = problems_of(apply_settings(noisy, own), **searched)
+    starts = [f"s.yaml, {line}" for line in problems]
+    assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
 
 
-def test_a_word_that_is_no_choice_gets_the_nearest(noisy):
-    assert problems_of(noisy, optimizer__name={"choice": ["sgd", "adm"]}) == [
-        "s.yaml, optimizer.name: no such choice, got 'adm'; did you mean adam? Known: sgd, adam, adamw, lars"
-    ]
-
-
-def test_the_runs_own_value_must_lie_inside(noisy):
-    assert problems_of(noisy, method__sigma_max={"loguniform": [0.1, 0.2]}) == [
-        "s.yaml, method.sigma_max: the run's own value is outside the range, got 0.05; the range is 0.1 to 0.2, "
-        "log scale: widen it, or set the value with --set"
-    ]
-
-
-def test_the_runs_own_value_of_a_derived_setting_is_shown_as_a_factor(noisy):
-    (line,) = problems_of(
-        noisy,
-        method__sigma_max={"uniform": [0.05, 0.2]},
-        method__sigma_min={"uniform": [0.5, 1], "times": "method.sigma_max"},
-    )
-    assert line.startswith(
-        "s.yaml, method.sigma_min: the run's own value is outside the range, got 0.01, which is 0.2 times "
-        "method.sigma_max; the range is 0.5 to 1 times method.sigma_max"
-    )
-
-
-BOX = {"method__sigma_min": {"uniform": [0.01, 0.1]}, "method__sigma_max": {"uniform": [0.05, 0.2]}}
-CORNER = "s.yaml, corner method.sigma_min=0.1, method.sigma_max=0.05: method.sigma_min: must not exceed sigma_max"
-
-
-def test_a_corner_that_breaks_a_rule_is_named_by_the_values_that_break_it(noisy):
-    more = {
-        "method__num_steps": {"int": [1, 20]},
-        "optimizer__name": {"choice": ["sgd", "adam", "lars"]},
-        "optimizer__learning_rate": {"loguniform": [0.01, 1]},
-    }
-    assert problems_of(apply_settings(noisy, {"method.sigma_max": 0.15}), **more, **BOX) == [CORNER]
-
-
-def test_a_value_that_breaks_a_rule_beside_the_runs_own_is_named_alone(noisy):
-    (line,) = problems_of(apply_settings(noisy, {"method.sigma_max": 0.05}), **BOX)
-    assert line == CORNER.replace(", method.sigma_max=0.05", "")
-
-
-def test_rules_across_sections_hold_at_corners(noisy):
-    noisy = apply_settings(noisy, {"data.train_limit": 100})
-    assert problems_of(noisy, training__batch_size={"choice": [64, 128, 256]}) == [
-        f"s.yaml, corner training.batch_size={size}: training.batch_size: must not exceed data.train_limit, "
-        f"got {size} > 100; no batch would ever be full"
-        for size in (128, 256)
-    ]
-
-
-def test_in_a_box_of_too_many_corners_each_end_is_tried_beside_the_runs_own_values(noisy, monkeypatch):
+@pytest.mark.parametrize(
+    ("own", "searched", "problem"),
+    [
+        ({"method.sigma_max": 0.06}, BOX, ALONE),  # each end beside the run's own values; all lowest and highest fit
+        *(  # all highest, all lowest
+            ({}, box, "corner method.sigma_min=0.04, method.sigma_max=0.03: ")
+            for box in (
+                {"method.sigma_min": {"uniform": [0.01, 0.04]}, "method.sigma_max": {"choice": [0.05, 0.03]}},
+                {"method.sigma_min": {"choice": [0.04, 0.01]}, "method.sigma_max": {"uniform": [0.03, 0.05]}},
+            )
+        ),
+    ],
+)
+def test_of_too_many_corners_the_outermost_and_each_end_are_tried(
+    noisy: ExperimentConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    own: dict[str, Any],
+    searched: dict[str, Any],
+    problem: str,
+) -> None:
     monkeypatch.setattr(space_check, "MOST_CORNERS", 3)
-    (line,) = problems_of(apply_settings(noisy, {"method.sigma_max": 0.06}), **BOX)  # both lowest or highest are fine
-    assert line == CORNER.replace(", method.sigma_max=0.05", "")
-
-
-def test_in_a_box_of_too_many_corners_all_lowest_and_all_highest_are_tried(noisy, monkeypatch):
-    monkeypatch.setattr(space_check, "MOST_CORNERS", 3)
-    highest = {"method__sigma_min": {"uniform": [0.01, 0.04]}, "method__sigma_max": {"choice": [0.05, 0.03]}}
-    lowest = {"method__sigma_min": {"choice": [0.04, 0.01]}, "method__sigma_max": {"uniform": [0.03, 0.05]}}
-    for box in (highest, lowest):
-        (line,) = problems_of(noisy, **box)
-        assert line.startswith("s.yaml, corner method.sigma_min=0.04, method.sigma_max=0.03: ")
-
-
-def test_everything_wrong_with_a_space_is_reported_at_once(noisy):
-    lines = problems_of(
-        apply_settings(noisy, {"method.sigma_max": 0.15}),
-        **BOX,
-        method__lambda={"uniform": [0, 1]},
-        data__resize={"int": [8, 16]},
-        optimizer__momentum={"uniform": [0.9, 1.5]},
-        optimizer__learning_rate={"uniform": [0.5, 0.6]},
-    )
-    words = ("lambda: no such", "resize: not for", "momentum: out of", "learning_rate: the run's own", "corner")
-    assert len(lines) == len(words)
-    for line, word in zip(lines, words, strict=True):
-        assert word in line
+    (line,) = problems_of(apply_settings(noisy, own), **searched)
+    assert line.startswith(f"s.yaml, {problem}")
 
 
 def test_in_mid_run_only_smooth_numbers_of_optimizer_method_and_views_may_change(noisy):
@@ -260,24 +239,6 @@ def test_settings_that_break_rules_cannot_be_applied(noisy):
     assert len(caught.value.problems) == 2
 
 
-def test_a_corner_with_a_view_recipe_gets_the_views_of_that_recipe(noisy):
-    noisy = apply_settings(
-        noisy, {"views.recipe": "moco-cifar"}
-    )  # crops of 0.08 and more; those of digits 0.3 and more
-    box = {"views__recipe": {"choice": ["moco-cifar", "digits"]}, "views__crop_scale_max": {"uniform": [0.1, 1.0]}}
-    (line,) = problems_of(noisy, **box)
-    assert line == (
-        "s.yaml, corner views.recipe='digits', views.crop_scale_max=0.1: "
-        "views.crop_scale_min: must not exceed crop_scale_max, got 0.3 > 0.1"
-    )
-
-
-def test_a_value_that_cannot_be_used_is_not_judged_by_rules_too(noisy):
-    assert problems_of(noisy, method__sigma_max={"choice": ["wide", "narrow"]}, method__num_steps={"int": [1, 20]}) == [
-        "s.yaml, method.sigma_max: wrong type, got 'wide'; must be a number, at least 0"
-    ]
-
-
 def test_names_of_timms_networks_may_be_searched_and_wrong_ones_bring_right_ones(noisy):
     right = space(encoder__name={"choice": ["small", "timm/test_resnet"]})
     check_space(right, noisy, searched_live_only=False)
@@ -286,15 +247,16 @@ def test_names_of_timms_networks_may_be_searched_and_wrong_ones_bring_right_ones
     assert "did you mean timm/test_resnet" in problem
 
 
-def test_settings_of_our_own_encoders_beside_timms_are_named_with_the_corner(noisy):
-    both = {"encoder__name": {"choice": ["small", "timm/test_resnet"]}, "encoder__width": {"choice": [0, 8]}}
-    (problem,) = problems_of(noisy, **both)
-    assert problem.startswith("s.yaml, corner encoder.name='timm/test_resnet', encoder.width=8: encoder.width: ")
-
-
-def test_the_start_is_not_searched(noisy):
-    (problem,) = problems_of(noisy, init__weights={"choice": ["/one", "/other"]})
-    assert problem == (
-        "s.yaml, init.weights: not for a sweep: trials that start from other weights cannot be compared; "
-        "sweep each start by itself"
+def test_a_space_is_described_by_setting_range_and_the_runs_own_value():
+    given = space(
+        optimizer__learning_rate={"loguniform": [1e-3, 0.1]},
+        optimizer__name={"choice": ["sgd", "adam"]},
+        training__batch_size={"choice": [64, 256]},
+        training__compile={"choice": [True, False]},
     )
+    assert describe_space(given, compose("simclr", "fashion-mnist-small")) == [
+        ("optimizer.learning_rate", "0.001 to 0.1, log scale", "0.004"),
+        ("optimizer.name", "sgd or adam", "adam"),
+        ("training.batch_size", "64 or 256", "256"),
+        ("training.compile", "true or false", "false"),
+    ]

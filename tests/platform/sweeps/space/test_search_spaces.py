@@ -8,7 +8,6 @@ import pytest
 from ebclab.config import compose, list_recipes
 from ebclab.methods_by_name import catalogue
 from ebclab.optimization.schedules import peak_learning_rate
-from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
 from ebclab.sweeps.space.space import list_spaces, load_space
 
@@ -19,13 +18,6 @@ EXAMPLES = [name for name in list_spaces() if "/" in name]
 
 def test_there_is_a_space_for_every_method_and_for_no_other():
     assert set(SPACES) == set(SWEPT)
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_every_space_can_be_read_and_survives_the_way_through_plain_values(name):
-    space = load_space(None, name)
-    point = next(space.corners())
-    assert space.point_of(space.settings(point)) == point
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -114,19 +106,6 @@ def test_the_default_point_is_the_recipe_itself(method, recipe):
     point = space.point_of(own_settings(space, config))
     assert point is not None
     assert apply_settings(config, space.settings(point)) == config
-
-
-@pytest.mark.parametrize("method", SWEPT)
-def test_every_kind_of_search_suggests_points_of_the_box_that_are_valid_runs(method):
-    space, config = load_space(None, method), compose(method, "digits-demo")
-    for search in ("random", "grid"):
-        for number in range(10):
-            point = suggest(space, search, seed=0, number=number, trials=[], default=None)
-            assert space.point_of(space.settings(point)) == {
-                name: pytest.approx(value, rel=1e-10) if isinstance(value, float) else value
-                for name, value in point.items()
-            }
-            apply_settings(config, space.settings(point))
 
 
 @pytest.mark.parametrize("method", SWEPT)

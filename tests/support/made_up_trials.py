@@ -1,0 +1,49 @@
+"""Trials of a sweep that nobody trained, in memory and in a log; a display that remembers what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.trial import Epoch, Trial
+
+
+def made_up_trial(name: str, values: Sequence[float] = (), **changes: Any) -> Trial:
+    """A running trial of ten epochs that measured ``values`` after epochs 1, 2, ..., a second each."""
+    curve = {epoch: Epoch(value, float(epoch)) for epoch, value in enumerate(values, start=1)}
+    facts: dict[str, Any] = {"kind": "search", "number": int(name) if name.isdigit() else 0, "point": {}}
+    facts |= {"settings": {}, "seed": 0, "epochs": 10, "state": "running", "seconds": float(len(values))}
+    return Trial(name, **facts | {"curve": curve} | changes)
+
+
+def write(log: SweepLog, *trials: Trial) -> SweepLog:
+    """Log trials, each from its proposal to its end."""
+    for one in trials:
+        log.propose(one)
+        for epoch, point in one.curve.items():
+            told = {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
+            log.append("epoch", trial=one.id, epoch=epoch, **told)
+        if one.answers is not None:
+            log.append("answered", trial=one.id, **one.answers.to_mapping())
+        if one.state not in ("waiting", "running"):
+            log.append("ended", trial=one.id, state=one.state, reason=one.reason, seconds=one.seconds)
+    return log
+
+
+class Remembering(SweepDisplay):
+    """A display that remembers its phases and notes."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.notes: list[str] = []
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        self.phases.append(f"{name}: {num_trials}")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def stop(self) -> None:
+        self.phases.append("stop")
