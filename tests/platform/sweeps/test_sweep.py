@@ -42,11 +42,6 @@ def source(tmp_path: Path, sweep_plan: Plans) -> Path:
     return folder
 
 
-def test_a_sweep_without_a_start_reads_nothing(tmp_path: Path, sweep_plan: Plans) -> None:
-    plan = sweep_plan()
-    assert with_initial_weights(plan, SweepFolder(tmp_path / "sweep"), METHODS) == (plan, None)
-
-
 def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_read(
     tmp_path: Path, sweep_plan: Plans
 ) -> None:
@@ -56,7 +51,7 @@ def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_sweep_writes_the_digest_into_its_plan_and_the_same_command_resumes_it(
+def test_a_sweep_writes_the_digest_of_its_start_and_resumes_with_its_own_copy(
     tmp_path: Path, source: Path, sweep_plan: Plans
 ) -> None:
     folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
@@ -67,16 +62,6 @@ def test_a_new_sweep_writes_the_digest_into_its_plan_and_the_same_command_resume
     write_plan(folder.plan, plan)
     again, _ = with_initial_weights(asked, folder, METHODS)
     require_same(plan, again, folder.path)
-
-
-def test_a_resumed_sweep_takes_its_own_copy_when_the_source_has_gone(
-    tmp_path: Path, source: Path, sweep_plan: Plans
-) -> None:
-    folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
-    plan, weights = with_initial_weights(asked, folder, METHODS)
-    assert weights is not None
-    folder.path.mkdir()
-    write_plan(folder.plan, plan)
     keep_weights(folder.initial_weights, weights)
     shutil.rmtree(source)
     for command in (asked, plan):  # repeated, and with --resume

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,49 +46,39 @@ def at(learning_rate: float, temperature: float) -> dict[str, float]:
     return {"optimizer.learning_rate": learning_rate, "method.temperature": temperature}
 
 
-def test_finished_trials_tell_their_points_and_last_values(sweep_plan: Plans, tmp_path: Path) -> None:
-    plan = sweep_plan()
-    states = ["finished", "stopped", "failed", "diverged", "finished"]
-    told = [(at(0.01, 0.2 + number / 10), number / 10, state) for number, state in enumerate(states)]
-    found = earlier_results(sweep(tmp_path / "old", plan, *told), plan)
-    assert found == [(at(0.01, 0.2), 0.0), (at(0.01, 0.2 + 4 / 10), 0.4)]
+LR = {"optimizer.learning_rate": {"loguniform": [1e-3, 0.1]}}
+TOLD = (at(0.01, 0.2), 0.5, "finished")
+DECAY = {"optimizer.weight_decay": {"uniform": [0.0, 1.0], "times": "optimizer.learning_rate"}}
 
 
-def test_points_outside_the_new_space_are_left_out(sweep_plan: Plans, tmp_path: Path) -> None:
-    told = [(at(0.01, 0.95), 0.9, "finished"), (at(0.01, 0.2), 0.5, "finished")]
-    narrow = {"optimizer.learning_rate": {"loguniform": [1e-3, 0.1]}, "method.temperature": {"uniform": [0.1, 0.5]}}
-    old = sweep(tmp_path / "old", sweep_plan(), *told)
-    assert earlier_results(old, sweep_plan(space=narrow)) == [(at(0.01, 0.2), 0.5)]
-
-
-def test_a_setting_that_was_not_searched_has_the_value_it_ran_with(sweep_plan: Plans, tmp_path: Path) -> None:
-    before = sweep_plan("method.temperature=0.3", space={"optimizer.learning_rate": {"loguniform": [1e-3, 0.1]}})
-    old = sweep(tmp_path / "old", before, ({"optimizer.learning_rate": 0.01}, 0.5, "finished"))
-    assert earlier_results(old, sweep_plan()) == [(at(0.01, 0.3), 0.5)]
-    outside = {"method.temperature": {"uniform": [0.15, 0.25]}}
-    with pytest.raises(RunError, match="has no finished trial inside this space"):
-        earlier_results(old, sweep_plan(space=outside))
-
-
-def test_a_derived_setting_becomes_its_factor(sweep_plan: Plans, tmp_path: Path) -> None:
-    space = {
-        "optimizer.learning_rate": {"loguniform": [1e-3, 0.1]},
-        "optimizer.weight_decay": {"uniform": [0.0, 1.0], "times": "optimizer.learning_rate"},
-    }
-    old = sweep(tmp_path / "old", sweep_plan("optimizer.weight_decay=0.005"), (at(0.02, 0.2), 0.5, "finished"))
-    ((point, _),) = earlier_results(old, sweep_plan(space=space))
-    assert point == {"optimizer.learning_rate": 0.02, "optimizer.weight_decay": pytest.approx(0.25)}
-
-
-def test_confirming_runs_are_no_points_of_the_search(sweep_plan: Plans, tmp_path: Path) -> None:
-    old = sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"), kind="confirm")
-    with pytest.raises(RunError, match="has no finished trial inside this space; leave it out or widen the space"):
-        earlier_results(old, sweep_plan())
-
-
-def test_a_value_that_is_no_number_teaches_nothing(sweep_plan: Plans, tmp_path: Path) -> None:
-    told = [(at(0.01, 0.3), float("nan"), "finished"), (at(0.01, 0.2), 0.5, "finished")]
-    assert earlier_results(sweep(tmp_path / "old", sweep_plan(), *told), sweep_plan()) == [(at(0.01, 0.2), 0.5)]
+@pytest.mark.parametrize(
+    ("before", "told", "space", "expected"),
+    [
+        # the last values of finished trials
+        ({}, [(at(0.01, number / 10 + 0.2), number / 10, state) for number, state in enumerate(
+            ["finished", "stopped", "failed", "diverged", "finished"])],
+         None, [(at(0.01, 0.2), 0.0), (at(0.01, 4 / 10 + 0.2), 0.4)]),
+        ({}, [(at(0.01, 0.3), math.nan, "finished"), TOLD], None, [(at(0.01, 0.2), 0.5)]),
+        # without points outside the new space
+        ({}, [(at(0.01, 0.95), 0.9, "finished"), TOLD], {**LR, "method.temperature": {"uniform": [0.1, 0.5]}},
+         [(at(0.01, 0.2), 0.5)]),
+        # a setting that was not searched has the value it ran with, and a derived one becomes its factor
+        ({"overrides": ["method.temperature=0.3"], "space": LR}, [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
+         None, [(at(0.01, 0.3), 0.5)]),
+        ({"overrides": ["optimizer.weight_decay=0.005"]}, [(at(0.02, 0.2), 0.5, "finished")], {**LR, **DECAY},
+         [({"optimizer.learning_rate": 0.02, "optimizer.weight_decay": pytest.approx(0.25)}, 0.5)]),
+        ({"overrides": ["method.temperature=0.3"], "space": LR}, [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
+         {"method.temperature": {"uniform": [0.15, 0.25]}}, "has no finished trial inside this space"),
+        ({"kind": "confirm"}, [TOLD], None, "has no finished trial inside this space; leave it out or widen the space"),
+    ],
+)  # fmt: skip
+def test_an_earlier_sweep_teaches_what_its_finished_trials_measured_in_the_new_space(
+    sweep_plan: Plans, tmp_path: Path, before: dict[str, Any], told: list[Any], space: Any, expected: Any
+) -> None:
+    plan = sweep_plan(*before.get("overrides", ()), space=before.get("space"))
+    old = sweep(tmp_path / "old", plan, *told, kind=before.get("kind", "search"))
+    with pytest.raises(RunError, match=expected) if isinstance(expected, str) else nullcontext():
+        assert earlier_results(old, sweep_plan(space=space)) == expected
 
 
 @pytest.mark.parametrize(

@@ -139,12 +139,6 @@ def test_tpe_prefers_finished_trials_to_stopped_ones_that_promised_more():
     assert median_distance(tpe(finished + stopped), 0.8) < median_distance(tpe(finished + stopped), BEST)
 
 
-def test_of_a_stopped_trial_the_last_measurement_counts():
-    trials = on_a_line("stopped")
-    same_end = [replace(one, curve={**one.curve, 1: Epoch(5.0, 1.0)}) for one in trials]
-    assert tpe(same_end, 5) == tpe(trials, 5)
-
-
 def flat_with_a_cliff(state: State, reason: str = "", objective: float | None = None) -> list[Trial]:
     """Return trials on [0, 1]: those above 0.5 in ``state``, the others equally good."""
     places = [(i, (i + 0.5) / 30) for i in range(30)]
@@ -161,38 +155,35 @@ def test_tpe_avoids_where_trials_diverged():
     assert sum(beyond_unknown) > 2 * sum(beyond)
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "objective"),
-    [
-        ("failed", "CUDA out of memory. Tried to allocate 2 GiB", None),
-        *((state, "", objective) for state in ("finished", "stopped") for objective in (math.nan, None)),
-    ],
-)
-def test_running_out_of_memory_or_measuring_no_number_counts_as_diverging(state, reason, objective):
-    assert tpe(flat_with_a_cliff(state, reason, objective), 5) == tpe(flat_with_a_cliff("diverged"), 5)
-
-
-def test_any_other_failure_tells_nothing():
-    known = [one for one in flat_with_a_cliff("failed", "disk full") if one.state != "failed"]
-    assert tpe(flat_with_a_cliff("failed", "disk full"), 5) == tpe(known, 5)
+RUNNING = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
 
 
 def test_tpe_keeps_away_from_trials_that_still_run():
-    running = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
-    assert median_distance(tpe(on_a_line() + running)) > 1.5 * median_distance(tpe(on_a_line()))
+    assert median_distance(tpe(on_a_line() + RUNNING)) > 1.5 * median_distance(tpe(on_a_line()))
 
 
-@pytest.mark.parametrize("state", ["waiting", "interrupted"])
-def test_trials_that_will_run_count_as_running(state):
-    running = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
-    will_run = [replace(one, state=state) for one in running]
-    assert tpe(on_a_line() + will_run, 5) == tpe(on_a_line() + running, 5)
+CLIFF = flat_with_a_cliff("failed", "disk full")
 
 
-def test_confirming_trials_and_the_trial_itself_tell_nothing():
-    confirming = replace(trial(7, {"x": 0.9}, 10.0), kind="confirm")
-    itself = trial(100, {"x": 0.9}, 10.0)
-    assert tpe([*on_a_line(), confirming, itself], 1) == tpe(on_a_line(), 1)
+@pytest.mark.parametrize(
+    ("known", "like"),
+    [
+        # of a stopped trial the last measurement counts
+        ([replace(one, curve={**one.curve, 1: Epoch(5.0, 1.0)}) for one in on_a_line("stopped")], on_a_line("stopped")),
+        # running out of memory, or measuring no number, is like diverging; any other failure says nothing
+        (flat_with_a_cliff("failed", "CUDA out of memory. Tried to allocate 2 GiB"), flat_with_a_cliff("diverged")),
+        *((flat_with_a_cliff(state, objective=bad), flat_with_a_cliff("diverged"))
+          for state in ("finished", "stopped") for bad in (math.nan, None)),
+        (CLIFF, [one for one in CLIFF if one.state != "failed"]),
+        # trials that will run are like running ones
+        *(([*on_a_line(), *(replace(one, state=state) for one in RUNNING)], on_a_line() + RUNNING)
+          for state in ("waiting", "interrupted")),
+        # confirming trials, and the trial itself, say nothing
+        ([*on_a_line(), replace(trial(7, {"x": 0.9}, 9.0), kind="confirm"), trial(100, {"x": 0.9}, 9.0)], on_a_line()),
+    ],
+)  # fmt: skip
+def test_what_trials_teach(known, like):
+    assert tpe(known, 1) == tpe(like, 1)
 
 
 def test_an_earlier_sweep_teaches_as_trials_of_this_one_would():

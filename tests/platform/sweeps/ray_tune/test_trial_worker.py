@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -96,27 +97,19 @@ def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
 ) -> None:
     run = RunFolder(tmp_path)
     run.metrics.append("event", 0, event="started")
-    for epoch in (1, 2):
+    for epoch, rank in ((1, math.inf), (2, 3.0), (3, math.nan)):
+        knn = epoch / 10 if epoch < 3 else math.nan
         run.metrics.append("train", 10 * epoch, epoch=epoch - 1, seconds=1.0, holdout_knn=0.99)
-        run.metrics.append("epoch", 10 * epoch, epoch=epoch, seconds=2.0 * epoch, holdout_knn=epoch / 10, spread=1.0)
+        run.metrics.append("epoch", 10 * epoch, epoch=epoch, seconds=2.0 * epoch, holdout_knn=knn, effective_rank=rank)
     report = TurnReport(run, "holdout_knn")
-    report.start(20, 30, 3)
-    report.on_epoch(20, 2, {"holdout_knn": 0.2})
-    report.on_epoch(30, 3, {"holdout_knn": 0.3})
-    assert [(told["epoch"], told["objective"]) for told in reports] == [(1, 0.1), (2, 0.2), (3, 0.3)]
-    assert reports[1]["metrics"] == {"seconds": 4.0, "holdout_knn": 0.2, "spread": 1.0}
-
-
-def test_a_replay_tells_numbers_that_are_not_finite_as_the_turn_itself_would_have(
-    tmp_path: Path, reports: list[dict[str, Any]]
-) -> None:
-    run = RunFolder(tmp_path)
-    run.metrics.append("epoch", 10, epoch=1, holdout_knn=0.5, effective_rank=math.inf)
-    run.metrics.append("epoch", 20, epoch=2, holdout_knn=math.nan)
-    TurnReport(run, "holdout_knn").replay()
-    assert [told["epoch"] for told in reports] == [1, 2]
+    report.start(30, 40, 4)
+    report.on_epoch(30, 3, {"holdout_knn": 0.2})
+    report.on_epoch(40, 4, {"holdout_knn": 0.3})
+    told = [(told["epoch"], told["objective"]) for told in reports]
+    assert [*told[:2], told[3]] == [(1, 0.1), (2, 0.2), (4, 0.3)]
+    assert math.isnan(told[2][1])
     assert reports[0]["metrics"]["effective_rank"] == math.inf
-    assert math.isnan(reports[1]["objective"])
+    assert reports[1]["metrics"] == {"seconds": 4.0, "holdout_knn": 0.2, "effective_rank": 3.0}
 
 
 @pytest.fixture
@@ -149,20 +142,6 @@ def test_a_turn_is_scored_on_its_images_and_a_confirming_one_tells_its_answers(
     result = setup.folder.run("0000").read_result()
     assert result is not None
     assert result.holdout_images == len(scored)
-
-
-def test_a_turn_tells_every_epoch_and_its_end_and_a_second_one_the_same_without_training(
-    setup: TrialSetup, reports: list[dict[str, Any]]
-) -> None:
-    run_turn(turn(2), setup)
-    first = list(reports)
-    assert [told.get("epoch") for told in first] == [1, 2, None]
-    assert first[-1] == {"outcome": "finished", "reason": "", "answers": ""}
-    reports.clear()
-    run_turn(turn(2), setup)
-    assert [(told.get("epoch"), told.get("objective")) for told in reports] == [
-        (told.get("epoch"), told.get("objective")) for told in first
-    ]
 
 
 def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_that_it_measured(
@@ -261,6 +240,10 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     (setup.folder.trials / "0000" / "result.json").unlink()
     run_turn(turn(1, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
+    shutil.rmtree(setup.folder.trials / "0000")
+    run_turn(turn(1), starting)
+    assert reports[-1]["outcome"] == "failed"
+    assert "init.safetensors" in reports[-1]["reason"]
 
 
 def test_initial_weights_whose_copy_is_damaged_are_downloaded_again(
@@ -292,12 +275,3 @@ def test_initial_weights_whose_copy_is_damaged_are_downloaded_again(
         path.write_bytes(bytes(len(whole)))
     with pytest.raises(UserError, match=r"init.weights: file://.*/sweep: weights.safetensors is damaged"):
         read()
-
-
-def test_a_trial_without_the_weights_it_should_begin_with_fails(
-    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    config = replace(setup.config, init=InitConfig("there", "0" * 64))
-    run_turn(turn(1), replace(setup, config=config, weights=tmp_path / "missing.safetensors"))
-    assert reports[-1]["outcome"] == "failed"
-    assert "missing.safetensors" in reports[-1]["reason"]
