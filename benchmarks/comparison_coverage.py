@@ -37,7 +37,7 @@ from page import write_page
 from scipy import optimize, stats
 
 from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
-from ebclab.comparisons.measured import Draw, Measured, MeasuredSweep, SettingsRuns
+from ebclab.comparisons.measured import Draw, MeasuredSweep, SettingsRuns
 from ebclab.comparisons.plan import ComparisonPlan, make_comparison
 from ebclab.comparisons.power import Design, noise_of_pairs, share_of, smallest_difference
 from ebclab.comparisons.request import ComparisonRequest
@@ -112,7 +112,7 @@ class Simulated:
             levels = 0.5 ** (1 / np.arange(1, DRAWS + 1))
             self.curve = 1 / (1 + np.exp(-stats.norm.ppf(levels, middle, (SPREAD**2 + SEARCH_NOISE**2) ** 0.5)))
             self.scores = list(scores)
-        self.found = ComparisonFindings(Measured(plan, tuple(sweeps)))
+        self.found = ComparisonFindings(plan, tuple(sweeps))
 
     def true_gap(self, gap: Gap) -> float:
         """Return the true difference."""
@@ -132,12 +132,12 @@ def events_of(made: Simulated) -> Iterator[tuple[str, bool]]:
     yield (
         "false leads",
         any(
-            (gap.verdict(margin), true) in [("ahead", true), ("behind", true)]
-            and (true <= 1e-12 if gap.verdict(margin) == "ahead" else true >= -1e-12)
+            (gap.verdict, true) in [("ahead", true), ("behind", true)]
+            and (true <= 1e-12 if gap.verdict == "ahead" else true >= -1e-12)
             for gap, true in tuned
         ),
     )
-    yield "equal, wrongly", any(gap.verdict(margin) == "equal" and abs(true) > margin for gap, true in tuned)
+    yield "equal, wrongly", any(gap.verdict == "equal" and abs(true) > margin for gap, true in tuned)
     curve = tuning_curve(made.scores)
     yield "band", bool(((np.array(curve.low) <= made.curve) & (made.curve <= np.array(curve.high))).all())
 
@@ -208,8 +208,8 @@ def power_row(name: str, num_seeds: int, num_images: int, times: int) -> str:
                     right = answers_of(scenario, middles, one, (num_seeds, num_images), rng)
                 runs = runs_of("tuned", right[METHODS.index(planned.method)])
                 sweeps.append(MeasuredSweep(planned, tuned=runs))
-            for gap in ComparisonFindings(Measured(plan, tuple(sweeps))).gaps_of("tuned"):
-                counted[is_tie, gap.verdict(MARGIN / 100)] += 1
+            for gap in ComparisonFindings(plan, tuple(sweeps)).gaps_of("tuned"):
+                counted[is_tie, gap.verdict] += 1
     found, tied = (counted[key] / times / len(BATCH_SIZES) for key in ((False, "behind"), (True, "equal")))
     return f"| {name} | {num_images:,} | {num_seeds} | {100 * told:.2g} | {found:.0%} | {ties:.0%} | {tied:.0%} |"
 

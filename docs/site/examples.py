@@ -13,8 +13,7 @@ from ebclab.card.document import card_document
 from ebclab.card.results import Findings
 from ebclab.card.side_by_side import SideBySide
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.findings import ComparisonFindings
-from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.findings import read_findings
 from ebclab.comparisons.plan import ComparisonFolder, read_comparison
 from ebclab.document.html import as_page
 from ebclab.storage.reading import read_json
@@ -68,8 +67,8 @@ def write_comparison(record: Path, to: Path) -> None:
         to: Folder of the page.
     """
     folder = ComparisonFolder(record)
-    found = ComparisonFindings(read_measured(folder, read_comparison(folder.plan)))
-    write_findings(ComparisonFolder(to), found, folder.read_versions())
+    found = read_findings(folder, read_comparison(folder.plan))
+    write_findings(ComparisonFolder(to), found)
 
 
 def read_cards(folder: Path) -> list[Card]:

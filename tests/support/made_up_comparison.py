@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from ebclab.comparisons.findings import ComparisonFindings
-from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
@@ -126,4 +125,4 @@ class MadeUp:
 
     def findings(self) -> ComparisonFindings:
         """Return what the comparison found."""
-        return ComparisonFindings(read_measured(self.folder, self.plan))
+        return read_findings(self.folder, self.plan)

@@ -94,9 +94,14 @@ def compare(given: CompareOptions) -> None:
     if given.page:
         if given.pilot is not None:
             raise UserError("--pilot: trains runs, and --page trains nothing; leave one of them out")
-        from ebclab.comparisons.compare import page_so_far
+        from ebclab.comparisons.compare import page_of
+        from ebclab.comparisons.plan import ComparisonFolder
+        from ebclab.config.names import require_folder_name
 
-        return _print_result(page_so_far(_named(given.name), given.comparisons))
+        if given.name is None:
+            raise UserError("--page: of which comparison, got no --name; write --name NAME")
+        folder = ComparisonFolder.named(given.comparisons, require_folder_name(given.name))
+        return _print_result(page_of(folder))
     request, limits = given.request(), given.limits()
     if given.show or given.pilot is not None:
         from ebclab.comparisons.compare import plan_of_request, run_pilot
@@ -112,19 +117,11 @@ def compare(given: CompareOptions) -> None:
     _print_result(found)
 
 
-def _named(name: str | None) -> str:
-    """Return the name that ``--page`` requires."""
-    if name is None:
-        raise UserError("--page: of which comparison, got no --name; write --name NAME")
-    return name
-
-
 def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
     from ebclab.comparisons.cost import costs, reading_cost, require_runnable
     from ebclab.comparisons.document import facts
     from ebclab.comparisons.findings import ComparisonFindings
-    from ebclab.comparisons.measured import Measured
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.sweeps.space.check import describe_space
@@ -148,7 +145,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
     total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan)
     pilot = pilot_seconds(folder)
-    lines, powers = facts(ComparisonFindings(Measured(plan, ()))), planned_power(plan, folder)
+    lines, powers = facts(ComparisonFindings(plan)), planned_power(plan, folder)
     lines |= {
         "longest time": (
             f"{clock(total + reading + pilot)}: {clock(total)} of training, one run after the other, divided by how "
@@ -180,7 +177,7 @@ def _print_result(found: ComparisonRun) -> None:
     warnings = [f"warning: {line}" for line in power_warnings(powers)]
     print_blocks(Remark(line) for line in [*rest, *([few] if few else []), *warnings])
     address = found.folder.address_of(found.folder.page)
-    print_facts({**power_facts(powers), "plan": findings.measured.plan.digest, "page": address})
+    print_facts({**power_facts(powers), "plan": findings.plan.digest, "page": address})
     for line in found.failed:
         say(f"not measured: {line}", err=True)
 

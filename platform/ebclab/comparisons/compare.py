@@ -11,14 +11,13 @@ from pathlib import Path
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.comparisons.cost import equal_seconds, require_runnable
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.findings import ComparisonFindings
-from ebclab.comparisons.measured import MeasuredSweep, not_begun, protocol_of, read_measured, require_measured
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
+from ebclab.comparisons.measured import MeasuredSweep, not_begun
 from ebclab.comparisons.plan import (
     PILOT,
     ComparisonFolder,
     ComparisonPlan,
     PlannedSweep,
-    PlanVersion,
     growth,
     make_comparison,
     read_comparison,
@@ -44,7 +43,6 @@ class ComparisonRun:
 
     folder: ComparisonFolder
     findings: ComparisonFindings  # its results
-    versions: tuple[PlanVersion, ...]  # all versions of its plan
     failed: tuple[str, ...]  # the sweeps that failed, with the error messages
 
 
@@ -66,9 +64,6 @@ def compare(
         name: Name of the comparison; if None, it is derived from methods and dataset.
         limits: GPUs and number of concurrent trials.
         display: Progress display; if None, it is chosen by the terminal.
-
-    Returns:
-        The results, which are also written to its folder.
     """
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
@@ -100,13 +95,13 @@ def compare(
                 except TrainingError as error:
                     failed.append(f"{planned.name}: {error}")
                     shown.note(failed[-1])
-        measured = read_measured(folder, plan)
-        require_measured(measured, folder.address)
-        try_references(folder.references, _protocols(plan, measured.sweeps), shown.note)
-        found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
-        write_findings(folder, found, versions)
+        found = read_findings(folder, plan)
+        found.require_measured(folder.address)
+        try_references(folder.references, _protocols(plan, found.sweeps), shown.note)
+        found = read_findings(folder, plan)
+        write_findings(folder, found)
         syncer.push()
-    return ComparisonRun(folder, found, versions, tuple(failed))
+    return ComparisonRun(folder, found, tuple(failed))
 
 
 def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, limits: Limits | None = None) -> None:
@@ -123,7 +118,7 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
 
 def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
     """Yield the protocol by which the runs of each sweep are measured, and their seeds."""
-    return ((protocol_of(plan, each), each.planned.plan.confirming_seeds) for each in sweeps)
+    return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
 
 
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
@@ -134,20 +129,15 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     return finished_result(there, planned.plan, methods_of(planned.plan.config), resume=False) is not None
 
 
-def page_so_far(name: str, comparisons: str | Path = "comparisons") -> ComparisonRun:
-    """Write the page of the results of a comparison so far, without training."""
-    return page_of(ComparisonFolder.named(comparisons, require_folder_name(name)))
-
-
 def page_of(folder: ComparisonFolder) -> ComparisonRun:
     """Write the page of the results of the comparison in ``folder`` so far, without training."""
     folder.require_free()
     plan = read_comparison(folder.pull().plan, where=folder.address)
-    found, versions = ComparisonFindings(read_measured(folder, plan)), folder.read_versions()
-    require_measured(found.measured, folder.address)
-    write_findings(folder, found, versions)
+    found = read_findings(folder, plan)
+    found.require_measured(folder.address)
+    write_findings(folder, found)
     folder.send(folder.result.name, folder.table.name, folder.page.name)
-    return ComparisonRun(folder, found, versions, ())
+    return ComparisonRun(folder, found, ())
 
 
 def plan_of_request(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from ebclab.comparisons.plan import ComparisonPlan, EpochsOf, PlannedSweep
 from ebclab.config.experiment import ExperimentConfig, methods_of
@@ -15,6 +16,9 @@ from ebclab.runs.references import UNTRAINED, Protocol
 from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.training.setup import load_images
+
+_Key = tuple[str, str, int]
+"""Method, dataset and batch size."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +38,22 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-class ImagesOf:
-    """The images of the sweeps of a comparison; each dataset is read once."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Split] = {}
-
-    def __call__(self, planned: PlannedSweep) -> Split:
-        """Return the images of a sweep."""
-        if planned.task.dataset not in self._known:
-            self._known[planned.task.dataset] = load_images(planned.plan.config)
-        return self._known[planned.task.dataset]
+def _images_of(plan: ComparisonPlan) -> Callable[[str], Split]:
+    """Return a function that reads the images of a dataset, each once."""
+    configs = {planned.task.dataset: planned.plan.config for planned in reversed(plan.sweeps)}
+    return cache(lambda dataset: load_images(configs[dataset]))
 
 
 def require_runnable(plan: ComparisonPlan) -> list[str]:
     """Refuse a comparison with a sweep that could not run; return warnings."""
-    images, problems, warnings = ImagesOf(), dict[str, None](), dict[str, None]()
+    images, problems, warnings = _images_of(plan), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
-    for planned in _different(plan):
+    for planned in _different(plan).values():
         where = f"{planned.method} at batch size {planned.task.batch_size}"
         try:
-            split = images(planned)
+            split = images(planned.task.dataset)
             require_judgeable(planned.plan, split)
             lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
             warnings |= dict.fromkeys(f"{where}: {line}" for line in lines)
@@ -91,30 +88,37 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
 
 def costs(plan: ComparisonPlan) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
-    images, known = ImagesOf(), dict[tuple[str, str, int], float]()
-    found = []
-    for planned in plan.sweeps:
-        key, sweep = _key(planned), planned.plan
-        if key not in known:
-            threads = max(1, sweep.config.resources.threads)
-            known[key] = epoch_seconds(sweep.config, images(planned), methods_of(sweep.config), threads=threads)
-        seconds = known[key] * sweep.config.training.epochs
-        found.append(SweepCost(planned, seconds, sweep.trials + (sweep.top + sweep.baseline) * sweep.seeds))
-    return found
+    images, seconds = _images_of(plan), dict[_Key, float]()
+    for key, planned in _different(plan).items():
+        config = planned.plan.config
+        threads = max(1, config.resources.threads)
+        seconds[key] = epoch_seconds(config, images(planned.task.dataset), methods_of(config), threads=threads)
+    return [
+        SweepCost(
+            planned,
+            seconds[_key(planned)] * planned.plan.config.training.epochs,
+            planned.plan.trials + _confirming_runs(planned),
+        )
+        for planned in plan.sweeps
+    ]
+
+
+def _confirming_runs(planned: PlannedSweep) -> int:
+    return (planned.plan.top + planned.plan.baseline) * planned.plan.seeds
 
 
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
     """Return how often the test images are read, references included, and how long all of it takes."""
-    images, probe = ImagesOf(), plan.request.metric
+    images, probe = _images_of(plan), plan.request.metric
     one, seeds = dict[str, float](), dict[str, set[int]]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
         config, sweep = planned.plan.config, planned.plan
         key = Protocol(config, config.data.train_limit, probe).key(UNTRAINED)
         if key not in one:
-            one[key] = reading_seconds(config, probe, images(planned), num_test_images(config))
+            one[key] = reading_seconds(config, probe, images(planned.task.dataset), num_test_images(config))
         seeds.setdefault(key, set()).update(sweep.confirming_seeds)
-        runs = (sweep.top + sweep.baseline) * sweep.seeds
+        runs = _confirming_runs(planned)
         number, seconds = number + runs, seconds + runs * one[key]
     beside = {key: len(each) + 1 for key, each in seeds.items()}  # untrained encoders, and raw pixels
     return number + sum(beside.values()), seconds + sum(one[key] * reads for key, reads in beside.items())
@@ -149,14 +153,13 @@ def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> Epochs
     return epochs
 
 
-def _key(planned: PlannedSweep) -> tuple[str, str, int]:
+def _key(planned: PlannedSweep) -> _Key:
     return planned.method, planned.task.dataset, planned.task.batch_size
 
 
-def _different(plan: ComparisonPlan) -> Iterator[PlannedSweep]:
-    """Yield one sweep per method, dataset and batch size."""
-    seen = set()
+def _different(plan: ComparisonPlan) -> dict[_Key, PlannedSweep]:
+    """Return the first sweep of each method, dataset and batch size."""
+    found: dict[_Key, PlannedSweep] = {}
     for planned in plan.sweeps:
-        if _key(planned) not in seen:
-            seen.add(_key(planned))
-            yield planned
+        found.setdefault(_key(planned), planned)
+    return found

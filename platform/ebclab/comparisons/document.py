@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ebclab.comparisons.findings import ComparisonFindings, Gap, MethodAt, Overall, Side
-from ebclab.comparisons.measured import SettingsRuns
+from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
+from ebclab.comparisons.measured import MeasuredSweep, SettingsRuns
 from ebclab.comparisons.plan import RULES, ComparisonFolder, PlanVersion
 from ebclab.comparisons.plots import plots
 from ebclab.comparisons.power import measured_power, power_facts, power_warnings
@@ -26,7 +26,7 @@ from ebclab.sweeps.log import finite
 
 def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> Document:
     """Return the document of a comparison with all versions of its plan."""
-    digest = findings.measured.plan.digest
+    digest = findings.plan.digest
     title = " · ".join(findings.request.methods)
     warnings = [f"Not complete: {line}" for line in _problems(findings)]
     powers = measured_power(findings)
@@ -55,7 +55,7 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
 
 def facts(findings: ComparisonFindings) -> dict[str, str]:
     """Return the settings of the comparison as text, by label."""
-    plan, request = findings.measured.plan, findings.request
+    plan, request = findings.plan, findings.request
     config = plan.sweeps[0].plan.config
     epochs = sorted({planned.plan.config.training.epochs for planned in plan.sweeps})
     why = (
@@ -84,7 +84,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
 
 def _made_by(findings: ComparisonFindings) -> dict[str, str]:
     """Return command, commit, versions and machine of the processes that ran the searches; empty if none has begun."""
-    environments = [each.environment for each in findings.measured.sweeps]
+    environments = [each.environment for each in findings.sweeps]
     texts = {
         "command": [command_in_words(each) for each in environments],
         "commit": [str(each.get("commit") or "") for each in environments],
@@ -99,16 +99,16 @@ def _made_by(findings: ComparisonFindings) -> dict[str, str]:
 
 def _old(findings: ComparisonFindings) -> list[str]:
     """Return a line for accuracies that older versions measured with other labelled images than the plan says."""
-    old = [each.planned.name for each in findings.measured.sweeps if not each.is_by_plan]
+    old = [each.planned.name for each in findings.sweeps if not each.is_by_plan]
     why = "measured by an older version with all training images as labelled ones, not with those of data.train_limit"
     return [f"{', '.join(old)}: {why}; another --name measures them again"] if old else []
 
 
 def _problems(findings: ComparisonFindings) -> list[str]:
     """Return what is missing, one line each."""
-    begun = {each.planned.name for each in findings.measured.sweeps}
-    missing = [planned.name for planned in findings.measured.plan.sweeps if planned.name not in begun]
-    lines = [f"{each.planned.name}: {each.problem}" for each in findings.measured.sweeps if each.problem]
+    begun = {each.planned.name for each in findings.sweeps}
+    missing = [planned.name for planned in findings.plan.sweeps if planned.name not in begun]
+    lines = [f"{each.planned.name}: {each.problem}" for each in findings.sweeps if each.problem]
     return [*lines, f"not begun: {', '.join(missing)}"] if missing else lines
 
 
@@ -117,8 +117,9 @@ def _growth(versions: Sequence[PlanVersion]) -> list[str]:
     return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
 
 
-def write_findings(folder: ComparisonFolder, findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> None:
+def write_findings(folder: ComparisonFolder, findings: ComparisonFindings) -> None:
     """Write the numbers, the tables and the page of a comparison."""
+    versions = folder.read_versions()
     atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
     document = comparison_document(findings, versions)
     atomic.write_text(folder.table, as_markdown(document))
@@ -129,26 +130,26 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
     """Return all numbers of the page as plain values; the result is deterministic."""
     return {
         "format": 1,
-        "plan": findings.measured.plan.digest,
+        "plan": findings.plan.digest,
         "plans": [asdict(version) for version in versions],
         "answer": answer(findings),
-        "methods": [_method(findings, each) for each in findings.methods_at],
+        "methods": [_method(each) for each in findings.searches],
         "references": [
             {"name": name, "task": task._asdict(), "methods": methods, **value.as_mean()}
             for (task, name, value), methods in findings.references_at.items()
         ],
-        "differences": [_gap(findings, gap) for gap in findings.gaps],
+        "differences": [_gap(gap) for gap in findings.gaps],
         "power": [each.to_mapping() for each in measured_power(findings)],
-        "overall": [_overall(each) for each in findings.overall],
+        "overall": [_overall(findings, method) for method in findings.overall],
         "improvements": [
-            {"one": each.one, "other": each.other, **_ends("probability", each.probability)}
-            for each in findings.improvements
+            {"one": one, "other": other, **_ends("probability", chance)}
+            for (one, other), chance in findings.improvements.items()
         ],
         "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
         "practice": [
-            {"method": each.planned.method, "task": each.planned.task._asdict(), "seconds": each.search_seconds}
+            {"method": each.method, "task": each.task._asdict(), "seconds": each.search_seconds}
             | {"tuned": _runs(each.tuned)}
-            for each in findings.measured.sweeps
+            for each in findings.sweeps
             if each.planned.arm == "practice"
         ],
     }
@@ -159,25 +160,27 @@ def _ends(name: str, found: Interval) -> dict[str, float | None]:
     return {name: found.mean, "low": found.low, "high": found.high}
 
 
-def _overall(each: Overall) -> dict[str, Any]:
-    rest = {"search_seconds": each.search_seconds, "lost": each.lost, "draws": each.draws}
-    return {"method": each.method, **_ends("iqm", each.iqm), **rest}
+def _overall(findings: ComparisonFindings, method: str) -> dict[str, Any]:
+    sweeps = [each for each in findings.searches if each.method == method]
+    draws = [draw for each in sweeps for draw in each.draws]
+    rest = {"search_seconds": sum(each.search_seconds for each in sweeps), "lost": sum(draw.is_lost for draw in draws)}
+    return {"method": method, **_ends("iqm", findings.overall[method]), **rest, "draws": len(draws)}
 
 
-def _method(findings: ComparisonFindings, each: MethodAt) -> dict[str, Any]:
-    sweep = each.sweep
+def _method(each: MeasuredSweep) -> dict[str, Any]:
+    tuned, default = each.accuracy("tuned"), each.accuracy("default")
     return {
         "method": each.method,
         "task": each.task._asdict(),
-        "tuned": _runs(sweep.tuned) | {"interval": each.tuned and each.tuned.as_mean()},
-        "default": _runs(sweep.default) | {"interval": each.default and each.default.as_mean()},
-        "found_better": sweep.found_better,
-        "draws": [asdict(draw) for draw in sweep.draws],
+        "tuned": _runs(each.tuned) | {"interval": tuned and tuned.as_mean()},
+        "default": _runs(each.default) | {"interval": default and default.as_mean()},
+        "found_better": each.found_better,
+        "draws": [asdict(draw) for draw in each.draws],
         "curve": asdict(each.curve) if each.curve else None,
-        "importance": dict(sweep.importance or {}),
-        "search_seconds": sweep.search_seconds,
-        "test_readings": sweep.test_readings,
-        "problem": sweep.problem,
+        "importance": dict(each.importance or {}),
+        "search_seconds": each.search_seconds,
+        "test_readings": each.test_readings,
+        "problem": each.problem,
     }
 
 
@@ -195,13 +198,13 @@ def _runs(runs: SettingsRuns | None) -> dict[str, Any]:
     }
 
 
-def _gap(findings: ComparisonFindings, gap: Gap) -> dict[str, Any]:
+def _gap(gap: Gap) -> dict[str, Any]:
     return {
         "family": gap.family,
         "one": _side(gap.one),
         "other": _side(gap.other),
         **gap.difference.as_difference(),
-        "verdict": gap.verdict(findings.margin),
+        "verdict": gap.verdict,
         "seeds_ahead": gap.seeds_ahead,
         "seeds": gap.seeds,
     }

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median, stdev
+from statistics import median
 from typing import Literal
 
 import numpy as np
 
-from ebclab.comparisons.measured import WORST, Measured, MeasuredSweep, SettingsRuns
-from ebclab.comparisons.plan import Arm, Task
-from ebclab.comparisons.request import ComparisonRequest, Question
+from ebclab.comparisons.measured import MeasuredSweep, SettingsRuns, read_sweep
+from ebclab.comparisons.plan import Arm, ComparisonFolder, ComparisonPlan, Task
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.comparisons.statistics import (
     Runs,
-    TuningCurve,
     bootstrap_interval,
-    chance_of_spread,
     interquartile_mean,
     probability_of_improvement,
-    tuning_curve,
 )
-from ebclab.evaluation.comparison import (
-    CHANCE,
-    Measurements,
-    difference_with_chance,
-    mean_and_interval,
-)
+from ebclab.data.sources.location import last_part
+from ebclab.errors import RunError
+from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
-from ebclab.runs.references import REFERENCES, Name
+from ebclab.runs.references import REFERENCES, Name, References
 
 Family = Literal["tuned", "default", "gain", "asked", "practice", "learnt", "learnt by default"]
 """Groups of differences whose intervals have simultaneous coverage: between tuned methods, between methods at their
@@ -74,60 +68,21 @@ class Gap:
     one: Side  # the first side
     other: Side  # the second side
     difference: Interval  # accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1]
+    verdict: Verdict  # conclusion from the interval and the margin
     seeds_ahead: int  # number of seeds in common for which ``one`` scored higher
     seeds: int  # number of seeds in common
 
-    def verdict(self, margin: float) -> Verdict:
-        """Return the conclusion from the interval, with the smallest relevant difference, in [0, 1]."""
-        return verdict_of(self.difference.low, self.difference.high, margin)
-
-
-@dataclass(frozen=True)
-class MethodAt:
-    """Results of one method on one task."""
-
-    sweep: MeasuredSweep  # measurements of its sweep
-    tuned: Interval | None  # accuracy of the tuned settings, with its individual interval; None if not measured yet
-    default: Interval | None  # accuracy of the default settings, likewise
-    curve: TuningCurve | None  # best score after n draws; None before the first draw has finished
+    @property
+    def pair(self) -> tuple[str, str, Task]:
+        """The methods of both sides, and the task of the first."""
+        return self.one.method, self.other.method, self.one.task
 
     @property
-    def method(self) -> str:
-        return self.sweep.planned.method
-
-    @property
-    def task(self) -> Task:
-        return self.sweep.planned.task
-
-
-@dataclass(frozen=True)
-class Improvement:
-    """Probability that a run of one method scores higher than a run of another, over tasks."""
-
-    one: str  # the first method
-    other: str  # the second method
-    probability: Interval  # probability of improvement, in [0, 1]
-
-
-@dataclass(frozen=True)
-class Overall:
-    """Results of a method over all tasks."""
-
-    method: str  # name of the method
-    iqm: Interval  # interquartile mean of the accuracies of its tuned settings
-    search_seconds: float  # training time of its searches
-    lost: int  # number of draws that diverged or failed
-    draws: int  # number of draws
-
-
-@dataclass(frozen=True)
-class SearchChoice:
-    """How well a search could tell its draws apart."""
-
-    at: MethodAt  # the method and the task
-    spread: float  # standard deviation of the held-out scores of the draws that finished
-    noise: float  # that of the score of one setting by its seed, without what a seed does to all settings alike
-    chance: float  # probability of such a spread if all draws were equally good
+    def lead(self) -> tuple[Side, Side] | None:
+        """The side that is ahead beyond noise, and the other one; None if neither is."""
+        if self.verdict not in ("ahead", "behind"):
+            return None
+        return (self.one, self.other) if self.verdict == "ahead" else (self.other, self.one)
 
 
 @dataclass(frozen=True)
@@ -145,76 +100,77 @@ class Pace:
 
 @dataclass(frozen=True)
 class ComparisonFindings:
-    """Results of a comparison, computed lazily from the measurements."""
+    """Measurements of the sweeps of a comparison, and its results, computed lazily."""
 
-    measured: Measured  # measurements of its sweeps
+    plan: ComparisonPlan
+    sweeps: tuple[MeasuredSweep, ...] = ()  # the sweeps that have a log, in the order of the plan
+    references: References = field(default_factory=References)  # what raw pixels and untrained encoders score
 
     @property
     def request(self) -> ComparisonRequest:
-        return self.measured.plan.request
+        return self.plan.request
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        return self.measured.plan.tasks
+        return self.plan.tasks
 
     @property
     def margin(self) -> float:
         """Smallest relevant difference, in [0, 1]."""
         return self.request.margin / 100
 
+    @cached_property
+    def searches(self) -> tuple[MeasuredSweep, ...]:
+        """The random searches of each method on each task, in the order of tasks."""
+        return tuple(each for each in self.sweeps if each.planned.arm == "draws")
+
+    def named(self, task: Task) -> str:
+        """Return the name of a task, without parts that all tasks share; the batch size is always included."""
+        parts = [f"batch size {task.batch_size}"]
+        datasets = {each.dataset: last_part(each.dataset) for each in self.tasks}
+        if len(datasets) > 1:
+            parts.append(datasets[task.dataset] if len({*datasets.values()}) == len(datasets) else task.dataset)
+        if self.request.repeats > 1:
+            parts.append(f"repeat {task.repeat + 1}")
+        return ", ".join(parts)
+
+    def at(self, place: Side | MeasuredSweep) -> str:
+        """Return method and task of a side or a sweep as part of a sentence."""
+        return f"{place.method} at {self.named(place.task)}"
+
+    def sweep(self, side: Side) -> MeasuredSweep | None:
+        """Return the sweep in which a side was searched; None if it has not started."""
+        wanted = (side.method, side.task, side.arm)
+        return next((each for each in self.sweeps if (each.method, each.task, each.planned.arm) == wanted), None)
+
     def runs(self, side: Side) -> SettingsRuns | None:
         """Return the runs of a side; None if there are none yet, and for references."""
-        if side.settings in REFERENCES:
+        sweep = self.sweep(side)
+        if sweep is None or side.settings in REFERENCES:
             return None
-        sweep = self._sweep(side)
-        return None if sweep is None else sweep.tuned if side.settings == "tuned" else sweep.default
-
-    def _sweep(self, side: Side) -> MeasuredSweep | None:
-        return self.measured.sweep(side.method, side.task, side.arm)
+        return sweep.tuned if side.settings == "tuned" else sweep.default
 
     def score(self, side: Side) -> Measurements | None:
         """Return the test accuracies of a side; None if not measured yet."""
+        sweep = self.sweep(side)
         for name in REFERENCES:
-            if side.settings == name:
-                return self.measured.reference(name, side.method, side.task)
+            if sweep is not None and side.settings == name:
+                seeds = sweep.planned.plan.confirming_seeds
+                return self.references.scores(name, sweep.protocol(self.request.metric), seeds)
         runs = self.runs(side)
-        return None if runs is None else runs.score(self.request.metric)
-
-    @cached_property
-    def methods_at(self) -> tuple[MethodAt, ...]:
-        """Results of each method on each task with random search, in the order of tasks."""
-        found = []
-        for task in self.tasks:
-            for method in self.request.methods:
-                sweep = self.measured.sweep(method, task)
-                if sweep is None:
-                    continue
-                scores = [draw.score for draw in sweep.draws]
-                found.append(
-                    MethodAt(
-                        sweep,
-                        self._interval(Side(method, task)),
-                        self._interval(Side(method, task, "default")),
-                        tuning_curve(scores) if scores else None,
-                    )
-                )
-        return tuple(found)
+        return runs.score if runs else None
 
     @cached_property
     def references_at(self) -> dict[tuple[Task, Name, Interval], tuple[str, ...]]:
         """Accuracy of each reference on each task, with the methods whose runs have it as a reference."""
         found: dict[tuple[Task, Name, Interval], tuple[str, ...]] = {}
         for name in REFERENCES:
-            for each in self.methods_at:
-                value = self._interval(Side(each.method, each.task, name))
-                if value is not None:
-                    key = each.task, name, value
+            for each in self.searches:
+                measured = self.score(Side(each.method, each.task, name))
+                if measured is not None:
+                    key = each.task, name, mean_and_interval(measured, 1, is_rate=True)
                     found[key] = (*found.get(key, ()), each.method)
         return found
-
-    def _interval(self, side: Side) -> Interval | None:
-        measured = self.score(side)
-        return None if measured is None else mean_and_interval(measured, 1, is_rate=True)
 
     @cached_property
     def gaps(self) -> tuple[Gap, ...]:
@@ -225,15 +181,24 @@ class ComparisonFindings:
         """Return the differences of a family."""
         return tuple(gap for gap in self.gaps if gap.family == family)
 
+    def by_pair(self, family: Family) -> dict[tuple[str, str, Task], Gap]:
+        """Return the differences of a family by methods and task."""
+        return {gap.pair: gap for gap in self.gaps_of(family)}
+
     def _asked_for(self) -> dict[Family, list[tuple[Side, Side]]]:
         """Return the two sides of each planned difference by family, whether or not it is measured yet."""
         pairs = [(one, other, task) for task in self.tasks for one, other in self.request.pairs]
         gains = [(method, task) for task in self.tasks for method in self.request.methods]
+        places = dict.fromkeys((task.dataset, task.repeat) for task in self.tasks)
         wanted: dict[Family, list[tuple[Side, Side]]] = {
             "tuned": [(Side(one, task), Side(other, task)) for one, other, task in pairs],
             "default": [(Side(one, task, "default"), Side(other, task, "default")) for one, other, task in pairs],
             "gain": [(Side(method, task), Side(method, task, "default")) for method, task in gains],
-            "asked": [sides for question in self.request.asked for sides in self._sides(question)],
+            "asked": [
+                (Side(one, Task(dataset, size, repeat)), Side(other, Task(dataset, other_size, repeat)))
+                for (one, size), (other, other_size) in self.request.asked
+                for dataset, repeat in places
+            ],
         }
         for family, settings in _LEARNT:
             wanted[family] = [
@@ -247,15 +212,6 @@ class ComparisonFindings:
             ]
         return wanted
 
-    def _sides(self, question: Question) -> list[tuple[Side, Side]]:
-        """Return the two sides of a question for each dataset and repeat."""
-        places = dict.fromkeys((task.dataset, task.repeat) for task in self.tasks)
-        one, other = question
-        return [
-            (Side(one[0], Task(dataset, one[1], repeat)), Side(other[0], Task(dataset, other[1], repeat)))
-            for dataset, repeat in places
-        ]
-
     def _family(self, family: Family, wanted: Sequence[tuple[Side, Side]]) -> list[Gap]:
         """Return the measured differences of a family; the error probability is divided among all planned ones."""
         gaps = []
@@ -266,12 +222,13 @@ class ComparisonFindings:
             common = [seed for seed in mine.by_seed if seed in theirs.by_seed]
             ahead = sum(mine.by_seed[seed] > theirs.by_seed[seed] for seed in common)
             found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
-            gaps.append(Gap(family, one, other, found, ahead, len(common)))
+            verdict = verdict_of(found.low, found.high, self.margin)
+            gaps.append(Gap(family, one, other, found, verdict, ahead, len(common)))
         return gaps
 
     def _alike(self, one: Side, other: Side) -> bool:
         """Return whether the accuracies of both sides have the labelled images of the plan, or of an older version."""
-        sweeps = [self._sweep(side) for side in (one, other)]
+        sweeps = [self.sweep(side) for side in (one, other)]
         return len({sweep.is_by_plan for sweep in sweeps if sweep}) == 1
 
     @cached_property
@@ -289,50 +246,25 @@ class ComparisonFindings:
         return [np.asarray(list(measured.by_seed.values())) for measured in found if measured is not None]
 
     @cached_property
-    def overall(self) -> tuple[Overall, ...]:
-        """Results of each method over all tasks, in the order of the request."""
-        found = []
+    def overall(self) -> dict[str, Interval]:
+        """Interquartile mean of the accuracies of each method's tuned settings over all tasks."""
+        found = {}
         for method in self.whole:
             runs = self.scores_of(method)
             low, high = bootstrap_interval(interquartile_mean, runs, generator=np.random.default_rng(0))
-            mine = [each.sweep for each in self.methods_at if each.method == method]
-            draws = [draw for sweep in mine for draw in sweep.draws]
-            found.append(
-                Overall(
-                    method,
-                    Interval(float(interquartile_mean(runs)), low, high),
-                    sum(sweep.search_seconds for sweep in mine),
-                    sum(draw.is_lost for draw in draws),
-                    len(draws),
-                )
-            )
-        return tuple(found)
+            found[method] = Interval(float(interquartile_mean(runs)), low, high)
+        return found
 
     @cached_property
-    def improvements(self) -> tuple[Improvement, ...]:
-        """Probability of improvement of every method over every other, over all tasks."""
-        found = []
+    def improvements(self) -> dict[tuple[str, str], Interval]:
+        """Probability that a run of a method scores higher than a run of another, over all tasks."""
+        found = {}
         for one in self.whole:
             for other in (name for name in self.whole if name != one):
                 runs = self.scores_of(one), self.scores_of(other)
                 low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
-                found.append(Improvement(one, other, Interval(float(probability_of_improvement(*runs)), low, high)))
-        return tuple(found)
-
-    @cached_property
-    def choices(self) -> tuple[SearchChoice, ...]:
-        """How well each search could choose, where it is known."""
-        found = []
-        for each in self.methods_at:
-            draws = [draw.score for draw in each.sweep.draws if draw.state == "finished"]
-            tuned, default = each.sweep.tuned, each.sweep.default
-            if tuned is None or default is None or tuned is default:
-                continue
-            both = [(score, default.held_out.by_seed.get(seed)) for seed, score in tuned.held_out.by_seed.items()]
-            gains = [score - other for score, other in both if other is not None and WORST not in (score, other)]
-            if known := chance_of_spread(draws, gains):
-                found.append(SearchChoice(each, stdev(draws), *known))
-        return tuple(found)
+                found[one, other] = Interval(float(probability_of_improvement(*runs)), low, high)
+        return found
 
     @property
     def pairs_done(self) -> tuple[int, int]:
@@ -340,7 +272,7 @@ class ComparisonFindings:
         done = [
             gap
             for gap in self.gaps_of("tuned")
-            if not any(each.problem for side in (gap.one, gap.other) if (each := self._sweep(side)))
+            if not any(each.problem for side in (gap.one, gap.other) if (each := self.sweep(side)))
         ]
         return len(done), len(self._asked_for()["tuned"])
 
@@ -348,8 +280,8 @@ class ComparisonFindings:
     def paces(self) -> tuple[Pace, ...]:
         """Time of each method to the target, and to the final score of the methods it is compared with."""
         found = []
-        for each in self.methods_at:
-            runs = each.sweep.tuned
+        for each in self.searches:
+            runs = each.tuned
             if runs is None:
                 continue
             if self.request.target is not None:
@@ -362,13 +294,30 @@ class ComparisonFindings:
                     found.append(_pace(each, runs, other, final))
         return tuple(found)
 
+    def require_measured(self, where: str) -> None:
+        """Refuse a comparison without results, in the folder ``where``."""
+        if not any(sweep.tuned for sweep in self.sweeps):
+            why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in self.sweeps) or "no sweep has begun"
+            raise RunError(f"{where}: nothing to show yet: {why}")
 
-def _pace(at: MethodAt, runs: SettingsRuns, goal: str, score: float) -> Pace:
+
+def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> Pace:
     """Return the median time to a score; runs that never reach it, or were lost, count as infinite."""
     reached = [curve.reaches(score) for curve in runs.curves] + [None] * runs.lost
     epochs = median(found[0] if found else math.inf for found in reached)
     seconds = median(found[1] if found else math.inf for found in reached)
     if not math.isfinite(epochs):
-        return Pace(at.method, at.task, goal, score, None, None, None)
-    budget = at.sweep.planned.plan.config.training.epochs
-    return Pace(at.method, at.task, goal, score, epochs, seconds, epochs / budget)
+        return Pace(sweep.method, sweep.task, goal, score, None, None, None)
+    budget = sweep.planned.plan.config.training.epochs
+    return Pace(sweep.method, sweep.task, goal, score, epochs, seconds, epochs / budget)
+
+
+def read_findings(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonFindings:
+    """Return the results so far of the sweeps in a comparison's folder; Ray is not needed."""
+    found = []
+    for planned in plan.sweeps:
+        sweep = folder.sweep(planned.name).of("reader").pull()
+        if sweep.plan.is_file() and sweep.log.is_file():
+            found.append(read_sweep(planned, sweep.read_log(), plan.request.metric))
+    references = References.read(folder.references, folder.address_of(folder.references))
+    return ComparisonFindings(plan, tuple(found), references)

@@ -6,15 +6,18 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from statistics import stdev
+from typing import Any, Literal
 
-from ebclab.comparisons.plan import Arm, ComparisonFolder, ComparisonPlan, PlannedSweep, Task
+from ebclab.comparisons.plan import PlannedSweep, Task
 from ebclab.comparisons.request import Metric
-from ebclab.errors import RunError
+from ebclab.comparisons.statistics import TuningCurve, chance_of_spread, tuning_curve
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import Measurements
+from ebclab.evaluation.comparison import Measurements, mean_and_interval
+from ebclab.interval import Interval
 from ebclab.reports.comparable import footing, importance
-from ebclab.runs.references import Name, Protocol, References
+from ebclab.runs.references import Protocol
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ConfirmProposals, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest
@@ -81,10 +84,21 @@ class SettingsRuns:
     tested: dict[str, Measurements]  # accuracies on the test images by probe; empty if they have not been measured
     curves: tuple[SeedCurve, ...]  # learning curves of the runs that finished
     lost: int  # number of runs that did not finish: they diverged, were stopped due to collapse, or failed
+    metric: Metric = "knn"  # the probe whose accuracies are compared
 
-    def score(self, metric: Metric) -> Measurements | None:
-        """Return the accuracies on the test images that are compared; None if they have not been measured."""
-        return self.tested.get(metric)
+    @property
+    def score(self) -> Measurements | None:
+        """The accuracies on the test images that are compared; None if they have not been measured."""
+        return self.tested.get(self.metric)
+
+    @cached_property
+    def accuracy(self) -> Interval | None:
+        """Their mean, with an individual interval."""
+        return None if self.score is None else mean_and_interval(self.score, 1, is_rate=True)
+
+    @property
+    def all_lost(self) -> bool:
+        return self.lost == len(self.held_out.by_seed)
 
     @property
     def seconds(self) -> float:
@@ -116,6 +130,14 @@ class MeasuredSweep:
     problem: str = ""  # what is missing; empty if the sweep is complete
 
     @property
+    def method(self) -> str:
+        return self.planned.method
+
+    @property
+    def task(self) -> Task:
+        return self.planned.task
+
+    @property
     def is_by_plan(self) -> bool:
         """Whether probes on the test images have the labelled images of the plan; in older versions they had all."""
         return self.train_limit == self.planned.plan.config.data.train_limit
@@ -125,29 +147,36 @@ class MeasuredSweep:
         """Whether the search found settings with a higher score than the default ones."""
         return self.tuned is not None and self.tuned is not self.default
 
+    def protocol(self, metric: Metric) -> Protocol:
+        """Return the protocol by which the runs are measured on the test images."""
+        return Protocol(self.planned.plan.config, self.train_limit, metric)
 
-@dataclass(frozen=True)
-class Measured:
-    """Measurements of all sweeps of a comparison."""
+    def accuracy(self, settings: Literal["tuned", "default"] = "tuned") -> Interval | None:
+        """Return the accuracy of the tuned or the default settings; None if it is not measured."""
+        runs = self.tuned if settings == "tuned" else self.default
+        return runs.accuracy if runs else None
 
-    plan: ComparisonPlan
-    sweeps: tuple[MeasuredSweep, ...]  # the sweeps that have a log, in the order of the plan
-    references: References = field(default_factory=References)  # what raw pixels and untrained encoders score
+    @cached_property
+    def curve(self) -> TuningCurve | None:
+        """The best score after n draws; None before the first draw has finished."""
+        return tuning_curve([draw.score for draw in self.draws]) if self.draws else None
 
-    def sweep(self, method: str, task: Task, arm: Arm = "draws") -> MeasuredSweep | None:
-        """Return the measurements of a sweep; None if it has not started."""
-        for each in self.sweeps:
-            if (each.planned.method, each.planned.task, each.planned.arm) == (method, task, arm):
-                return each
-        return None
+    @property
+    def choice(self) -> tuple[float, float, float] | None:
+        """How well the search could tell its draws apart; None if that is not known.
 
-    def reference(self, name: Name, method: str, task: Task) -> Measurements | None:
-        """Return what a reference scores beside the runs of a method, by their protocol; None if not measured."""
-        sweep = self.sweep(method, task)
-        if sweep is None:
+        The standard deviation of the held-out scores of the draws that finished; that of the score of one setting by
+        its seed, without what a seed does to all settings alike; and the chance of such a spread if all draws were
+        equally good.
+        """
+        draws = [draw.score for draw in self.draws if draw.state == "finished"]
+        if self.tuned is None or self.default is None or self.tuned is self.default:
             return None
-        plan = sweep.planned.plan
-        return self.references.scores(name, protocol_of(self.plan, sweep), plan.confirming_seeds)
+        others = self.default.held_out.by_seed
+        both = [(score, others.get(seed)) for seed, score in self.tuned.held_out.by_seed.items()]
+        gains = [score - other for score, other in both if other is not None and WORST not in (score, other)]
+        known = chance_of_spread(draws, gains)
+        return known and (stdev(draws), *known)
 
 
 def not_begun(planned: PlannedSweep) -> MeasuredSweep:
@@ -155,23 +184,8 @@ def not_begun(planned: PlannedSweep) -> MeasuredSweep:
     return MeasuredSweep(planned, train_limit=planned.plan.config.data.train_limit)
 
 
-def protocol_of(plan: ComparisonPlan, sweep: MeasuredSweep) -> Protocol:
-    """Return the protocol by which the runs of a sweep are measured on the test images."""
-    return Protocol(sweep.planned.plan.config, sweep.train_limit, plan.request.metric)
-
-
-def read_measured(folder: ComparisonFolder, plan: ComparisonPlan) -> Measured:
-    """Return the measurements so far of the sweeps in a comparison's folder; Ray is not needed."""
-    found = []
-    for planned in plan.sweeps:
-        sweep = folder.sweep(planned.name).of("reader").pull()
-        if sweep.plan.is_file() and sweep.log.is_file():
-            found.append(read_sweep(planned, sweep.read_log()))
-    return Measured(plan, tuple(found), References.read(folder.references, folder.address_of(folder.references)))
-
-
-def read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
-    """Return the measurements in the log of a sweep."""
+def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> MeasuredSweep:
+    """Return the measurements in the log of a sweep; those of ``metric`` on the test images are compared."""
     search = log.of_kind("search")
     over = [trial for trial in search if trial.is_over]
     seconds = sum(trial.seconds for trial in search)
@@ -190,7 +204,7 @@ def read_sweep(planned: PlannedSweep, log: SweepLog) -> MeasuredSweep:
         reasons = {trial.reason for trial in over if trial.reason}
         return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
     proposals = ConfirmProposals(planned.plan, log)
-    groups = {source: _runs(source, settings, planned, log) for source, settings in proposals.settings.items()}
+    groups = {source: _runs(source, settings, planned, log, metric) for source, settings in proposals.settings.items()}
     known = {source: runs for source, runs in groups.items() if runs is not None}
     own = own_settings(planned.plan.space, planned.plan.config)
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
@@ -211,12 +225,14 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
         return f"{num_over} of {planned.plan.trials} trials of the search are over; another draw may be chosen"
     if tuned is None:
         return "the chosen settings have not been run with other seeds yet"
-    if tuned.lost == len(tuned.held_out.by_seed):
+    if tuned.all_lost:
         return "every run of the chosen settings was lost"
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
-def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog) -> SettingsRuns | None:
+def _runs(
+    source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog, metric: Metric
+) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
     wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
@@ -236,6 +252,7 @@ def _runs(source: str, settings: dict[str, Any], planned: PlannedSweep, log: Swe
         _tested(log, source, seeds, done),
         tuple(SeedCurve.of(by_seed[seed]) for seed in done),
         len(seeds) - len(done),
+        metric,
     )
 
 
@@ -266,10 +283,3 @@ def _all_wrong(like: Answers) -> Answers:
     """Return the answers of a run that is incorrect on every image."""
     none = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
     return replace(like, right=(none,) * len(like.right))
-
-
-def require_measured(measured: Measured, where: str) -> None:
-    """Refuse a comparison without results."""
-    if not any(sweep.tuned for sweep in measured.sweeps):
-        why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in measured.sweeps) or "no sweep has begun"
-        raise RunError(f"{where}: nothing to show yet: {why}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ebclab.comparisons.findings import ComparisonFindings, MethodAt
+from ebclab.comparisons.findings import ComparisonFindings
+from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
-from ebclab.comparisons.wording import METRICS, margin_words, task_words
+from ebclab.comparisons.wording import METRICS, margin_words
 from ebclab.document.document import Plot
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
@@ -23,6 +25,7 @@ _REFERENCE = {
     PIXELS: {"color": GREY, "width": 2, "dash": "dash"},
     UNTRAINED: {"color": GREY, "width": 2, "dash": "dot"},
 }
+_SETTINGS: dict[Literal["default", "tuned"], str] = {"default": GREY, "tuned": BLUE}
 _COLUMNS = 3  # panels side by side
 _FEW = 10  # epochs or draws; with more, plotly's default ticks are integers
 
@@ -52,7 +55,7 @@ def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
 
 def _named(findings: ComparisonFindings, task: Task) -> str:
     """Return the name of a task as text without markup."""
-    return as_text(task_words(findings, task))
+    return as_text(findings.named(task))
 
 
 def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str) -> tuple[go.Figure, int]:
@@ -89,18 +92,16 @@ def _in_panels(made: Plot) -> Plot:
 
 def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     """Plot the median best score after n draws, with its band, over draws or over the seconds that they take."""
-    found = [each for each in findings.methods_at if each.curve]
+    found = [each for each in findings.searches if each.curve]
     if not found:
         return None
     tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "random draws"
     figure, height = _panels(findings, tasks, x, "held-out score")
-    named = set[str]()  # methods in the legend
     for each in found:
-        _add_curve(figure, findings, each, tasks, by_seconds, is_named=each.method in named)
-        named.add(each.method)
+        _add_curve(figure, findings, each, tasks, by_seconds)
     figure.update_xaxes(type="log" if by_seconds else "linear")
-    if not by_seconds and max(len(each.sweep.draws) for each in found) <= _FEW:
+    if not by_seconds and max(len(each.draws) for each in found) <= _FEW:
         figure.update_xaxes(dtick=1)
     figure.update_yaxes(range=_span(found))
     over = "the seconds that n draws take on average" if by_seconds else "n draws"
@@ -113,91 +114,89 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
     return _in_panels(plot(title, note, figure, height=height))
 
 
-def _span(found: Sequence[MethodAt]) -> list[float]:
+def _span(found: Sequence[MeasuredSweep]) -> list[float]:
     """Return the range of the y axes: medians and default scores, with a margin below for the bands.
 
     A band often begins at 0, or at a diverged draw; a range that included it completely would compress the lines.
     """
     values = [score for each in found if each.curve for score in each.curve.median]
-    values += [each.sweep.default_draw.score for each in found if each.sweep.default_draw]
+    values += [each.default_draw.score for each in found if each.default_draw]
     room = max(max(values) - min(values), 0.01)
     return [max(0.0, min(values) - room / 2), min(1.0, max(values) + room / 10)]
 
 
 def _add_curve(
-    figure: go.Figure,
-    findings: ComparisonFindings,
-    each: MethodAt,
-    tasks: Sequence[Task],
-    by_seconds: bool,
-    *,
-    is_named: bool,
+    figure: go.Figure, findings: ComparisonFindings, each: MeasuredSweep, tasks: Sequence[Task], by_seconds: bool
 ) -> None:
-    curve, (colour, mark) = each.curve, _style(findings, each.method)
+    """Draw the median of the best draw with its band, and over draws also the score of the default settings."""
+    curve, (colour, _) = each.curve, _style(findings, each.method)
     if curve is None:
         return
-    seconds = sum(draw.seconds for draw in each.sweep.draws) / len(each.sweep.draws)
+    seconds = sum(draw.seconds for draw in each.draws) / len(each.draws)
     x = [n * seconds if by_seconds else n for n in curve.trials]
-    place, known = _place(tasks.index(each.task), tasks), curve.known_until
-    upper = [high if n <= known else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)]
+    beside: dict[str, Any] = {"mode": "lines", "showlegend": False, "legendgroup": each.method}
+    beside |= _place(tasks.index(each.task), tasks)
+    upper = [
+        high if n <= curve.known_until else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)
+    ]
     figure.add_scatter(
         x=[*x, *reversed(x)],
         y=[*upper, *reversed(curve.low)],
-        mode="lines",
         fill="toself",
         fillcolor=colour,
         opacity=0.13,
         line={"width": 0},
         hoverinfo="skip",
-        showlegend=False,
-        legendgroup=each.method,
-        **place,
+        **beside,
     )
+    _add_line(figure, findings, each, tasks, x, curve.median)
+    if each.default_draw is not None and not by_seconds:
+        figure.add_scatter(
+            x=[x[0], x[-1]],
+            y=[each.default_draw.score] * 2,
+            line={"color": colour, "width": 1, "dash": "dot"},
+            hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
+            **beside,
+        )
+
+
+def _add_line(
+    figure: go.Figure, findings: ComparisonFindings, each: MeasuredSweep, tasks: Sequence[Task], x: Any, y: Any
+) -> None:
+    """Draw a line of a method in the panel of its task; the first one of a method is in the legend."""
+    colour, mark = _style(findings, each.method)
     figure.add_scatter(
         x=x,
-        y=curve.median,
+        y=y,
         mode="lines+markers",
         name=each.method,
         legendgroup=each.method,
-        showlegend=not is_named,
+        showlegend=all(line.name != each.method for line in figure.data),
         line={"color": colour, "width": 2},
         marker={"symbol": mark, "size": 5},
-        **place,
+        **_place(tasks.index(each.task), tasks),
     )
-    if each.sweep.default_draw is not None and not by_seconds:
-        figure.add_scatter(
-            x=[x[0], x[-1]],
-            y=[each.sweep.default_draw.score] * 2,
-            mode="lines",
-            line={"color": colour, "width": 1, "dash": "dot"},
-            hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
-            showlegend=False,
-            legendgroup=each.method,
-            **place,
-        )
 
 
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     """Plot the accuracies of default and of tuned settings, with their intervals."""
-    found = [each for each in findings.methods_at if each.tuned]
+    found = [each for each in findings.searches if each.accuracy()]
     if not found:
         return None
     figure = go.Figure()
-    kinds: list[tuple[str, str, Callable[[MethodAt], Interval | None]]] = [
-        ("default", GREY, lambda each: each.default),
-        ("tuned", BLUE, lambda each: each.tuned),
-    ]
-    for name, colour, of in kinds:
-        shown = [(each, value) for each in found if (value := of(each))]
+    values = [Interval(value.mean) for _, _, value in findings.references_at]
+    for settings, colour in _SETTINGS.items():
+        shown = [(each, value) for each in found if (value := each.accuracy(settings))]
+        values += [value for _, value in shown]
         figure.add_scatter(
             x=[value.mean for _, value in shown],
             y=[f"{each.method} · {_named(findings, each.task)}" for each, _ in shown],
             error_x=error_bars([value for _, value in shown], 1.5),
             mode="markers",
             orientation="h",
-            offsetgroup=name,
-            name=name,
-            marker={"color": colour, "size": 9, "symbol": "circle" if name == "tuned" else "circle-open"},
+            offsetgroup=settings,
+            name=settings,
+            marker={"color": colour, "size": 9, "symbol": "circle" if settings == "tuned" else "circle-open"},
         )
     names = {(each.method, each.task): place for place, each in enumerate(found)}
     for (task, name, value), methods in findings.references_at.items():
@@ -207,8 +206,6 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
             )
     for name in dict.fromkeys(name for _, name, _ in findings.references_at):  # shapes have no hover and no legend
         figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
-    values = [value for each in found for value in (each.default, each.tuned) if value]
-    values += [Interval(value.mean) for _, _, value in findings.references_at]
     spanned = range_of(values, least_margin=0.01, most=1.0)
     figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
     figure.update_yaxes(autorange="reversed", automargin=True)
@@ -261,7 +258,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
 
 def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
     """Plot the accuracies over the batch size; None if there are fewer than two batch sizes."""
-    found = [each for each in findings.methods_at if each.tuned]
+    found = [each for each in findings.searches if each.accuracy()]
     if len({each.task.batch_size for each in found}) < 2:
         return None
     figure = go.Figure()
@@ -273,16 +270,17 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
         colour, mark = _style(findings, method)
         several = len({place[1:] for place in lines}) > 1
         name = f"{method}, {as_text(dataset)}, repeat {repeat + 1}" if several else method
-        for settings, dash in (("tuned", "solid"), ("default", "dot")):
-            values = [(each, value) for each in mine if (value := each.tuned if settings == "tuned" else each.default)]
+        for settings in reversed(_SETTINGS):
+            is_tuned = settings == "tuned"
+            values = [(each, value) for each in mine if (value := each.accuracy(settings))]
             figure.add_scatter(
                 x=[each.task.batch_size for each, _ in values],
                 y=[value.mean for _, value in values],
-                error_y=error_bars([value for _, value in values], 1.2) | {"visible": settings == "tuned"},
+                error_y=error_bars([value for _, value in values], 1.2) | {"visible": is_tuned},
                 mode="lines+markers",
-                name=name if settings == "tuned" else f"{name}, default",
-                line={"color": colour, "dash": dash, "width": 2 if settings == "tuned" else 1},
-                marker={"symbol": mark, "size": 8 if settings == "tuned" else 5},
+                name=name if is_tuned else f"{name}, default",
+                line={"color": colour, "dash": "solid" if is_tuned else "dot", "width": 2 if is_tuned else 1},
+                marker={"symbol": mark, "size": 8 if is_tuned else 5},
                 legendgroup=name,
             )
     _add_references(figure, findings)
@@ -313,34 +311,23 @@ def _add_references(figure: go.Figure, findings: ComparisonFindings) -> None:
 
 def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     """Plot the held-out score of the tuned settings over epochs or seconds, the mean over seeds."""
-    found = [each for each in findings.methods_at if each.sweep.tuned and each.sweep.tuned.curves]
+    found = [each for each in findings.searches if each.tuned and each.tuned.curves]
     if not found:
         return None
     tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "epochs"
     figure, height = _panels(findings, tasks, x, "held-out score")
-    if not by_seconds and max(each.sweep.planned.plan.config.training.epochs for each in found) <= _FEW:
+    if not by_seconds and max(each.planned.plan.config.training.epochs for each in found) <= _FEW:
         figure.update_xaxes(dtick=1)
-    named = set[str]()  # methods in the legend
     for each in found:
-        curves = each.sweep.tuned.curves if each.sweep.tuned else ()
+        curves = each.tuned.curves if each.tuned else ()
         length = min(len(curve.epochs) for curve in curves)
-        if not length:
-            continue
-        colour, mark = _style(findings, each.method)
-        along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
-        figure.add_scatter(
-            x=np.mean([line[:length] for line in along], axis=0),
-            y=np.mean([curve.scores[:length] for curve in curves], axis=0),
-            mode="lines+markers",
-            name=each.method,
-            legendgroup=each.method,
-            showlegend=each.method not in named,
-            line={"color": colour, "width": 2},
-            marker={"symbol": mark, "size": 5},
-            **_place(tasks.index(each.task), tasks),
-        )
-        named.add(each.method)
+        if length:
+            along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
+            x_mean = np.mean([line[:length] for line in along], axis=0)
+            _add_line(
+                figure, findings, each, tasks, x_mean, np.mean([curve.scores[:length] for curve in curves], axis=0)
+            )
     note = "Means over the seeds of the tuned settings. The learning rate falls towards each run's own end."
     title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
     return _in_panels(plot(title, note, figure, height=height))
@@ -351,7 +338,7 @@ def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
     if len(findings.whole) < 3:
         return None
     names = list(findings.whole)
-    chances = {(each.one, each.other): each.probability.mean for each in findings.improvements}
+    chances = {pair: chance.mean for pair, chance in findings.improvements.items()}
     figure = _matrix(chances, rows=names, columns=names, between=" over ", digits=".2f")
     figure.update_xaxes(title="over this method", side="bottom")
     note = "The chance that a run of the row's method scores higher than a run of the column's, over all tasks."
@@ -401,8 +388,8 @@ def profile(findings: ComparisonFindings) -> Plot | None:
 def what_matters(findings: ComparisonFindings) -> Plot | None:
     """Plot the importance of each setting for each method: the mean fraction of variance over tasks."""
     shares: dict[tuple[str, str], list[float]] = {}
-    for each in findings.methods_at:
-        for name, share in (each.sweep.importance or {}).items():
+    for each in findings.searches:
+        for name, share in (each.importance or {}).items():
             shares.setdefault((name, each.method), []).append(share)
     if not shares:
         return None

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ebclab.comparisons.cost import num_test_images
-from ebclab.comparisons.findings import ComparisonFindings, Side, Verdict, verdict_of
-from ebclab.comparisons.measured import SettingsRuns, read_measured, read_sweep
-from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, read_comparison
+from ebclab.comparisons.findings import ComparisonFindings, Side, Verdict, read_findings, verdict_of
+from ebclab.comparisons.measured import SettingsRuns, read_sweep
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, Task, read_comparison
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
@@ -68,13 +68,6 @@ ASSUMED = Noise(0.005, 0.005 * 2**0.5, 0.1, 0.1, "all assumed, since nothing is 
 """What is assumed before anything is measured; the shifts of two methods with one seed are independent."""
 
 
-class Place(NamedTuple):
-    """Where methods are compared, with all repeats of the search."""
-
-    dataset: str
-    batch_size: int
-
-
 class Design(NamedTuple):
     """What is simulated."""
 
@@ -89,7 +82,7 @@ class Design(NamedTuple):
 class Power:
     """What a comparison can find at some places; numbers of accuracies are in [0, 1]."""
 
-    places: tuple[Place, ...]
+    places: tuple[Task, ...]  # where methods are compared, with all repeats of the search
     design: Design  # what is simulated
     differences: int  # number of differences whose intervals hold together
     # smallest true difference found to be ahead in 80 of 100 comparisons; None if none up to 0.8 is
@@ -104,7 +97,8 @@ class Power:
         """Return the numbers as plain values."""
         design = self.design._asdict() | {"noise": self.design.noise._asdict()}
         simulated = {"simulated": _times(self.design.images)}
-        return vars(self) | {"places": [each._asdict() for each in self.places], "design": design} | simulated
+        places = [{"dataset": each.dataset, "batch_size": each.batch_size} for each in self.places]
+        return vars(self) | {"places": places, "design": design} | simulated
 
 
 class _Simulated:
@@ -238,12 +232,12 @@ def _power(design: Design, differences: int, key: int) -> Power:
     )
 
 
-def _powers(findings: ComparisonFindings, known: Mapping[Place, tuple[Noise, int]]) -> tuple[Power, ...]:
+def _powers(findings: ComparisonFindings, known: Mapping[Task, tuple[Noise, int]]) -> tuple[Power, ...]:
     """Return what a comparison can find at places with known noise and number of test images; like ones together."""
-    alike: dict[tuple[Noise, int], list[Place]] = {}
+    alike: dict[tuple[Noise, int], list[Task]] = {}
     for place, given in known.items():
         alike.setdefault(given, []).append(place)
-    differences, key = findings.pairs_done[1], int(findings.measured.plan.digest, 16)
+    differences, key = findings.pairs_done[1], int(findings.plan.digest, 16)
     made = []
     for (noise, images), places in alike.items():
         design = Design(noise, findings.request.seeds, images, CHANCE / differences, findings.margin)
@@ -259,10 +253,10 @@ def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
 
 def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
-    findings = ComparisonFindings(read_measured(folder, plan))
-    earlier, piloted, known = _earlier(folder), _pilot_noise(plan, folder), dict[Place, tuple[Noise, int]]()
+    findings = read_findings(folder, plan)
+    earlier, piloted, known = _earlier(folder), _pilot_noise(plan, folder), dict[Task, tuple[Noise, int]]()
     for place in _places(findings):
-        first = next(each.plan.config for each in plan.sweeps if Place(*each.task[:2]) == place)
+        first = next(each.plan.config for each in plan.sweeps if _place(each.task) == place)
         own = _noise_at(findings, place, "measured in its own runs")
         before = (_noise_at(each, place, source) for each, source in earlier if _is_like(each, findings, place))
         if own is None and piloted is not None:
@@ -272,8 +266,13 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
     return _powers(findings, known)
 
 
-def _places(findings: ComparisonFindings) -> list[Place]:
-    return list(dict.fromkeys(Place(*task[:2]) for task in findings.tasks))
+def _places(findings: ComparisonFindings) -> list[Task]:
+    return list(dict.fromkeys(map(_place, findings.tasks)))
+
+
+def _place(task: Task) -> Task:
+    """Return what all repeats of the search on a task share."""
+    return task._replace(repeat=0)
 
 
 def pilot_plan(plan: ComparisonPlan, num_seeds: int) -> SweepPlan:
@@ -322,14 +321,14 @@ def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
         with suppress(UserError, OSError):
             other = ComparisonFolder(path)
             plan = read_comparison(other.plan)
-            found.append((ComparisonFindings(read_measured(other, plan)), f"measured in the comparison {path.name}"))
+            found.append((read_findings(other, plan), f"measured in the comparison {path.name}"))
     return found
 
 
-def _is_like(other: ComparisonFindings, own: ComparisonFindings, place: Place) -> bool:
+def _is_like(other: ComparisonFindings, own: ComparisonFindings, place: Task) -> bool:
     """Return whether another comparison has runs of the same kind at a place."""
     kinds = [
-        {_kind(each.plan.config) for each in findings.measured.plan.sweeps if Place(*each.task[:2]) == place}
+        {_kind(each.plan.config) for each in findings.plan.sweeps if _place(each.task) == place}
         for findings in (other, own)
     ]
     return other.request.metric == own.request.metric and bool(kinds[0]) and kinds[0] <= kinds[1]
@@ -341,7 +340,7 @@ def _kind(config: ExperimentConfig) -> tuple[Any, ...]:
     return data.name, data.train_limit, config.encoder, training.batch_size, training.epochs
 
 
-def _noise_at(findings: ComparisonFindings, place: Place, source: str) -> tuple[Noise, int] | None:
+def _noise_at(findings: ComparisonFindings, place: Task, source: str) -> tuple[Noise, int] | None:
     """Return the noise of tuned runs at a place, and the number of test images; None if there are too few runs.
 
     Runs of two methods say what their difference does; those of one method say it with the assumed share k.
@@ -349,16 +348,16 @@ def _noise_at(findings: ComparisonFindings, place: Place, source: str) -> tuple[
     pairs = []
     for gap in findings.gaps_of("tuned"):
         one, other = findings.score(gap.one), findings.score(gap.other)
-        if Place(*gap.one.task[:2]) == place and one and other and one.answers and other.answers and gap.seeds > 1:
+        if _place(gap.one.task) == place and one and other and one.answers and other.answers and gap.seeds > 1:
             seeds = [seed for seed in one.answers if seed in other.answers]
             tables = [table_of([each.answers[seed] for seed in seeds]) for each in (one, other)]
             pairs.append((tables[0], tables[1]))
     if pairs:
         return noise_of_pairs(pairs, source), pairs[0][0].shape[1]
     found = []
-    for each in findings.methods_at:
+    for each in findings.searches:
         runs = findings.score(Side(each.method, each.task))
-        if Place(*each.task[:2]) == place and runs and len(runs.answers) > 1:
+        if _place(each.task) == place and runs and len(runs.answers) > 1:
             found.append(table_of(list(runs.answers.values())))
     return (noise_of_runs(found, source), found[0].shape[1]) if found else None
 

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import MISSING, asdict, dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ebclab.config import did_you_mean
 from ebclab.config.options import DATA_ROOT, option, option_problems, seconds_of
@@ -17,16 +17,8 @@ Budget = Literal["epochs", "seconds"]
 Metric = Literal["knn", "linear"]
 _PLACE = re.compile(r"([\w.:-]+)@(\d+)")
 
-
-class Question(NamedTuple):
-    """A difference specified in advance, between two methods, each at its batch size."""
-
-    one: tuple[str, int]  # method and batch size of the first side
-    other: tuple[str, int]  # method and batch size of the second side
-
-    def __str__(self) -> str:
-        """Return the question in the syntax of ``--ask``."""
-        return ",".join(f"{method}@{batch}" for method, batch in self)
+Question = tuple[tuple[str, int], tuple[str, int]]
+"""A difference specified in advance, between two methods, each at its batch size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +108,13 @@ class ComparisonRequest:
     def _wrong_questions(self) -> list[str]:
         lines = []
         for text in self.questions:
-            sides = [_PLACE.fullmatch(side.strip()) for side in text.split(",")]
-            if len(sides) != 2 or None in sides:
+            sides = _sides(text)
+            if len(sides) != 2:
                 lines.append(
                     f"--ask: not a question, got {text!r}; write METHOD@BATCH,METHOD@BATCH: flatclr@16,simclr@128"
                 )
                 continue
-            for side in sides:
-                method, batch = side[1], int(side[2])  # type: ignore[index]
+            for method, batch in sides:
                 if method not in self.methods:
                     lines.append(f"--ask {text}: not compared, got {method}; {did_you_mean(method, self.methods)}")
                 if batch not in self.batch_sizes:
@@ -133,8 +124,7 @@ class ComparisonRequest:
 
     @property
     def asked(self) -> tuple[Question, ...]:
-        sides = [[_PLACE.fullmatch(side.strip()) for side in text.split(",")] for text in self.questions]
-        return tuple(Question(*((side[1], int(side[2])) for side in pair if side)) for pair in sides)
+        return tuple((one, other) for one, other in map(_sides, self.questions))
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -156,6 +146,13 @@ class ComparisonRequest:
     def to_mapping(self) -> dict[str, Any]:
         """Return the request as plain values."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+
+def _sides(question: str) -> list[tuple[str, int]]:
+    """Return method and batch size of each side of a question; empty if one of them is malformed."""
+    sides = [_PLACE.fullmatch(side.strip()) for side in question.split(",")]
+    found = [(side[1], int(side[2])) for side in sides if side]
+    return found if len(found) == len(sides) else []
 
 
 def _named_method(text: str) -> str:

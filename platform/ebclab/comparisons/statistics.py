@@ -23,13 +23,7 @@ def interquartile_mean(runs: Runs) -> Scores:
     """Return the mean of the middle half of all scores, over tasks and seeds.
 
     Agarwal et al. (2021), section 4.3. The floor(n / 4) lowest and highest scores are trimmed, as by
-    ``scipy.stats.trim_mean``.
-
-    Args:
-        runs: Scores, (..., R) for each task.
-
-    Returns:
-        The means, (...).
+    ``scipy.stats.trim_mean``. Runs (..., R) of each task give means (...).
     """
     ordered = np.sort(np.concatenate(list(runs), axis=-1), axis=-1)
     cut = ordered.shape[-1] // 4
@@ -41,14 +35,8 @@ def probability_of_improvement(one: Runs, other: Runs) -> Scores:
 
         P = mean over t of mean over r, s of [x_{t,r} > y_{t,s}] + [x_{t,r} = y_{t,s}] / 2
 
-    Agarwal et al. (2021), eq. 2: the Mann-Whitney U statistic divided by the number of pairs.
-
-    Args:
-        one: Scores of the first method, (..., R) for each task.
-        other: Scores of the second method, (..., S), on the same tasks in the same order.
-
-    Returns:
-        The probabilities, (...).
+    Agarwal et al. (2021), eq. 2: the Mann-Whitney U statistic divided by the number of pairs. Runs (..., R) and
+    (..., S) on the same tasks in the same order give probabilities (...).
     """
     shares = []
     for mine, theirs in zip(one, other, strict=True):
@@ -62,14 +50,7 @@ def score_distribution(runs: Runs, levels: Scores) -> Scores:
 
         F(tau) = mean over t of mean over r of [x_{t,r} > tau]
 
-    Agarwal et al. (2021), eq. 1.
-
-    Args:
-        runs: Scores, (R,) for each task.
-        levels: tau, (L,).
-
-    Returns:
-        F, (L,).
+    Agarwal et al. (2021), eq. 1. ``levels`` are tau, (L,), and the result F, (L,).
     """
     shares = np.stack([(task[:, None] > levels[None, :]).mean(axis=0) for task in runs])
     return np.asarray(shares.mean(axis=0))
@@ -82,12 +63,8 @@ def chance_of_spread(draws: Sequence[float], gains: Sequence[float]) -> tuple[fl
     two settings that were run with the same seeds: half the variance of their difference. The chance is that of an F
     test of the variance of the draws against it.
 
-    Args:
-        draws: One score of each draw, all with one seed.
-        gains: Differences of two settings, one for each of several seeds.
-
-    Returns:
-        The standard deviation and the chance; None if either variance is of fewer than two values, or if both are 0.
+    ``draws`` are their scores, all with one seed, and ``gains`` the differences of two settings, one for each of
+    several seeds. None if either variance is of fewer than two values, or if both are 0.
     """
     from scipy import special  # imported here: a tenth of a second
 
@@ -111,11 +88,7 @@ def bootstrap_interval(
     Stratified: every task keeps its number of runs. Methods are resampled independently of each other. With few runs
     per task the interval is too narrow; benchmarks/comparison_coverage.py measures by how much.
 
-    Args:
-        statistic: Function of the runs of each method that keeps a leading axis.
-        *methods: Runs of each method, (R,) for each task.
-        draws: Number of bootstrap samples.
-        chance: Two-sided error probability of the interval.
+    ``statistic`` is a function of the runs of each method that keeps a leading axis, that of the bootstrap samples.
     """
     again = [
         [task[generator.integers(0, len(task), (draws, len(task)))] for task in runs] for runs in methods
@@ -194,10 +167,7 @@ def tuning_curve(scores: Sequence[float]) -> TuningCurve:
 def _quantile(ordered: Scores, cdf: Sequence[float], level: float) -> float:
     """Return the smallest score in [0, 1] at which ``cdf`` reaches ``level``; 1 if no draw does.
 
-    Args:
-        ordered: Scores of the draws, smallest first.
-        cdf: Values of F below all draws, and from each of them up to the next.
-        level: Probability, in (0, 1).
+    ``cdf`` has the values of F below all draws, which are ``ordered``, and from each of them up to the next.
     """
     if cdf[0] >= level:
         return 0.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebclab.comparisons.findings import ComparisonFindings, Gap, MethodAt
-from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same, task_words
+from ebclab.comparisons.findings import ComparisonFindings, Gap
+from ebclab.comparisons.measured import MeasuredSweep
+from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same
 from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock
@@ -31,7 +32,7 @@ def tables(findings: ComparisonFindings) -> list[Table]:
         Table(
             "What was not the same",
             ("setting", "default of each method"),
-            tuple(not_the_same(findings.measured.plan)),
+            tuple(not_the_same(findings.plan)),
             "Settings outside `method` that differ between methods before tuning. Everything else is equal.",
         ),
     ]
@@ -43,13 +44,13 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
     both = (*findings.gaps_of("learnt"), *findings.gaps_of("learnt by default"))
     gaps = {(gap.one, gap.other.settings): gap for gap in both}
     rows = []
-    places = [(each.task, each.method) for each in findings.methods_at]
+    places = [(each.task, each.method) for each in findings.searches]
     for side in sorted(
         dict.fromkeys(side for side, _ in gaps), key=lambda side: places.index((side.task, side.method))
     ):
         of_side = [gaps.get((side, name)) for name in REFERENCES]
         cells = [cell for gap in of_side for cell in _over_reference(gap)]
-        rows.append((task_words(findings, side.task), side.method, side.settings, *cells))
+        rows.append((findings.named(side.task), side.method, side.settings, *cells))
     heads = ("on", "method", "settings", *(head for name in REFERENCES for head in (f"over {name}", "verdict")))
     note = (
         "Raw pixels and the encoder with the random weights of the same seeds, measured as the runs are: same probe, "
@@ -71,16 +72,16 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
     gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
     rows: list[tuple[str, ...]] = []
     for task in findings.tasks:
-        mine = [each for each in findings.methods_at if each.task == task]
+        mine = [each for each in findings.searches if each.task == task]
         rows += [
             (
-                task_words(findings, task),
+                findings.named(task),
                 each.method,
-                PERCENT.interval(each.default, "-"),
-                PERCENT.interval(each.tuned, "-"),
+                PERCENT.interval(each.accuracy("default"), "-"),
+                PERCENT.interval(each.accuracy(), "-"),
                 _gain(findings, each, gains.get((each.method, task))),
                 _draws(each),
-                clock(each.sweep.search_seconds),
+                clock(each.search_seconds),
                 _seconds_a_run(each),
             )
             for each in mine
@@ -88,7 +89,7 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
         for (on, name, value), methods in findings.references_at.items():
             if on == task:
                 of = f" of {', '.join(methods)}" if len(methods) < len(mine) else ""
-                rows.append((task_words(findings, task), name + of, *[PERCENT.interval(value)] * 2, "", "", "", ""))
+                rows.append((findings.named(task), name + of, *[PERCENT.interval(value)] * 2, "", "", "", ""))
     heads = (
         "on",
         "method",
@@ -108,43 +109,42 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
     return Table("Default and tuned", heads, tuple(rows), note)
 
 
-def _gain(findings: ComparisonFindings, at: MethodAt, gap: Gap | None) -> str:
+def _gain(findings: ComparisonFindings, at: MeasuredSweep, gap: Gap | None) -> str:
     if gap is not None:
-        return f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict(findings.margin)]}"
-    if at.sweep.problem:
-        return at.sweep.problem
-    if at.sweep.found_better:
-        default = at.sweep.default
-        is_lost = default is not None and default.lost == len(default.held_out.by_seed)
+        return f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict]}"
+    if at.problem:
+        return at.problem
+    if at.found_better:
+        is_lost = at.default is not None and at.default.all_lost
         return f"every run of the default settings {'was lost' if is_lost else 'has yet to read the test images'}"
-    return "nothing better was found" if at.tuned is not None else ""
+    return "nothing better was found" if at.accuracy() is not None else ""
 
 
-def _draws(at: MethodAt) -> str:
-    lost = sum(draw.is_lost for draw in at.sweep.draws)
-    return f"{len(at.sweep.draws)}" + (f", {lost} lost" if lost else "")
+def _draws(at: MeasuredSweep) -> str:
+    lost = sum(draw.is_lost for draw in at.draws)
+    return f"{len(at.draws)}" + (f", {lost} lost" if lost else "")
 
 
-def _seconds_a_run(at: MethodAt) -> str:
-    runs = at.sweep.tuned
+def _seconds_a_run(at: MeasuredSweep) -> str:
+    runs = at.tuned
     return clock(runs.seconds) if runs and runs.curves else "-"
 
 
 def differences(findings: ComparisonFindings) -> Table:
     """Return the differences between tuned methods, and those at default settings."""
-    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
+    before = findings.by_pair("default")
     rows = []
     for gap in findings.gaps_of("tuned"):
-        default = before.get((gap.one.method, gap.other.method, gap.one.task))
+        default = before.get(gap.pair)
         rows.append(
             (
-                task_words(findings, gap.one.task),
+                findings.named(gap.one.task),
                 f"{gap.one.method} over {gap.other.method}",
                 POINTS.difference(gap.difference),
-                VERDICTS[gap.verdict(findings.margin)],
+                VERDICTS[gap.verdict],
                 f"{gap.seeds_ahead} of {gap.seeds}",
                 POINTS.difference(default.difference) if default else "-",
-                VERDICTS[default.verdict(findings.margin)] if default else "",
+                VERDICTS[default.verdict] if default else "",
             )
         )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
@@ -156,10 +156,10 @@ def asked(findings: ComparisonFindings) -> Table:
     """Return the differences specified in advance."""
     rows = tuple(
         (
-            f"{gap.one.method}, {task_words(findings, gap.one.task)}",
-            f"{gap.other.method}, {task_words(findings, gap.other.task)}",
+            f"{gap.one.method}, {findings.named(gap.one.task)}",
+            f"{gap.other.method}, {findings.named(gap.other.task)}",
             POINTS.difference(gap.difference),
-            VERDICTS[gap.verdict(findings.margin)],
+            VERDICTS[gap.verdict],
             f"{gap.seeds_ahead} of {gap.seeds}",
         )
         for gap in findings.gaps_of("asked")
@@ -171,13 +171,13 @@ def practice(findings: ComparisonFindings) -> Table:
     """Return the differences between methods tuned by TPE and ASHA with equal time budgets."""
     rows = []
     for gap in findings.gaps_of("practice"):
-        sweeps = [findings.measured.sweep(side.method, side.task, "practice") for side in (gap.one, gap.other)]
+        sweeps = [findings.sweep(side) for side in (gap.one, gap.other)]
         rows.append(
             (
-                task_words(findings, gap.one.task),
+                findings.named(gap.one.task),
                 f"{gap.one.method} over {gap.other.method}",
                 POINTS.difference(gap.difference),
-                VERDICTS[gap.verdict(findings.margin)],
+                VERDICTS[gap.verdict],
                 " and ".join(clock(sweep.search_seconds) for sweep in sweeps if sweep),
                 " and ".join(str(len(sweep.draws) + 1) for sweep in sweeps if sweep),
             )
@@ -188,17 +188,12 @@ def practice(findings: ComparisonFindings) -> Table:
 
 def over_all_tasks(findings: ComparisonFindings) -> Table:
     """Return the results of each method over all tasks, with its probability of improvement over each other one."""
-    chances = {(each.one, each.other): each for each in findings.improvements}
     rows = []
-    for each in findings.overall:
-        against = [chances.get((each.method, other)) for other in findings.whole]
+    for method, mean in findings.overall.items():
+        against = [findings.improvements.get((method, other)) for other in findings.whole]
+        seconds = sum(each.search_seconds for each in findings.searches if each.method == method)
         rows.append(
-            (
-                each.method,
-                PERCENT.interval(each.iqm),
-                *(_CHANCE.interval(p.probability) if p else "-" for p in against),
-                clock(each.search_seconds),
-            )
+            (method, PERCENT.interval(mean), *(_CHANCE.interval(each, "-") for each in against), clock(seconds))
         )
     heads = ("method", "interquartile mean, %", *(f"chance over {other}" for other in findings.whole), "all searches")
     note = (
@@ -214,13 +209,13 @@ def after_trials(findings: ComparisonFindings) -> Table:
     most = findings.request.trials
     counts = [n for n in (1, 2, 4, 8, 16, 24, 32, 48, 64, 96) if n < most] + [most]
     rows = []
-    for each in findings.methods_at:
+    for each in findings.searches:
         if each.curve is None:
             continue
-        default = each.sweep.default_draw
+        default = each.default_draw
         found = [f"{100 * each.curve.expected[n - 1]:.1f}" if n <= len(each.curve.trials) else "-" for n in counts]
         shown = f"{100 * default.score:.1f}" if default else "-"
-        rows.append((task_words(findings, each.task), each.method, shown, *found))
+        rows.append((findings.named(each.task), each.method, shown, *found))
     note = (
         "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. The search "
         "chooses by this score; it is of other images than the accuracies above, and not to be compared with them."
@@ -233,7 +228,7 @@ def paces(findings: ComparisonFindings) -> Table:
     """Return the times of methods to the target, and to the final scores of the methods they are compared with."""
     rows = tuple(
         (
-            task_words(findings, pace.task),
+            findings.named(pace.task),
             pace.method,
             f"{100 * pace.score:.1f}: " + ("the target" if pace.goal == "target" else f"final score of {pace.goal}"),
             "never" if pace.epochs is None else f"{pace.epochs:g}",
@@ -252,15 +247,15 @@ def paces(findings: ComparisonFindings) -> Table:
 def what_was_tuned(findings: ComparisonFindings) -> Table:
     """Return the settings chosen by the search, the default ones, and the importance of each setting."""
     rows = []
-    for each in findings.methods_at:
-        shares: Mapping[str, float] = each.sweep.importance or {}
-        tuned, default = each.sweep.tuned, each.sweep.default
+    for each in findings.searches:
+        shares: Mapping[str, float] = each.importance or {}
+        tuned, default = each.tuned, each.default
         if tuned is None:
             continue
         for name, value in tuned.settings.items():
             rows.append(
                 (
-                    task_words(findings, each.task),
+                    findings.named(each.task),
                     each.method,
                     name,
                     short(default.settings[name]) if default else "-",

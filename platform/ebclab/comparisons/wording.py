@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ebclab.comparisons.findings import ComparisonFindings, Family, Gap, Side, Verdict
-from ebclab.comparisons.plan import ComparisonPlan, Task, different_settings
+from ebclab.comparisons.plan import ComparisonPlan, different_settings
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.check import shown
-from ebclab.data.sources.location import last_part
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
@@ -26,18 +25,6 @@ VERDICTS: dict[Verdict, str] = {
 _MOST = 4  # maximum number of statements of one kind in the conclusions
 
 
-def task_words(findings: ComparisonFindings, task: Task) -> str:
-    """Return the name of a task, without parts that all tasks share; the batch size is always included."""
-    plan = findings.measured.plan
-    parts = [f"batch size {task.batch_size}"]
-    datasets = {each.dataset: last_part(each.dataset) for each in plan.tasks}
-    if len(datasets) > 1:
-        parts.append(datasets[task.dataset] if len({*datasets.values()}) == len(datasets) else task.dataset)
-    if findings.request.repeats > 1:
-        parts.append(f"repeat {task.repeat + 1}")
-    return ", ".join(parts)
-
-
 def margin_words(request: ComparisonRequest) -> str:
     """Return the margin of a comparison, in points."""
     return f"{request.margin:g} point{'s' * (request.margin != 1)}"
@@ -50,19 +37,18 @@ def answer(findings: ComparisonFindings) -> list[str]:
     tuned = findings.gaps_of("tuned")
     if not tuned:
         nothing = "Nothing can be compared yet: fewer than two methods have been measured on the same task."
-        return [so_far + nothing, *([learnt(findings)] if any(each.tuned for each in findings.methods_at) else [])]
+        return [so_far + nothing, *([learnt(findings)] if any(each.accuracy() for each in findings.searches) else [])]
     lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
     margin = margin_words(findings.request)
-    equal = [gap for gap in tuned if gap.verdict(findings.margin) == "equal"]
+    equal = [gap for gap in tuned if gap.verdict == "equal"]
     if equal:
-        named = [f"{gap.one.method} and {gap.other.method} at {task_words(findings, gap.one.task)}" for gap in equal]
+        named = [f"{gap.one.method} and {gap.other.method} at {findings.named(gap.one.task)}" for gap in equal]
         lines.append(f"No difference larger than {margin}: {_some(named)}.")
     lines += [*_was_it_tuning(findings), *_could_it_choose(findings)]
     for gap in findings.gaps_of("asked"):
         lines.append(
-            f"Asked beforehand: {gap.one.method} at {task_words(findings, gap.one.task)} against {gap.other.method} at "
-            f"{task_words(findings, gap.other.task)}: {POINTS.difference(gap.difference)}, "
-            f"{VERDICTS[gap.verdict(findings.margin)]}."
+            f"Asked beforehand: {findings.at(gap.one)} against {findings.at(gap.other)}: "
+            f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict]}."
         )
     return lines
 
@@ -72,7 +58,7 @@ def learnt(findings: ComparisonFindings) -> str:
     places: dict[Side, list[Gap]] = {}
     for gap in findings.gaps_of("learnt"):
         places.setdefault(gap.one, []).append(gap)
-    measured = [each for each in findings.methods_at if each.tuned]
+    measured = [each for each in findings.searches if each.accuracy()]
     known = [
         name for name in REFERENCES if all(any(gap.other.settings == name for gap in gaps) for gaps in places.values())
     ]
@@ -84,16 +70,15 @@ def learnt(findings: ComparisonFindings) -> str:
     both = " and ".join(THE[name] for name in known)
     low = {side: [gap for gap in gaps if not is_above(gap.difference)] for side, gaps in places.items()}
     below = [
-        f"{side.method} at {task_words(findings, side.task)} is "
-        + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
+        f"{findings.at(side)} is " + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
         for side, gaps in low.items()
         if gaps
     ]
     if not below:
         least = min((gap for gaps in places.values() for gap in gaps), key=lambda gap: gap.difference.mean)
         return (
-            f"Every tuned method is above {both}, beyond noise; the least: {least.one.method} at "
-            f"{task_words(findings, least.one.task)}, {POINTS.interval(least.difference)} over "
+            f"Every tuned method is above {both}, beyond noise; the least: {findings.at(least.one)}, "
+            f"{POINTS.interval(least.difference)} over "
             f"{THE[least.other.settings]}."
         )
     if len(below) == len(places):
@@ -107,7 +92,7 @@ def learnt(findings: ComparisonFindings) -> str:
 def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
     """Return the sentence that no method is ahead; it includes default settings where that is true of them."""
     by_default = findings.gaps_of("default")
-    leads = [gap for gap in by_default if gap.verdict(findings.margin) in ("ahead", "behind")]
+    leads = [gap for gap in by_default if gap.lead]
     which = "tuned or with default settings, " if by_default and not leads else "tuned, "
     some = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
     return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{some}."]
@@ -116,15 +101,13 @@ def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
 def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
     """Return a sentence for each pair of methods with a difference beyond noise, the largest first."""
     found: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    before = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("default")}
+    before = findings.by_pair("default")
     for gap in tuned:
-        verdict = gap.verdict(findings.margin)
-        if verdict in ("ahead", "behind"):
-            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
-            sign = 1 if verdict == "ahead" else -1
-            place = f"at {task_words(findings, first.task)} by {BY.interval(sign * gap.difference)}"
-            default = before.get((gap.one.method, gap.other.method, gap.one.task))
-            if default is not None:
+        if gap.lead:
+            first, second = gap.lead
+            sign = 1 if first is gap.one else -1
+            place = f"at {findings.named(first.task)} by {BY.interval(sign * gap.difference)}"
+            if default := before.get(gap.pair):
                 place += f", with default settings by {POINTS.interval(sign * default.difference)}"
                 place += {True: ", within noise", None: ", no interval"}.get(default.difference.is_noise, "")
             found.setdefault((first.method, second.method), []).append((sign * gap.difference.mean, place))
@@ -140,15 +123,12 @@ def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
 
 def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
     """Yield the effects of tuning: leads at default settings that vanish when tuned, losses, and gains beyond noise."""
-    margin = findings.margin
-    tuned = {(gap.one.method, gap.other.method, gap.one.task): gap for gap in findings.gaps_of("tuned")}
-    gone = []
+    tuned, gone = findings.by_pair("tuned"), []
     for gap in findings.gaps_of("default"):
-        after = tuned.get((gap.one.method, gap.other.method, gap.one.task))
-        verdict = gap.verdict(margin)
-        if verdict in ("ahead", "behind") and after is not None and after.verdict(margin) != verdict:
-            first, second = (gap.one, gap.other) if verdict == "ahead" else (gap.other, gap.one)
-            gone.append(f"{first.method} over {second.method} at {task_words(findings, first.task)}")
+        after = tuned.get(gap.pair)
+        if gap.lead and after is not None and after.verdict != gap.verdict:
+            first, second = gap.lead
+            gone.append(f"{first.method} over {findings.at(second)}")
     if gone:
         yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
     gains = findings.gaps_of("gain")
@@ -162,20 +142,20 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
             "The default settings score higher than the tuned ones, though not beyond noise; in points: "
             f"{_gains(findings, lower)}."
         )
-    if better := [gap for gap in gains if gap.verdict(margin) == "ahead"]:
+    if better := [gap for gap in gains if gap.verdict == "ahead"]:
         yield f"Tuning is worth more than noise, in points: {_gains(findings, better)}."
-    kept = [each for each in findings.methods_at if each.tuned and not each.sweep.found_better]
+    kept = [each for each in findings.searches if each.accuracy() and not each.found_better]
     if kept:
-        named = [f"{each.method} at {task_words(findings, each.task)}" for each in kept]
+        named = [findings.at(each) for each in kept]
         yield f"No draw was better than the default settings, which count as tuned: {_some(named)}."
 
 
 def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
     """Yield the searches whose draws differ no more than the luck of a seed explains."""
     unsure = [
-        f"{each.at.method} at {task_words(findings, each.at.task)}, {100 * each.spread:.1f} and {100 * each.noise:.1f}"
-        for each in findings.choices
-        if each.chance > CHANCE
+        f"{findings.at(each)}, {100 * each.choice[0]:.1f} and {100 * each.choice[1]:.1f}"
+        for each in findings.searches
+        if each.choice and each.choice[2] > CHANCE
     ]
     if unsure:
         yield (
@@ -187,9 +167,7 @@ def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
 
 def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
     """Return gains of tuned over default settings, in points."""
-    return _some(
-        [f"{gap.one.method} at {task_words(findings, gap.one.task)}, {100 * gap.difference.mean:+.1f}" for gap in gaps]
-    )
+    return _some([f"{findings.at(gap.one)}, {100 * gap.difference.mean:+.1f}" for gap in gaps])
 
 
 def _some(named: Sequence[str]) -> str:
@@ -215,9 +193,9 @@ def what_intervals_say(findings: ComparisonFindings) -> str:
 
 def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
     """Return the limitations of the comparison, one text each."""
-    plan = findings.measured.plan
+    plan = findings.plan
     config = plan.sweeps[0].plan.config
-    known = [each.curve.known_until for each in findings.methods_at if each.curve]
+    known = [each.curve.known_until for each in findings.searches if each.curve]
     lines = [
         f"One encoder ({config.encoder.name}), {_epochs(plan)}; other encoders and longer training may rank otherwise.",
         f"Tuned means the best of {findings.request.trials} random draws of a method's search space, chosen by one "
@@ -247,7 +225,7 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
 
 def _is_any_lost(findings: ComparisonFindings) -> bool:
     """Return whether any draw or confirmation run diverged, collapsed or failed."""
-    sweeps = findings.measured.sweeps
+    sweeps = findings.sweeps
     confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
     return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)
 

@@ -10,24 +10,17 @@ import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
 from ebclab.comparisons.document import comparison_document, facts
-from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
+from ebclab.comparisons.findings import Side, verdict_of
 from ebclab.comparisons.measured import WORST
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.tables import tuned_and_default
-from ebclab.comparisons.wording import answer, task_words, what_it_does_not_show
+from ebclab.comparisons.wording import answer, what_it_does_not_show
 from ebclab.document.markdown import as_markdown
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.seeds_and_images import difference_interval
-from ebclab.interval import Interval
 
 Make = Callable[..., MadeUp]
 TASK = Task("digits", 64)
-
-
-def gap_between(low: float | None, high: float | None) -> Gap:
-    """Return a difference with an interval."""
-    middle = 0.0 if low is None or high is None else (low + high) / 2
-    return Gap("tuned", Side("a", TASK), Side("b", TASK), Interval(middle, low, high, open="one seed"), 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +36,12 @@ def gap_between(low: float | None, high: float | None) -> Gap:
     ],
 )
 def test_a_verdict_reads_the_interval_against_the_margin(low: float | None, high: float | None, verdict: str) -> None:
-    assert gap_between(low, high).verdict(0.005) == verdict
+    assert verdict_of(low, high, 0.005) == verdict
 
 
 def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl")).findings()
-    sweep = found.methods_at[0].sweep
+    sweep = found.searches[0]
     assert [draw.score for draw in sweep.draws] == [0.4, 0.6, 0.3]
     assert sweep.default_draw is not None
     assert sweep.default_draw.score == 0.5
@@ -62,7 +55,7 @@ def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) 
 def test_a_seed_that_was_stopped_for_collapse_counts_as_one_that_diverged(made_up: Make) -> None:
     # (140 + 0 + 139) / 200 / 3 = 0.465: the default settings have a score, and tuning gained more than half of it.
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"default_runs": (140, COLLAPSED, 139)}}).findings()
-    default = found.methods_at[0].sweep.default
+    default = found.searches[0].default
     assert default is not None
     assert (default.lost, len(default.curves)) == (1, 2)
     assert list(default.tested["knn"].by_seed.values()) == [0.7, WORST, 0.695]
@@ -80,7 +73,7 @@ def test_default_settings_that_were_never_measured_are_not_said_to_be_as_good(ma
 
 def test_where_no_draw_is_better_the_default_settings_are_the_tuned_ones(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"default": 0.7}}).findings()
-    sweep = found.methods_at[0].sweep
+    sweep = found.searches[0]
     assert sweep.tuned is sweep.default
     assert not sweep.found_better
     assert [gap.one.method for gap in found.gaps_of("gain")] == ["dcl"]
@@ -88,19 +81,19 @@ def test_where_no_draw_is_better_the_default_settings_are_the_tuned_ones(made_up
 
 def test_a_draw_that_diverged_counts_as_the_worst(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": (None, 0.6, 0.3)}}).findings()
-    draws = found.methods_at[0].sweep.draws
+    draws = found.searches[0].draws
     assert (draws[0].score, draws[0].state) == (WORST, "diverged")
-    curve = found.methods_at[0].curve
+    curve = found.searches[0].curve
     assert curve is not None
     assert curve.expected[0] == pytest.approx((0.0 + 0.6 + 0.3) / 3)
-    assert found.overall[0].lost == 1
+    assert found.searches[0].draws[0].is_lost
 
 
 def test_a_seed_that_diverged_is_wrong_about_every_image(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (150, None, 151)}}).findings()
     runs = found.runs(Side("simclr", TASK))
     assert runs is not None
-    measured = runs.score("knn")
+    measured = runs.score
     assert list(measured.by_seed.values()) == [0.75, 0.0, 0.755]
     assert table_of([measured.answers[2]]).sum() == 0
     assert runs.lost == 1
@@ -125,10 +118,8 @@ def test_differences_are_over_seeds_and_images_and_share_the_chance_to_miss(made
 def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: Make) -> None:
     request = request_for("simclr", "dcl", "dhel")
     whole = made_up(request).findings()
-    some = replace(
-        whole.measured, sweeps=tuple(each for each in whole.measured.sweeps if each.planned.method != "dhel")
-    )
-    (gap,) = ComparisonFindings(some).gaps_of("tuned")
+    some = replace(whole, sweeps=tuple(each for each in whole.sweeps if each.method != "dhel"))
+    (gap,) = some.gaps_of("tuned")
     assert gap == next(
         each for each in whole.gaps_of("tuned") if each.one.method == "dcl" and each.other.method == "simclr"
     )
@@ -136,9 +127,7 @@ def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: 
 
 def test_a_reference_leaves_fewer_differences_that_are_surer(made_up: Make) -> None:
     every = made_up(request_for("simclr", "dcl", "dhel")).findings()
-    few = ComparisonFindings(
-        replace(every.measured, plan=replace(every.measured.plan, request=replace(every.request, reference="simclr")))
-    )
+    few = replace(every, plan=replace(every.plan, request=replace(every.request, reference="simclr")))
     assert [(gap.one.method, gap.other.method) for gap in few.gaps_of("tuned")] == [
         ("dcl", "simclr"),
         ("dhel", "simclr"),
@@ -172,11 +161,11 @@ def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
 ) -> None:
     found = made_up(request_for("simclr", "dcl")).findings()
     tasks = [Task(name, 16) for name in names]
-    sweep = found.measured.plan.sweeps[0]
-    plan = replace(found.measured.plan, sweeps=tuple(replace(sweep, task=task) for task in tasks))
-    changed = replace(found, measured=replace(found.measured, plan=plan))
+    sweep = found.plan.sweeps[0]
+    plan = replace(found.plan, sweeps=tuple(replace(sweep, task=task) for task in tasks))
+    changed = replace(found, plan=plan)
     ends = [f", {name}" if name else "" for name in said]
-    assert [task_words(changed, task) for task in tasks] == [f"batch size 16{end}" for end in ends]
+    assert [changed.named(task) for task in tasks] == [f"batch size 16{end}" for end in ends]
 
 
 def test_the_answer_names_leads_beyond_noise(made_up: Make) -> None:
@@ -251,8 +240,8 @@ def test_other_epochs_are_said_to_be_for_equal_seconds_only_where_they_are(made_
     found = made_up(asked).findings()
     said = (facts(found)["epochs"], what_it_does_not_show(found)[0].partition(";")[0])
     assert said == ("2 to 3", "One encoder (small), 2 to 3 epochs")
-    plan = replace(found.measured.plan, request=replace(found.request, budget="seconds"))
-    timed = replace(found, measured=replace(found.measured, plan=plan))
+    plan = replace(found.plan, request=replace(found.request, budget="seconds"))
+    timed = replace(found, plan=plan)
     assert facts(timed)["epochs"] == "2 to 3, so that runs at default settings take equal seconds, to the nearest epoch"
     assert "2 to 3 epochs, for equal seconds at default settings" in what_it_does_not_show(timed)[0]
 
@@ -268,7 +257,7 @@ def test_where_the_bands_of_the_tuning_curves_end_is_said(made_up: Make, trials:
 
 def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"tuned_runs": (None, None, None)}}).findings()
-    assert found.methods_at[0].sweep.problem == "every run of the chosen settings was lost"
+    assert found.searches[0].problem == "every run of the chosen settings was lost"
     assert [gap.family for gap in found.gaps] == ["default", "gain"]  # no images are known on which it is wrong
 
 
@@ -284,7 +273,7 @@ def test_a_search_that_lacks_a_single_draw_is_not_complete(
 ) -> None:
     """Three draws and the default settings are planned, and everything that came out on top has been run again."""
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws}}).findings()
-    assert [each.sweep.problem for each in found.methods_at] == [problem, ""]
+    assert [each.problem for each in found.searches] == [problem, ""]
 
 
 def seeds_of(count: int) -> tuple[int, ...]:
@@ -355,11 +344,11 @@ def test_a_method_is_paired_with_its_references_by_seed_and_image(made_up: Make)
 
 def test_a_comparison_that_is_not_over_counts_its_pairs(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl", "dhel", batch_sizes=(32, 64))).findings()
-    few = [each for each in found.measured.sweeps if each.planned.method != "dhel" and each.planned.task == TASK]
-    some = replace(found, measured=replace(found.measured, sweeps=tuple(few)))
+    few = [each for each in found.sweeps if each.planned.method != "dhel" and each.planned.task == TASK]
+    some = replace(found, sweeps=tuple(few))
     assert answer(some)[0].startswith("So far: 1 of 6 pairs. ")
     assert not answer(found)[0].startswith("So far")
-    one = replace(found, measured=replace(found.measured, sweeps=tuple(few[:1])))
+    one = replace(found, sweeps=tuple(few[:1]))
     assert answer(one)[0].startswith("So far: 0 of 6 pairs. Nothing can be compared yet")
 
 
@@ -384,11 +373,11 @@ def test_the_answer_says_what_tuning_could_not_do(
 
 def test_runs_that_older_versions_measured_otherwise_are_not_compared_with_others(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl", assignments=("data.train_limit=160",))).findings()
-    assert not any(each.is_by_plan for each in found.measured.sweeps)  # logs without a limit: all training images
+    assert not any(each.is_by_plan for each in found.sweeps)  # logs without a limit: all training images
     assert len(found.gaps_of("tuned")) == 1
     assert "simclr-digits-b64, dcl-digits-b64: measured by an older version" in as_markdown(
         comparison_document(found, ())
     )
-    first, second = found.measured.sweeps
-    mixed = replace(found.measured, sweeps=(replace(first, train_limit=160), second))
-    assert ComparisonFindings(mixed).gaps_of("tuned") == ()
+    first, second = found.sweeps
+    mixed = replace(found, sweeps=(replace(first, train_limit=160), second))
+    assert mixed.gaps_of("tuned") == ()

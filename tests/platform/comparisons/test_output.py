@@ -10,8 +10,7 @@ import pytest
 from made_up_comparison import MadeUp, request_for, right
 
 from ebclab.comparisons.document import as_mapping, comparison_document, facts, write_findings
-from ebclab.comparisons.findings import ComparisonFindings
-from ebclab.comparisons.measured import read_measured
+from ebclab.comparisons.findings import read_findings
 from ebclab.comparisons.plan import PlanVersion, make_comparison
 from ebclab.comparisons.plots import (
     _style,
@@ -49,7 +48,7 @@ def comparison(made_up: Make) -> MadeUp:
 
 def test_the_files_say_the_same(comparison: MadeUp) -> None:
     folder, found = comparison.folder, comparison.findings()
-    write_findings(folder, found, folder.read_versions())
+    write_findings(folder, found)
     saved = read_json(folder.result)
     assert saved["plan"] == comparison.plan.digest
     for text in (folder.page.read_text(), folder.table.read_text()):
@@ -90,7 +89,7 @@ def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_th
     drawn = default_and_tuned(found)
     assert drawn is not None
     left, right = drawn.figure["layout"]["xaxis"]["range"]
-    intervals = [value for each in found.methods_at for value in (each.default, each.tuned) if value]
+    intervals = [value for each in found.searches for value in (each.accuracy("default"), each.accuracy()) if value]
     first = min(min(value.mean, value.low or 1.0) for value in intervals)
     last = max(max(value.mean, value.high or 0.0) for value in intervals)
     assert 0 <= left <= first < last <= right <= 1
@@ -101,7 +100,7 @@ def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> 
     """Of two seeds one is lost: the interval is cut at 0 and at 1."""
     lost = {"simclr": {"tuned_runs": (150, None)}}
     found = made_up(request_for("simclr", "dcl", seeds=2, batch_sizes=(32, 64)), lost).findings()
-    interval = found.methods_at[0].tuned
+    interval = found.searches[0].accuracy()
     assert interval is not None
     assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
     by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
@@ -117,10 +116,10 @@ def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together
     """Two of eight draws diverged: the band begins at 0, where no median is."""
     draws = (None, None, 0.70, 0.71, 0.72, 0.73, 0.74, 0.75)
     found = made_up(request_for("simclr", "dcl", trials=8), {"simclr": {"draws": draws, "default": 0.72}}).findings()
-    curve = found.methods_at[0].curve
+    curve = found.searches[0].curve
     assert curve is not None
     assert (curve.low[0], curve.median[0], curve.median[-1]) == (0.0, 0.71, 0.75)
-    other = found.methods_at[1]
+    other = found.searches[1]
     assert other.curve is not None
     lines = [*curve.median, *other.curve.median, 0.72, 0.5]
     for by_seconds in (False, True):
@@ -154,8 +153,8 @@ def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
 def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
     comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)))
     found = comparison.findings()
-    left = tuple(each for each in found.measured.sweeps if each.planned.name != "dcl-digits-b32")
-    fewer = replace(found, measured=replace(found.measured, sweeps=left))
+    left = tuple(each for each in found.sweeps if each.planned.name != "dcl-digits-b32")
+    fewer = replace(found, sweeps=left)
     for drawn in (tuning_curves(fewer, by_seconds=False), learning(fewer, by_seconds=False)):
         assert drawn is not None
         assert [trace["name"] for trace in drawn.figure["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
@@ -164,8 +163,8 @@ def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_m
 def test_no_two_of_many_methods_look_alike(comparison: MadeUp) -> None:
     found, names = comparison.findings(), tuple(METHODS)
     assert len(names) > 7
-    plan = replace(found.measured.plan, request=replace(found.request, methods=names))
-    many = replace(found, measured=replace(found.measured, plan=plan))
+    plan = replace(found.plan, request=replace(found.request, methods=names))
+    many = replace(found, plan=plan)
     assert len({_style(many, name) for name in names}) == len(names)
 
 
@@ -193,7 +192,7 @@ def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
 def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
     comparison = made_up(request_for("simclr", "dcl"))
     found = comparison.findings()
-    fewer = replace(found, measured=replace(found.measured, sweeps=found.measured.sweeps[:1]))
+    fewer = replace(found, sweeps=found.sweeps[:1])
     text = as_markdown(comparison_document(fewer, ()))
     assert "Not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
@@ -203,8 +202,8 @@ def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
     """They are 1 in sum where the scores are noise and no setting explains any of it."""
     noise = {"draws": (0.50, 0.52, 0.49, 0.51, 0.53, 0.50, 0.48, 0.52, 0.51, 0.49)}
     found = made_up(request_for("simclr", "dcl", trials=10), {"simclr": noise, "dcl": noise}).findings()
-    for each in found.methods_at:
-        assert sum((each.sweep.importance or {}).values()) == pytest.approx(1.0)
+    for each in found.searches:
+        assert sum((each.importance or {}).values()) == pytest.approx(1.0)
     drawn = what_matters(found)
     assert drawn is not None
     assert "scaled to 100 % in sum" in drawn.note
@@ -214,9 +213,7 @@ def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
 def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
     """Of five draws three are over, and the best of these is confirmed already."""
     comparison = made_up(request_for("simclr", "dcl"))
-    found = ComparisonFindings(
-        read_measured(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
-    )
+    found = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
     assert len(found.gaps_of("tuned")) == 1
     line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
     assert line in as_markdown(comparison_document(found, ()))
@@ -275,7 +272,7 @@ def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
     environment = {"command": ["/bin/ebclab", "compare", "simclr"], "commit": "abc-dirty", "torch": "2.0"}
     found = comparison.findings()
     assert facts(found)["command"] == "not written down"
-    made = [replace(each, environment=environment | {"processor": "Z80"}) for each in found.measured.sweeps]
-    text = as_markdown(comparison_document(replace(found, measured=replace(found.measured, sweeps=tuple(made))), ()))
+    made = [replace(each, environment=environment | {"processor": "Z80"}) for each in found.sweeps]
+    text = as_markdown(comparison_document(replace(found, sweeps=tuple(made)), ()))
     for each in ("ebclab compare simclr", "abc-dirty", "torch 2.0", "Z80"):
         assert text.count(each) == 1

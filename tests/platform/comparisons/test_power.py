@@ -16,7 +16,7 @@ from scipy import stats
 from ebclab.cli import main
 from ebclab.comparisons import power
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.plan import PlannedSweep, make_comparison
+from ebclab.comparisons.plan import PlannedSweep, Task, make_comparison
 from ebclab.comparisons.power import (
     ASSUMED,
     Design,
@@ -135,7 +135,7 @@ def test_every_form_of_the_page_says_what_it_can_find(
 ) -> None:
     comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"dcl": {"tuned_runs": (120, 152, 140)}})
     folder, found = comparison.folder, comparison.findings()
-    write_findings(folder, found, folder.read_versions())
+    write_findings(folder, found)
     (saved,) = read_json(folder.result)["power"]
     assert [place["batch_size"] for place in saved["places"]] == [32, 64]
     assert saved["design"]["noise"]["source"] == "measured in its own runs"
@@ -170,7 +170,7 @@ def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
 def test_a_margin_that_is_seen_is_no_warning_and_groups_are_named(few: None) -> None:
     one, other = (power._power(Design(noise, 8, 2_000, 0.05, 0.04), 1, 1) for noise in (NO_SEEDS, ASSUMED))
     assert power_warnings([one, other]) == []
-    at = [replace(each, places=(power.Place("digits", size),)) for each, size in ((one, 16), (other, 64))]
+    at = [replace(each, places=(Task("digits", size),)) for each, size in ((one, 16), (other, 64))]
     told = power_facts(at)["can find"]
     assert told.startswith("at batch size 16: a true difference of ")
     assert "; at batch size 64: a true difference of " in told
