@@ -88,8 +88,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
     about, cost = plan.study.about, estimate(plan)
     _echo(about.title)
     _echo(about.asks)
-    for name, run in plan.runs.items():
-        config = run.config
+    for name, config in plan.runs.items():
         facts = (
             f"{config.method_name} on {config.data.name}, {config.encoder.name}, "
             f"{count(config.training.epochs, 'epoch')}, batch {config.training.batch_size}"

@@ -15,6 +15,7 @@ from ebclab.reproductions.claims import Cell, Claim, Inequality, clauses
 from ebclab.reproductions.study import FACTORS, Study, Unit
 
 _FEWEST_POINTS = 3  # two always lie on a line
+_OPEN = "the interval has both sides"
 
 Answer = Literal["holds", "does not hold", "cannot be told"]
 
@@ -109,7 +110,7 @@ def _correlation(
     answer: Answer = "holds" if low < over_seeds.low and over_seeds.high < high else "cannot be told"
     if over_seeds.high < low or high < over_seeds.low:
         answer = "does not hold"
-    why = "the interval has both sides" if answer == "cannot be told" else ""
+    why = _OPEN if answer == "cannot be told" else ""
     return found(over_seeds.mean, over_seeds.low, over_seeds.high, answer, why, None)
 
 
@@ -171,25 +172,20 @@ def _part(
     """Answer one comparison."""
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
-    compares, needs, in_print = _compared(part, study), _needs(part), _in_print(part, study)
-    lacking = [cell for cell in cells if cell not in measured]
-    if lacking:
-        why = missing.get(lacking[0], "no number")
-        return AnsweredComparison(compares, needs, unit, None, None, None, "cannot be told", why, in_print)
+    answered = partial(AnsweredComparison, _compared(part, study), _needs(part), unit, in_print=_in_print(part, study))
+    if lacking := [cell for cell in cells if cell not in measured]:
+        return answered(None, None, None, "cannot be told", missing.get(lacking[0], "no number"))
     factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
-    answer: Answer = "cannot be told"
-    found = contrast_with_chance(terms, chances.holds)
-    number, low, high = (None if value is None else factor * value for value in (found.mean, found.low, found.high))
-    if low is None or high is None:
-        return AnsweredComparison(compares, needs, unit, number, None, None, answer, found.open, in_print)
-    if part.low < low and high < part.high:
-        answer = "holds"
-    else:
-        wide = contrast_with_chance(terms, chances.fails)
-        low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
-        answer = "does not hold" if high < part.low or low > part.high else answer
-    why = "the interval has both sides" if answer == "cannot be told" else ""
-    return AnsweredComparison(compares, needs, unit, number, low, high, answer, why, in_print)
+    found = factor * contrast_with_chance(terms, chances.holds)
+    if found.low is None or found.high is None:
+        return answered(found.mean, None, None, "cannot be told", found.open)
+    if part.low < found.low and found.high < part.high:
+        return answered(found.mean, found.low, found.high, "holds", "")
+    wide = contrast_with_chance(terms, chances.fails)
+    low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
+    if high < part.low or low > part.high:
+        return answered(found.mean, low, high, "does not hold", "")
+    return answered(found.mean, low, high, "cannot be told", _OPEN)
 
 
 def _in_print(part: Inequality, study: Study) -> bool | None:

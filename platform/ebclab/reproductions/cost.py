@@ -82,7 +82,7 @@ class StudyCost:
 def estimate(plan: StudyPlan) -> StudyCost:
     """Estimate the cost of a study: on two CPU cores or, at the scale "paper", on one GPU."""
     on_gpu = plan.scale == "paper"
-    seconds = sum((_gpu_seconds if on_gpu else _core_seconds)(run.config) for run in plan.runs.values())
+    seconds = sum((_gpu_seconds if on_gpu else _core_seconds)(config) for config in plan.runs.values())
     seconds += SECONDS_PER_RUN * len(plan.runs) + (0.0 if on_gpu else _probe_seconds(plan))
     basis = (
         f"operations of the passes of all steps at {GPU_FLOPS / 1e12:.0f} TFLOP/s, which is assumed; methods weighed "
@@ -109,7 +109,7 @@ def _gpu_seconds(config: ExperimentConfig) -> float:
 def _probe_seconds(plan: StudyPlan) -> float:
     """Return the seconds of all probes, once per run and dataset, and of all cards."""
     probed = {
-        (run, cell.wanted.dataset or plan.runs[run].config.data.name)
+        (run, cell.wanted.dataset or plan.runs[run].data.name)
         for cell in plan.cells
         if cell.wanted.measure in PROBES
         for run in cell.runs.values()

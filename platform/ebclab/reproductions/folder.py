@@ -85,7 +85,7 @@ class ReproductionFolder(Workspace):
 
     def _runs_with(self, plan: StudyPlan) -> dict[str, dict[str, Any]]:
         """Return the settings of the runs there and of those of ``plan``, by name."""
-        now = {name: to_mapping(run.config) for name, run in plan.runs.items()}
+        now = {name: to_mapping(config) for name, config in plan.runs.items()}
         for name in plan.runs:
             self.own(REPRODUCTION.inside, name)
         self.refuse_foreign()
@@ -126,8 +126,12 @@ class ReproductionFolder(Workspace):
             for wanted, each in found.items()
         ]
         file = self._numbers(run)
-        atomic.make_folder(file.parent)
-        atomic.write_json(file, with_checksum({"format": FORMAT, "run": run, "finished": finished, "numbers": numbers}))
+        content = with_checksum({"format": FORMAT, "run": run, "finished": finished, "numbers": numbers})
+        try:
+            atomic.make_folder(file.parent)
+            atomic.write_json(file, content)
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be written, got {error.strerror or error}; free some space") from error
 
     def read_numbers(self, run: str, finished: str) -> dict[Wanted, Found]:
         """Return the saved values of a run; empty if the file is missing, damaged, or of an earlier training."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ebclab.card.catalog import GROUPS
@@ -51,6 +51,15 @@ class Found:
     value: float  # the value; shares are in [0, 1]
     detail: str  # how it was measured, in words
     answers: Answers | None = None  # per-image correctness; None if the value is not the score of a probe
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The outcome of one run."""
+
+    seconds: float = 0.0  # training time over all launches
+    numbers: dict[Wanted, Found] = field(default_factory=dict)  # its measured values
+    problem: str = ""  # why it has no values; empty if it has
 
 
 def measure_problem(measure: str) -> str | None:

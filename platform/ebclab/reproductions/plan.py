@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ebclab.config import ExperimentConfig, compose, did_you_mean, read_overrides
 from ebclab.errors import ConfigError
@@ -18,8 +18,8 @@ from ebclab.reproductions.study import (
     ColumnAtScale,
     Shared,
     Study,
-    in_common,
     paper_of,
+    shared_at,
 )
 
 POINTS = 20
@@ -27,23 +27,6 @@ POINTS = 20
 
 _PLACE = ":PATH"
 _DATA = "data.name="
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a study."""
-
-    name: str  # name of its folder
-    row: str  # row of the study
-    config: ExperimentConfig  # its settings
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The scores of a row's runs over their epochs, which another row's last score is looked up in."""
-
-    runs: dict[int, str]  # names of the runs by seed
-    points: dict[int, Wanted]  # what is measured on them, by epoch; the last epoch has the usual measurement
 
 
 @dataclass(frozen=True)
@@ -56,7 +39,9 @@ class PlannedCell:
     runs: dict[int, str]  # names of the runs by seed; empty if nothing is run
     not_run: str = ""  # why nothing is run; empty if there are runs
     here: str = ""  # substitute for what the paper measured; empty if there is none
-    curve: Curve | None = None  # of an efficiency, the scores that the cell's are looked up in; else None
+    # of an efficiency: what is measured on the runs of the other row, by epoch, and their names by seed; else empty
+    curve: dict[int, Wanted] = field(default_factory=dict)
+    curve_runs: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,13 +52,13 @@ class StudyPlan:
     scale: Scale
     seeds: tuple[int, ...]  # seeds of each run
     seeds_from: str  # where their number comes from, in words
-    runs: dict[str, PlannedRun]  # the runs by name, in the order in which they are trained
+    runs: dict[str, ExperimentConfig]  # settings of the runs by name, in the order in which they are trained
     cells: tuple[PlannedCell, ...]  # the cells, row by row
 
     @property
     def datasets(self) -> list[str]:
         """Names of the datasets used for training and evaluation."""
-        names = [run.config.data.name for run in self.runs.values()]
+        names = [config.data.name for config in self.runs.values()]
         return list(
             dict.fromkeys(names + [cell.wanted.dataset for cell in self.cells if cell.runs and cell.wanted.dataset])
         )
@@ -92,9 +77,9 @@ class StudyPlan:
 
     def wanted_of(self, run: str) -> list[Wanted]:
         """Return everything that is measured on a run, for its cells and for efficiencies of other rows."""
-        curves = [cell.curve for cell in self.cells if cell.curve and run in cell.curve.runs.values()]
         own = [cell.wanted for cell in self.cells_of(run)]
-        return list(dict.fromkeys([*own, *(point for curve in curves for point in curve.points.values())]))
+        points = [each for cell in self.cells if run in cell.curve_runs.values() for each in cell.curve.values()]
+        return list(dict.fromkeys([*own, *points]))
 
 
 def plan_study(
@@ -115,7 +100,7 @@ def plan_study(
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
     layers = _Layers(study, scale, tuple(own), images or {})
     used, seeds_from = _seeds(study, scale, tuple(seeds))
-    configs: dict[str, tuple[str, ExperimentConfig]] = {}  # row and settings by name without the seed
+    configs: dict[str, ExperimentConfig] = {}  # by name without the seed
     names: dict[tuple[str, Assignments], str] = {}
     cells: dict[tuple[str, str], PlannedCell] = {}
     problems: dict[str, list[str]] = {}  # names of runs by problem
@@ -130,17 +115,13 @@ def plan_study(
             cells[row, name] = replace(cell, runs={seed: f"{base}-seed{seed}" for seed in used})
             if is_new:
                 try:
-                    configs[base] = (row, layers.compose(row, name))
+                    configs[base] = layers.compose(row, name)
                 except ConfigError as error:
                     for line in error.problems:
                         problems.setdefault(line, []).append(base)
     if problems:
         raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
-    runs = {
-        f"{base}-seed{seed}": PlannedRun(f"{base}-seed{seed}", row, replace(config, seed=seed))
-        for base, (row, config) in configs.items()
-        for seed in used
-    }
+    runs = {f"{base}-seed{seed}": replace(config, seed=seed) for base, config in configs.items() for seed in used}
     plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
     return _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
 
@@ -160,7 +141,7 @@ def _is_efficiency(study: Study, column: str) -> bool:
 
 
 def _looked_up(
-    study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, PlannedRun]
+    study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, ExperimentConfig]
 ) -> Iterator[PlannedCell]:
     """Yield the cells; efficiencies with the runs of their row, and the curve that its scores are looked up in."""
     for (row, name), cell in cells.items():
@@ -172,17 +153,17 @@ def _looked_up(
         if own.not_run or other.not_run:
             yield replace(cell, not_run=own.not_run or other.not_run)
             continue
-        epochs = runs[next(iter(other.runs.values()))].config.training.epochs
+        epochs = runs[next(iter(other.runs.values()))].training.epochs
         places = sorted({max(1, round(part * epochs / POINTS)) for part in range(1, POINTS + 1)})
         points = {epoch: replace(other.wanted, epoch=epoch) for epoch in places}
-        yield replace(cell, wanted=own.wanted, runs=own.runs, here=own.here, curve=Curve(other.runs, points))
+        yield replace(cell, wanted=own.wanted, runs=own.runs, here=own.here, curve=points, curve_runs=other.runs)
 
 
 def _with_epochs(plan: StudyPlan) -> StudyPlan:
     """Return the plan with runs that keep their checkpoints of all epochs that are measured."""
     runs, problems = {}, []
-    for name, run in plan.runs.items():
-        last, measured = run.config.training.epochs, {each.epoch for each in plan.wanted_of(name)}
+    for name, config in plan.runs.items():
+        last, measured = config.training.epochs, {each.epoch for each in plan.wanted_of(name)}
         problems += [
             f"{plan.study.name}, {plan.scale}, {name}: measured after epoch {epoch}, and trained for {last}; "
             "train it for longer, or measure earlier"
@@ -190,21 +171,19 @@ def _with_epochs(plan: StudyPlan) -> StudyPlan:
             if epoch > last
         ]
         keep = math.gcd(*(measured - {last}))
-        training = replace(run.config.training, keep_every=keep or run.config.training.keep_every)
-        runs[name] = replace(run, config=replace(run.config, training=training))
+        runs[name] = replace(config, training=replace(config.training, keep_every=keep or config.training.keep_every))
     if problems:
         raise ConfigError(problems)
 
-    def at_end(wanted: Wanted, run: str) -> Wanted:
-        return replace(wanted, epoch=0) if wanted.epoch == runs[run].config.training.epochs else wanted
+    def at_end(wanted: Wanted, named: Mapping[int, str]) -> Wanted:
+        """Return the measurement with 0 in place of the last epoch, which has the usual checkpoint."""
+        return replace(wanted, epoch=0) if wanted.epoch == runs[next(iter(named.values()))].training.epochs else wanted
 
     def settled(cell: PlannedCell) -> PlannedCell:
-        curve = cell.curve
-        if curve is not None:
-            run = next(iter(curve.runs.values()))
-            curve = replace(curve, points={epoch: at_end(each, run) for epoch, each in curve.points.items()})
-        wanted = at_end(cell.wanted, next(iter(cell.runs.values()))) if cell.runs else cell.wanted
-        return replace(cell, wanted=wanted, curve=curve)
+        if not cell.runs:
+            return cell
+        curve = {epoch: at_end(each, cell.curve_runs) for epoch, each in cell.curve.items()}
+        return replace(cell, wanted=at_end(cell.wanted, cell.runs), curve=curve)
 
     return replace(plan, runs=runs, cells=tuple(map(settled, plan.cells)))
 
@@ -280,7 +259,7 @@ class _Layers:
             what.set,
             self.study.columns[column].set,
             *(each.set for name, each in what.columns.items() if name == column),
-            *_shared_settings(in_common().scales[self.scale], what.method),
+            *_shared_settings(shared_at(self.scale), what.method),
             at_scale.set,
             *(each.set for name, each in at_scale.rows.items() if name == row),
             *(each.set for name, each in at_scale.columns.items() if name == column),

@@ -1,21 +1,27 @@
-"""Reproduce a study: plan it, train and measure its runs, write the page."""
+"""Reproduce a study: plan it, train and measure its runs, of which completed work is not repeated, write the page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from ebclab.errors import UserError
+from ebclab.data.sources.load import DATASETS, missing_files
+from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
+from ebclab.formatting import clock, count
+from ebclab.hardware import usable_processors
+from ebclab.reproductions.at_once import work_at_once
 from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
+from ebclab.reproductions.measure import RunOutcome, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
-from ebclab.reproductions.run import run_plan
 from ebclab.reproductions.study import load_study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan
 from ebclab.terminal import say
 from ebclab.training.display import choose_display
 from ebclab.training.listener import Listener
+from ebclab.training.pretrain import pretrain
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,88 @@ def reproduce(
     table = table_of_plan(plan, outcomes, request.assignments)
     write_table(table, folder)
     return ReproductionRun(folder, table)
+
+
+def require_data(plan: StudyPlan, data_root: str | None) -> None:
+    """Require that all datasets of the catalogue that a plan uses are present."""
+    lines = []
+    for name in plan.datasets:
+        known = DATASETS.get(name)
+        if known and (missing_files(known, data_root, "train") or missing_files(known, data_root, "test")):
+            root = f" --data-root {data_root}" if data_root else ""
+            lines.append(
+                f"{plan.study.name}: {name} is needed at scale {plan.scale}; run `ebclab data fetch {name}{root}`"
+            )
+    if lines:
+        raise DataError("\n".join(lines))
+
+
+def run_plan(
+    plan: StudyPlan,
+    folder: ReproductionFolder,
+    *,
+    data_root: str | None = None,
+    note: Callable[[str], None] = lambda text: None,
+    display: Listener | None = None,
+    at_once: int = 1,
+) -> dict[str, RunOutcome]:
+    """Train and measure the runs of a plan; return their outcomes by name.
+
+    If the training of a run fails, e.g. diverges, or the run lacks a metric, its outcome has no values; the other runs
+    continue. ``at_once`` runs train at once, each in a process of its own, and show nothing on ``display``. ``note`` is
+    called with a line of text when a run starts, ends or fails.
+    """
+    require_data(plan, data_root)
+    threads = max(1, usable_processors() // at_once) if at_once > 1 else 0
+    work = partial(_outcome, plan, folder, data_root, threads)
+    outcomes: dict[str, RunOutcome] = {}
+    with folder.enter(plan) as syncer:
+        if at_once > 1:
+            note(f"{count(len(plan.runs), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")
+            results = work_at_once(work, list(plan.runs), at_once)
+        else:
+            results = _in_sequence(work, list(plan.runs), note, display)
+        for name, outcome in results:
+            outcomes[name] = outcome
+            if outcome.problem:
+                note(f"{name}: failed, {outcome.problem}")
+            elif at_once > 1:
+                note(f"{len(outcomes)} of {len(plan.runs)} done: {name}, {clock(outcome.seconds)} of training")
+            syncer.push()
+    return {name: outcomes[name] for name in plan.runs}
+
+
+def _outcome(
+    plan: StudyPlan,
+    folder: ReproductionFolder,
+    data_root: str | None,
+    threads: int,
+    name: str,
+    display: Listener | None = None,
+) -> RunOutcome:
+    """Train one run of a plan, unless it has finished, and measure the values that are not saved yet.
+
+    ``threads`` are those of a run whose settings name no number; 0 means all that are usable.
+    """
+    config = plan.runs[name]
+    resources = replace(config.resources, threads=config.resources.threads or threads)
+    try:
+        run = pretrain(
+            replace(config, resources=resources), runs=folder.inside, name=name, display=display or Listener()
+        )
+        wanted = plan.wanted_of(name)
+        known = folder.read_numbers(name, run.summary.finished)
+        if missing := [each for each in wanted if each not in known]:
+            known = known | measure_run(run, missing, data_root)
+            folder.write_numbers(name, run.summary.finished, known)
+    except (TrainingError, UnmeasuredError) as error:
+        return RunOutcome(problem=str(error))
+    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})
+
+
+def _in_sequence(
+    work: Callable[..., RunOutcome], names: Sequence[str], note: Callable[[str], None], display: Listener | None
+) -> Iterator[tuple[str, RunOutcome]]:
+    for place, name in enumerate(names, start=1):
+        note(f"run {place} of {len(names)}: {name}")
+        yield name, work(name, display)

@@ -182,14 +182,6 @@ class Shared:
     released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
 
 
-@dataclass(frozen=True)
-class InCommon:
-    """Defaults that studies share."""
-
-    papers: Mapping[str, Shared]  # defaults by paper, the first part of a study's name
-    scales: Mapping[Scale, Shared]  # defaults by scale
-
-
 def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     """Return the validated study in the plain values of its YAML file, which messages call ``where``."""
     problems = Problems()
@@ -211,8 +203,8 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     return study
 
 
-def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
-    """Return the defaults that studies share; arguments and errors as in ``parse_study``."""
+def parse_common(given: Mapping[str, Any], where: str) -> tuple[dict[str, Shared], dict[Scale, Shared]]:
+    """Return the defaults that studies share, by paper and by scale; arguments and errors as in ``parse_study``."""
     problems = Problems()
     _refuse_others(given, ("papers", "scales"), problems)
     papers, scales = (_mapping(key, given.get(key), problems) for key in ("papers", "scales"))
@@ -222,7 +214,7 @@ def parse_common(given: Mapping[str, Any], where: str) -> InCommon:
     by_scale = {scale: shared(f"scales.{scale}", value=scales.get(scale)) for scale in SCALES}
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
-    return InCommon(by_paper, by_scale)
+    return by_paper, by_scale
 
 
 def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
@@ -450,11 +442,20 @@ def load_study(name: str) -> Study:
 
 
 @cache
-def in_common() -> InCommon:
-    """Return the defaults that studies of a paper, and studies at a scale, share."""
+def _in_common() -> tuple[dict[str, Shared], dict[Scale, Shared]]:
     where = f"studies/{_IN_COMMON}"
     text = _folder().joinpath(_IN_COMMON).read_text(encoding="utf-8")
     return parse_common(mapping_from_yaml(text, where), where)
+
+
+def paper_of(study: Study) -> Shared:
+    """Return the defaults of the study's paper, the first part of its name."""
+    return _in_common()[0].get(study.name.partition("/")[0], Shared())
+
+
+def shared_at(scale: Scale) -> Shared:
+    """Return the defaults of all studies at a scale."""
+    return _in_common()[1][scale]
 
 
 @cache
@@ -462,8 +463,3 @@ def without_study() -> Mapping[str, str]:
     """Return the tables and figures without a study, each with the reason."""
     text = _folder().joinpath(_WITHOUT).read_text(encoding="utf-8")
     return {name: str(reason) for name, reason in mapping_from_yaml(text, f"studies/{_WITHOUT}").items()}
-
-
-def paper_of(study: Study) -> Shared:
-    """Return the defaults of the study's paper."""
-    return in_common().papers.get(study.name.partition("/")[0], Shared())

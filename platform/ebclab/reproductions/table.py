@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.reproductions.answers import AnsweredClaim, answer_claims
 from ebclab.reproductions.cost import StudyCost, estimate
-from ebclab.reproductions.measure import is_rate
+from ebclab.reproductions.measure import RunOutcome, is_rate
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.request import Scale
-from ebclab.reproductions.run import RunOutcome
-from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, in_common, paper_of
+from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
@@ -79,7 +77,7 @@ class ReproducedTable:
         """How these numbers differ from the paper's setup, one sentence each."""
         study, scale = self.plan.study, self.plan.scale
         given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
-        layers = (study.scales[scale], in_common().scales[scale], paper_of(study))
+        layers = (study.scales[scale], shared_at(scale), paper_of(study))
         return [*given, *self.stand_ins, *(line for layer in layers for line in layer.differs)]
 
     @property
@@ -146,8 +144,8 @@ def table_of_plan(
 ) -> ReproducedTable:
     """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
     measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
-    cells = tuple(_cell(plan, cell, measured[cell.row, cell.column], outcomes) for cell in plan.cells)
-    whole = {cell: found.measurements for cell, found in measured.items() if found.values}
+    cells = tuple(_cell(plan, cell, *measured[cell.row, cell.column], outcomes) for cell in plan.cells)
+    whole = {cell: found for cell, (found, _) in measured.items() if found.by_seed}
     missing = {
         (cell.row, cell.column): cell.problem or f"not run at this scale: {cell.not_run}"
         for cell in cells
@@ -164,60 +162,46 @@ def table_of_plan(
     )
 
 
-@dataclass(frozen=True)
-class _CellValues:
-    """What was measured for a cell, by seed."""
-
-    values: dict[int, float]
-    answers: dict[int, Answers | None]
-    detail: str
-
-    @property
-    def measurements(self) -> Measurements:
-        return Measurements.of(list(self.values), list(self.values.values()), list(self.answers.values()))
-
-
-def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> _CellValues:
-    """Return what was measured for a cell; of an efficiency, the share of its epochs that the other row needs."""
+def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> tuple[Measurements, str]:
+    """Return what was measured for a cell, and how; of an efficiency, the share of epochs that the other row needs."""
     found = {
         seed: outcomes[run].numbers[cell.wanted]
         for seed, run in cell.runs.items()
         if cell.wanted in outcomes[run].numbers
     }
-    detail = next((each.detail for each in found.values()), "")
-    if cell.curve is None:
-        values = {seed: each.value for seed, each in found.items()}
-        return _CellValues(values, {seed: each.answers for seed, each in found.items()}, detail)
-    shares, points = {}, cell.curve.points
-    for seed, run in cell.curve.runs.items():
-        scores = {
-            epoch: outcomes[run].numbers[each].value for epoch, each in points.items() if each in outcomes[run].numbers
-        }
-        if seed in found and len(scores) == len(points):
-            reached = [epoch for epoch, score in scores.items() if score >= found[seed].value]
-            if reached:
-                shares[seed] = min(reached) / max(points)
-    return _CellValues(shares, dict.fromkeys(shares), f"least share of {max(points)} epochs, of {len(points)} measured")
+    if not cell.curve:
+        values, answers = [each.value for each in found.values()], [each.answers for each in found.values()]
+        return Measurements.of(list(found), values, answers), next((each.detail for each in found.values()), "")
+    shares: dict[int, float] = {}
+    for seed, run in cell.curve_runs.items():
+        numbers = outcomes[run].numbers
+        scores = {epoch: numbers[each].value for epoch, each in cell.curve.items() if each in numbers}
+        reached = [epoch for epoch, score in scores.items() if seed in found and score >= found[seed].value]
+        if reached and len(scores) == len(cell.curve):
+            shares[seed] = min(reached) / max(cell.curve)
+    return Measurements(shares, {}), f"least share of {max(cell.curve)} epochs, of {len(cell.curve)} measured"
 
 
-def _cell(plan: StudyPlan, cell: PlannedCell, found: _CellValues, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
+def _cell(
+    plan: StudyPlan, cell: PlannedCell, found: Measurements, detail: str, outcomes: Mapping[str, RunOutcome]
+) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
-    if cell.curve is not None and not found.values and not lost:
+    if cell.curve and not found.by_seed and not lost:
         lost = [NOT_REACHED]
     ours = None
-    if found.values:
-        ours = FACTORS[column.unit] * mean_and_interval(found.measurements, 1, is_rate=is_rate(column.measure))
+    if found.by_seed:
+        ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=is_rate(column.measure))
     return ReproducedCell(
         row=cell.row,
         column=cell.column,
         unit=column.unit,
         ours=ours,
-        seeds=tuple(found.values),
+        seeds=tuple(found.by_seed),
         published=plan.study.published_number(cell.row, cell.column),
-        detail=found.detail,
+        detail=detail,
         here=cell.here,
         not_run=cell.not_run,
-        problem=lost[0] if lost and not found.values else "",
+        problem=lost[0] if lost and not found.by_seed else "",
     )

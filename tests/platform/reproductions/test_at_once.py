@@ -14,7 +14,7 @@ import pytest
 
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.run import run_plan
+from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
 
 WORK = """

@@ -9,9 +9,9 @@ import pytest
 
 from ebclab.errors import ConfigError
 from ebclab.reproductions.folder import ReproductionFolder
-from ebclab.reproductions.measure import Found, Wanted
+from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.run import RunOutcome, run_plan
+from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, parse_study
 from ebclab.reproductions.table import table_of_plan
 
@@ -32,7 +32,7 @@ def test_epochs_of_a_row_are_of_one_run_that_keeps_their_checkpoints():
     scales = {"smoke": {"set": [*TINY, "training.epochs=6"]}}
     plan = plan_study(_study(CURVE, scales=scales), "smoke")
     assert list(plan.runs) == ["x-seed0", "y-seed0"]
-    assert {run.config.training.keep_every for run in plan.runs.values()} == {2}
+    assert {run.training.keep_every for run in plan.runs.values()} == {2}
     assert [cell.wanted.epoch for cell in plan.cells[:3]] == [2, 4, 0]  # the last epoch is the usual checkpoint
 
 

@@ -16,8 +16,8 @@ from ebclab.errors import ConfigError
 from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
 from ebclab.reproductions.document import cost_in_words, table_document
+from ebclab.reproductions.measure import RunOutcome
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.run import RunOutcome
 from ebclab.reproductions.study import Study, parse_study
 from ebclab.reproductions.table import table_of_plan
 
@@ -34,7 +34,7 @@ def test_cells_with_the_same_settings_share_a_run(study: Study):
     columns["ess"] = columns["ess"] | {"set": ["method.projection_size=32"]}
     apart = plan_study(parse_study("own/table9", study_mapping(columns=columns), "x"), "smoke")
     assert list(apart.runs) == ["cold-seed0", "cold-ess-seed0", "warm-seed0", "warm-ess-seed0"]
-    assert apart.runs["cold-ess-seed0"].config.method.projection_size == 32
+    assert apart.runs["cold-ess-seed0"].method.projection_size == 32
 
 
 def test_a_row_may_have_another_number_of_the_card_in_a_column():
@@ -55,7 +55,7 @@ def test_a_row_may_have_another_number_of_the_card_in_a_column():
 
 
 def test_a_run_of_each_seed_differs_in_the_seed_alone(study: Study):
-    one, other = (plan_study(study, "smoke", seeds=[3, 5]).runs[f"cold-seed{seed}"].config for seed in (3, 5))
+    one, other = (plan_study(study, "smoke", seeds=[3, 5]).runs[f"cold-seed{seed}"] for seed in (3, 5))
     assert (one.seed, other.seed) == (3, 5)
     assert (one.method, one.data, one.training) == (other.method, other.data, other.training)
 
@@ -74,8 +74,8 @@ def test_later_layers_lie_over_earlier_ones():
         }
     }
     study = parse_study("own/table9", study_mapping(columns=columns, rows=rows, scales=scales), "x")
-    assert plan_study(study, "smoke").runs["warm-knn-seed0"].config.method.temperature == 0.2  # the column's
-    config = plan_study(study, "smoke", assignments=["evaluation.knn_neighbours=8"]).runs["cold-knn-seed0"].config
+    assert plan_study(study, "smoke").runs["warm-knn-seed0"].method.temperature == 0.2  # the column's
+    config = plan_study(study, "smoke", assignments=["evaluation.knn_neighbours=8"]).runs["cold-knn-seed0"]
     assert config.method.temperature == 0.3  # the cell's, over the column's and the row's
     assert config.optimizer.beta1 == 0.8
     assert config.data.train_limit == 64  # what all studies have at this scale
@@ -180,7 +180,7 @@ def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repe
     study = parse_study("own/table9", study_mapping(about=about, scales=scales), "x")
     plan = plan_study(study, scale, seeds=given)
     assert (plan.seeds, plan.seeds_from) == (seeds, seeds_from)
-    assert {run.config.seed for run in plan.runs.values()} == set(seeds)
+    assert {run.seed for run in plan.runs.values()} == set(seeds)
 
 
 def test_seeds_are_not_given_as_a_setting(study: Study):
@@ -189,4 +189,4 @@ def test_seeds_are_not_given_as_a_setting(study: Study):
 
 
 def test_a_data_root_is_a_path_whatever_it_looks_like(study: Study):
-    assert str(plan_study(study, "smoke", data_root="null").runs["cold-seed0"].config.data.root).endswith("/null")
+    assert str(plan_study(study, "smoke", data_root="null").runs["cold-seed0"].data.root).endswith("/null")

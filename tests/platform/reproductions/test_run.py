@@ -24,12 +24,12 @@ from ebclab.evaluation import fine_tuning
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproductions import measure as measure_module
-from ebclab.reproductions import run as run_module
+from ebclab.reproductions import reproduce as run_module
 from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, Wanted, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
-from ebclab.reproductions.run import run_plan
+from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
 from ebclab.reproductions.table import NOT_REACHED, table_of_plan
 from ebclab.runs.folder import RunFolder
@@ -76,7 +76,7 @@ def test_a_study_is_trained_and_measured_and_what_is_done_is_not_done_again(
     result = json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())
     assert cold.seconds == result["seconds"]
 
-    run = pretrain(plan.runs["cold-seed0"].config, runs=folder.inside, name="cold-seed0", resume=True)
+    run = pretrain(plan.runs["cold-seed0"], runs=folder.inside, name="cold-seed0", resume=True)
     wanted = [replace(knn, protocol=protocol) for protocol in ("", "here")]
     monkeypatch.setitem(
         measure_module.PAPER_OPTIONS, "here", {"protocol": "lbfgs", "size": 12, "resampling": "bicubic"}

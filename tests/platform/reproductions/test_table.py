@@ -10,9 +10,8 @@ from ebclab.document.html import as_page
 from ebclab.document.markdown import as_markdown
 from ebclab.interval import Interval
 from ebclab.reproductions.document import shown_difference, shown_ours, shown_published, table_document
-from ebclab.reproductions.measure import Found, Wanted
+from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.run import RunOutcome
 from ebclab.reproductions.study import PublishedNumber, Study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan
 
