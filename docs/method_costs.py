@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from ebclab.config import cost_rows
+from ebclab.cli.show import cost_rows
 
 PAGE = Path(__file__).parent / "methods.md"
 MARKS = re.compile(r"(<!-- costs of methods -->\n)(.*?)(<!-- end -->)", re.DOTALL)

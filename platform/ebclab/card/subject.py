@@ -13,7 +13,7 @@ from torch import nn
 
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded
-from ebclab.config.timm_names import TIMM, weights_problem
+from ebclab.config.encoder import TIMM, weights_problem
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import digest_of, new_encoder

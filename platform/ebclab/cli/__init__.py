@@ -145,8 +145,9 @@ def _usage_problem(error: typer.TyperException) -> str:
 
 def _settings_meant(error: typer.TyperException) -> list[str]:
     """Return the keys of the settings that an unknown option may mean, where the command has ``--set``."""
-    from ebclab.config.experiment import SECTIONS, settings_of
-    from ebclab.config.unknown_settings import settings_meant
+    from ebclab.config.check import settings_of
+    from ebclab.config.experiment import SECTIONS
+    from ebclab.config.names import settings_meant
 
     option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
     if not option or context is None or not any("--set" in each.opts for each in context.command.params):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ebclab.cli.options import TrialOptions, takes
 from ebclab.comparisons.request import ComparisonRequest
-from ebclab.config.named_hosts import name_hosts_in
 from ebclab.config.options import given_of, option
+from ebclab.config.recipes import name_hosts_in
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
 from ebclab.errors import UserError

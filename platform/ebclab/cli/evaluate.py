@@ -72,7 +72,7 @@ def _print_cards(done: Cards) -> None:
 
 def _probe(request: CardRequest, as_json: bool) -> None:
     """Print the scores of single probes and save them with the run."""
-    from ebclab.config.timm_names import TIMM
+    from ebclab.config.encoder import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import evaluate_run
 

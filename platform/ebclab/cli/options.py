@@ -148,7 +148,7 @@ def read_options(options: type[Options], given: Mapping[str, Any]) -> Options:
 
     Arguments that are runs or sweeps may be names of these in their usual folders.
     """
-    from ebclab.inventory.choosing import place_named
+    from ebclab.inventory.listing import place_named
 
     own: Any = options
     own, values, asked, problems = fields(own), dict[str, Any](), dict[str, Any](), list[str]()
@@ -223,7 +223,8 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
         overrides: Texts of ``--set``.
         where: Source of the other settings, for messages.
     """
-    from ebclab.config.named_hosts import cluster_problem, name_hosts_in
+    from ebclab.config.named_hosts import cluster_problem
+    from ebclab.config.recipes import name_hosts_in
 
     name_hosts_in(overrides)
     if settings.resources.address is None or not (problem := cluster_problem(settings.resources.address, where)):

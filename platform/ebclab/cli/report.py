@@ -39,7 +39,7 @@ def report(
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update.
     """
-    from ebclab.inventory.choosing import place_named
+    from ebclab.inventory.listing import place_named
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON
     from ebclab.storage.object_store import holds

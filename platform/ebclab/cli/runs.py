@@ -45,9 +45,8 @@ def list_runs(
     """List runs, sweeps and comparisons with progress, score and size."""
     import json
 
-    from ebclab.inventory.choosing import chosen
     from ebclab.inventory.folders import collection_at
-    from ebclab.inventory.listing import inventory
+    from ebclab.inventory.listing import chosen, inventory
 
     given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons}
     places = [collection_at(place, usual, f"--{usual}") for usual, place in given.items()]
@@ -106,7 +105,7 @@ def show(
     """
 
     from ebclab.document.terminal import print_blocks
-    from ebclab.inventory.choosing import places_of
+    from ebclab.inventory.listing import places_of
     from ebclab.reports.runs.facts import open_runs, side_by_side
 
     records = open_runs(places_of(names, runs or "runs"))
@@ -124,7 +123,7 @@ def clean(
     That is checkpoints of finished search trials except the best, and files that Ray left behind. Other runs,
     confirmed winners and folders in use are kept.
     """
-    from ebclab.inventory.cleanup import find_waste, remove
+    from ebclab.inventory.deletion import find_waste, remove
     from ebclab.inventory.folders import collection_given, room_freed
 
     wastes = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))

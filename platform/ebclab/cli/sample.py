@@ -42,7 +42,7 @@ class SampleOptions(SampleRequest):
 @takes(SampleOptions)
 def sample(options: SampleOptions, as_json: Json = False) -> None:
     """Run long chains of an energy-based run; draw them by step, and measure them beside real test images."""
-    from ebclab.config.timm_names import TIMM
+    from ebclab.config.encoder import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import checkpoint_name
     from ebclab.training.samples import sample_chains

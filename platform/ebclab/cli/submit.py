@@ -18,7 +18,7 @@ from ebclab.cli.options import RESULTS, read_options
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.config.addresses import is_address
-from ebclab.config.timm_names import TIMM
+from ebclab.config.encoder import TIMM
 from ebclab.errors import EbclabError, UserError
 from ebclab.methods_by_name import code_of, import_method, is_import_name
 from ebclab.terminal import say

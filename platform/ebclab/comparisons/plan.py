@@ -14,8 +14,8 @@ import yaml
 
 from ebclab.comparisons.request import ComparisonRequest, wrong_names
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
-from ebclab.config.check import as_written
-from ebclab.config.experiment import SECTIONS, settings_of
+from ebclab.config.check import as_written, settings_of
+from ebclab.config.experiment import SECTIONS
 from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, RunError

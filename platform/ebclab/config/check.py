@@ -1,4 +1,4 @@
-"""Checks of a value and of a section; problems are collected, not raised."""
+"""What a setting takes, in words, and checks of a value and of a section; problems are collected, not raised."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field
+from dataclasses import Field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ebclab.config.addresses import credentials_problem, shortened
-from ebclab.config.describe import choices, expectation
-from ebclab.config.experiment import settings_of
 from ebclab.config.names import did_you_mean
 from ebclab.config.yaml_text import text_problem
 
@@ -25,6 +24,54 @@ LARGEST = 1e30
 
 LARGEST_WHOLE = 2**63 - 1
 """No whole number is larger: torch's sizes have 64 bits."""
+
+_TYPE_WORDS: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "null",
+}
+_BOUND_WORDS = {"minimum": "at least", "above": "above", "maximum": "at most", "below": "below"}
+
+
+def choices(hint: Any) -> list[str]:
+    """Return the allowed words of a ``Literal`` type, empty for any other type."""
+    return [str(choice) for choice in get_args(hint)] if get_origin(hint) is Literal else []
+
+
+def type_in_words(hint: Any) -> str:
+    """Return the name of type ``hint`` in messages."""
+    if hint in _TYPE_WORDS:
+        return _TYPE_WORDS[hint]
+    if words := choices(hint):
+        return f"one of {', '.join(words)}"
+    inner = [part for part in get_args(hint) if part is not Ellipsis]
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(type_in_words(part) for part in inner)
+    if get_origin(hint) is tuple:
+        length = "" if Ellipsis in get_args(hint) else f"{len(inner)} of them, "
+        return f"a list ({length}each {type_in_words(inner[0])})"
+    return str(getattr(hint, "__name__", hint))
+
+
+def bounds_in_words(field: Field[Any]) -> str:
+    """Return the range of a field: ``at least 0, below 1``; empty when it has none."""
+    return ", ".join(
+        f"{word} {field.metadata[key]:.10g}" for key, word in _BOUND_WORDS.items() if key in field.metadata
+    )
+
+
+def expectation(field: Field[Any], hint: Any) -> str:
+    """Return type, range and unit of a field: ``a whole number, at least 1 (unit: epochs)``."""
+    bounds = bounds_in_words(field)
+    unit = f" (unit: {field.metadata['unit']})" if "unit" in field.metadata else ""
+    return type_in_words(hint) + (f", {bounds}" if bounds else "") + unit
+
+
+def settings_of(config_type: type) -> dict[str, Field[Any]]:
+    """Return the fields of a section's dataclass by name."""
+    return {entry.name: entry for entry in fields(config_type)}
 
 
 class Problems:

@@ -1,12 +1,13 @@
-"""All settings of a run: the method's, and the sections data, views, encoder, init, optimizer, training and so on."""
+"""All settings of a run: the method's, and the sections data, views, encoder and so on; as plain values and as YAML."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ebclab.config.addresses import shortened
+from ebclab.config.check import bounds_in_words, choices, settings_of
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.config.sections import (
     DataConfig,
@@ -16,6 +17,7 @@ from ebclab.config.sections import (
     TrainingConfig,
     ViewsConfig,
 )
+from ebclab.config.yaml_text import dump_yaml
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods, catalogue, with_imported
 from energy_contrast.settings import setting
@@ -129,11 +131,6 @@ def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Met
     return methods
 
 
-def settings_of(config_type: type) -> dict[str, Field[Any]]:
-    """Return the fields of a section's dataclass by name."""
-    return {entry.name: entry for entry in fields(config_type)}
-
-
 def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
     """Return every setting of ``config`` as plain values, in the form of the YAML files."""
     digest = {"digest": config.method_digest} if config.method_digest else {}
@@ -149,3 +146,71 @@ def _plain(section: Any) -> dict[str, Any]:
         return dict(section.values)
     values = {name: getattr(section, name) for name in settings_of(type(section))}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in mapping.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
+    """Return every setting of ``config`` as YAML that ``parse_yaml`` reads back unchanged.
+
+    Args:
+        explain: Add a comment to each setting: meaning, choices or range, unit, symbol in the paper.
+    """
+    types = {"method": type(config.method), **SECTIONS}
+    blocks = []
+    for name, values in to_mapping(config).items():
+        lines = _section_lines(name, values)
+        if explain:
+            comments = _section_comments(name, types[name], values) if name in types else [_seed_comment()]
+            column = max(map(len, lines)) + 2
+            lines = [f"{line:<{column}}# {comment}" for line, comment in zip(lines, comments, strict=True)]
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _section_lines(name: str, values: Any) -> list[str]:
+    """Return one top-level entry of the YAML form, one setting a line."""
+    if not isinstance(values, dict):
+        return [dump_yaml({name: values}).rstrip("\n")]
+    return [f"{name}:", *("  " + dump_yaml({key: value}).rstrip("\n") for key, value in values.items())]
+
+
+_OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that defines its class."}
+
+
+def _section_comments(name: str, config_type: type, values: Mapping[str, Any]) -> list[str]:
+    """Return a comment for each of the section's lines."""
+    hints = get_type_hints(config_type)
+    first_line = (config_type.__doc__ or config_type.__name__).strip().splitlines()[0]
+    method_name = [text for key, text in _OF_EVERY_METHOD.items() if key in values] if name == "method" else []
+    return [
+        first_line,
+        *method_name,
+        *(_comment(field, hints[key]) for key, field in settings_of(config_type).items()),
+    ]
+
+
+def _seed_comment() -> str:
+    return _comment(settings_of(ExperimentConfig)["seed"], int)
+
+
+def _comment(field: Field[Any], hint: Any) -> str:
+    facts = [field.metadata.get("doc", "")]
+    if words := choices(hint):
+        facts.append(f"One of {', '.join(words)}.")
+    if bounds := bounds_in_words(field):
+        facts.append(f"{bounds[0].upper()}{bounds[1:]}.")
+    if "unit" in field.metadata:
+        facts.append(f"Unit: {field.metadata['unit']}.")
+    if "symbol" in field.metadata:
+        facts.append(f"In the paper: {field.metadata['symbol']}.")
+    return " ".join(" ".join(facts).split())

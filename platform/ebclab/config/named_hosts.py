@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import parse_qsl
 
 from ebclab.config.addresses import credentials_problem, shortened
-from ebclab.config.overrides import read_overrides
 
 STORES = "EBCLAB_STORES"
 """Environment variable: hosts that addresses in files may name, e.g. ``http://localhost:9000,minio.example.org``.
@@ -73,13 +71,6 @@ def name_hosts(*texts: object) -> None:
     found = [host for text in clean for address in _ADDRESS.findall(text) for host in hosts_of(address)]
     if new := [host for host in dict.fromkeys(found) if host not in _named()]:
         os.environ[STORES] = ",".join([*filter(None, [os.environ.get(STORES)]), *new])
-
-
-def name_hosts_in(overrides: Iterable[str] | Mapping[str, Any]) -> None:
-    """Allow the hosts in settings that the user wrote as ``--set`` or in Python, the address of a cluster included."""
-    layer, _ = read_overrides(overrides)
-    resources = layer.get("resources")
-    name_hosts(layer, f"ray://{resources.get('address')}" if isinstance(resources, Mapping) else "")
 
 
 @contextmanager

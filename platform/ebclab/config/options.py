@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
 from typing import Any, get_type_hints
 
-from ebclab.config.check import short, within
-from ebclab.config.describe import bounds_in_words
-from ebclab.config.describe import choices as literal_choices
+from ebclab.config.check import bounds_in_words, short, within
+from ebclab.config.check import choices as literal_choices
 from ebclab.config.names import did_you_mean
 from ebclab.errors import UserError
 from energy_contrast.settings import setting

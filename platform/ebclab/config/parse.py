@@ -9,13 +9,11 @@ from functools import partial
 from typing import Any
 
 from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address, shortened
-from ebclab.config.check import Problems, check_section, shown, usable_texts, value_problem
-from ebclab.config.encoder import InitConfig
-from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSettings, settings_of
-from ebclab.config.names import did_you_mean, no_such_dataset
+from ebclab.config.check import Problems, check_section, settings_of, shown, usable_texts, value_problem
+from ebclab.config.encoder import TIMM, InitConfig
+from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSettings
+from ebclab.config.names import Known, did_you_mean, no_such_dataset, unknown_setting
 from ebclab.config.sections import DataConfig, ViewsConfig
-from ebclab.config.timm_names import TIMM
-from ebclab.config.unknown_settings import Known, unknown_setting
 from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
 from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError

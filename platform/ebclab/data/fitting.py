@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ebclab.config.overrides import flat, merge, read_overrides
+from ebclab.config.experiment import flat
+from ebclab.config.recipes import merge, read_overrides
 from ebclab.config.sections import TrainingConfig
 from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
 from ebclab.data.hashing import hash_words

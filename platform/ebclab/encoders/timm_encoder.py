@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ebclab.config.timm_names import NO_TIMM, TIMM
+from ebclab.config.encoder import NO_TIMM, TIMM
 from energy_contrast.networks.batch_norm import GlobalBatchNorm, GlobalBatchNorm1d, GlobalBatchNorm2d
 
 _BUILD_ERRORS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError)

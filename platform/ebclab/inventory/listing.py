@@ -1,24 +1,28 @@
-"""List runs and sweeps: state, progress, scores, size, from as few of their files as possible."""
+"""Lists runs and sweeps, with what as few of their files as possible tell; chooses some by name or content."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ebclab.config import load_yaml_file
-from ebclab.errors import UserError
+from ebclab.config.addresses import is_address
+from ebclab.config.names import did_you_mean, is_folder_name
+from ebclab.errors import RunError, UserError
 from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
 from ebclab.inventory.folders import Files, RunCollection, folders_with
 from ebclab.inventory.written import settings_at
 from ebclab.runs.summary import RunSummary
-from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
+from ebclab.storage.kinds import COMPARISON, KINDS, RUN, SWEEP
+from ebclab.storage.object_store import holds
+from ebclab.storage.remote import remote_at, remote_in
 
 _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
 
@@ -38,32 +42,23 @@ class Content(NamedTuple):
     note: str = ""  # additional remark on the progress
 
 
-class _Progress(NamedTuple):
-    """Progress of a run: completed epochs, and its newest held-out scores by name."""
-
-    epochs_done: int
-    scores: Mapping[str, float]
-
-
-def content_of_run(path: Path, files: Files, collection: RunCollection) -> Content:
+def _content_of_run(path: Path, files: Files, collection: RunCollection) -> Content:
     """Return settings, progress and scores of a run, read from its folder or its local copy."""
     is_finished, file = RUN.result in files.changed, path / RUN.result
     method, data, epochs, objective, *ends = _settings(path / RUN.settings, with_extensions=not is_finished)
+    done, found = 0, dict[str, float]()
     if is_finished:
         summary = RunSummary.read(file, str(file))
-        progress = _Progress(summary.epochs, summary.scores)
+        done, found = summary.epochs, dict(summary.scores)
         ends = [extension.before for extension in summary.extensions]
-    else:
-        manifest = collection.newest_manifest(path.name, files)
-        progress = _Progress(0, {})
-        if manifest is not None:
-            progress = _Progress(manifest["facts"]["epochs_done"], manifest["facts"]["scores"])
+    elif (manifest := collection.newest_manifest(path.name, files)) is not None:
+        done, found = int(manifest["facts"]["epochs_done"]), manifest["facts"]["scores"]
     note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
-    scores = {name: float(value) for name, value in progress.scores.items()}
-    return Content(str(method), str(data), int(progress.epochs_done), int(epochs), objective, scores, is_finished, note)
+    scores = {name: float(value) for name, value in found.items()}
+    return Content(str(method), str(data), done, int(epochs), objective, scores, is_finished, note)
 
 
-def content_of_sweep(path: Path) -> Content:
+def _content_of_sweep(path: Path) -> Content:
     """Return settings, progress and score of a sweep, read from its folder or its local copy."""
     from ebclab.sweeps.folder import SweepFolder  # imported here: takes seconds
     from ebclab.sweeps.proposals import ranked
@@ -164,9 +159,9 @@ def sweep_paths(folder: Path) -> list[Path]:
 
 def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollection | None = None) -> list[Entry]:
     """Return the runs, sweeps and comparisons in these folders, newest first; corrupt ones are listed as unreadable."""
-    entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", content_of_run))
+    entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", _content_of_run))
     entries += sweeps.each(
-        sweep_paths(sweeps.path), lambda path: _entry(sweeps, path, "sweep", lambda path, *_: content_of_sweep(path))
+        sweep_paths(sweeps.path), lambda path: _entry(sweeps, path, "sweep", lambda path, *_: _content_of_sweep(path))
     )
     if comparisons is not None:
         there = folders_with(comparisons.path, COMPARISON.settings)
@@ -198,3 +193,103 @@ def _entry(collection: RunCollection, path: Path, kind: KindName, read: _Read) -
     except _DAMAGE:
         state = "unreadable"
     return Entry(path.name, kind, collection.address_of(path.name), state, content, files.num_bytes, changed)
+
+
+ORDERS: dict[str, Callable[[Entry], Any]] = {
+    "date": lambda entry: -entry.changed,
+    "name": lambda entry: entry.name,
+    "method": lambda entry: entry.content and entry.content.method,
+    "dataset": lambda entry: entry.content and entry.content.data,
+    "state": lambda entry: get_args(State).index(entry.state),
+    "done": lambda entry: entry.content and -entry.content.done,
+    "score": lambda entry: _negated(entry.value),
+    "knn": lambda entry: _negated(entry.score("holdout_knn")),
+    "size": lambda entry: -entry.num_bytes,
+}
+"""Sort keys of lists by name, in ascending order: newest, best and largest come first."""
+
+
+def chosen(
+    entries: Sequence[Entry], *, method: str | None, dataset: str | None, state: str | None, sort: str
+) -> list[Entry]:
+    """Return the entries of a method, dataset and state, sorted; those with an unknown sort value come last."""
+    problems = []
+    if sort not in ORDERS:
+        problems.append(f"--sort: no such order, got {sort}; {did_you_mean(sort, ORDERS)}")
+    if state is not None and state not in get_args(State):
+        problems.append(f"--state: no such state, got {state}; {did_you_mean(state, get_args(State))}")
+    for option, given, names in (
+        ("--method", method, _names(entry.content.method for entry in entries if entry.content)),
+        ("--dataset", dataset, _names(entry.content.data for entry in entries if entry.content)),
+    ):
+        if given is not None and given not in names:
+            problems.append(f"{option}: nothing here has it, got {given}; {did_you_mean(given, names)}")
+    if problems:
+        raise UserError("\n".join(problems))
+    kept = [
+        entry
+        for entry in entries
+        if (method is None or (entry.content and entry.content.method == method))
+        and (dataset is None or (entry.content and entry.content.data == dataset))
+        and state in (None, entry.state)
+    ]
+    order = ORDERS[sort]
+    known = [entry for entry in kept if order(entry) is not None]
+    return sorted(known, key=order) + [entry for entry in kept if order(entry) is None]
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return sorted(set(names))
+
+
+def _negated(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+def places_of(names: list[str], runs: str) -> list[str | Path]:
+    """Return paths or addresses of runs, which are named by names in the folder ``runs``, folders or addresses.
+
+    A name in ``runs`` takes precedence over a folder of the same name. Addresses are returned unchecked.
+    """
+    found = {name: _place(name, runs) for name in names}
+    known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]
+    problems = [
+        f"{name}: no run of this name in {runs}, and no run there; {did_you_mean(name, known)}"
+        for name, place in found.items()
+        if place is None
+    ]
+    if problems:
+        raise RunError("\n".join(problems))
+    return list(dict.fromkeys(place for place in found.values() if place is not None))
+
+
+def _place(name: str, runs: str) -> str | Path | None:
+    if is_address(name):
+        return name
+    if is_folder_name(name):
+        if (remote := remote_in(runs, name)) is not None:
+            return remote.address if holds(remote.address, RUN.settings) else None
+        if holds(Path(runs) / name, RUN.settings):
+            return Path(runs) / name
+    return Path(name) if holds(name, RUN.settings) else None
+
+
+def place_named(name: str) -> str:
+    """Return where a run, sweep or comparison of this name is in ./runs, ./sweeps or ./comparisons, or else the name.
+
+    A file of this name, or a folder that holds such things or an exported encoder, takes precedence.
+    """
+    if is_folder_name(name) and not _is_taken(Path(name)):
+        for kind in (RUN, SWEEP, COMPARISON):
+            if holds(place := f"{kind.name}s/{name}", kind.settings):
+                return place
+    return name
+
+
+def _is_taken(path: Path) -> bool:
+    """Return whether there is a file at ``path``, or a folder that is more than one of images, say."""
+    if not path.is_dir():
+        return path.exists()
+    from ebclab.encoders.weights import DESCRIPTION  # imports torch
+
+    return any((path / file).is_file() for file in (*(kind.settings for kind in KINDS.values()), DESCRIPTION))

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ebclab.config import ExperimentConfig, compose, did_you_mean, read_overrides
+from ebclab.config import ExperimentConfig, compose, did_you_mean
+from ebclab.config.recipes import read_overrides
 from ebclab.errors import ConfigError
 from ebclab.reproductions.measure import Wanted
 from ebclab.reproductions.request import Scale

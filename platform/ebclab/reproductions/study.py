@@ -18,8 +18,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Literal
 
-from ebclab.config.check import Problems, check_section, shown
-from ebclab.config.experiment import settings_of
+from ebclab.config.check import Problems, check_section, settings_of, shown
 from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError, UserError

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.config.addresses import form_problem
-from ebclab.config.encoder import EncoderConfig, InitConfig
+from ebclab.config.encoder import TIMM, EncoderConfig, InitConfig, weights_problem
 from ebclab.config.named_hosts import host_problem
-from ebclab.config.timm_names import TIMM, weights_problem
 from ebclab.encoders import differences, digest_of, first_of
 from ebclab.encoders.timm_encoder import adapted, pretrained
 from ebclab.encoders.weights import DESCRIPTION, WEIGHTS

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
-from ebclab.config.overrides import flat
+from ebclab.config.experiment import flat
 from ebclab.config.yaml_text import LARGEST_YAML
 from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split

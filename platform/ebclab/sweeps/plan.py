@@ -10,8 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 import yaml
 
 from ebclab.config import ExperimentConfig, did_you_mean, load_yaml_file, parse_experiment, to_mapping
-from ebclab.config.check import Problems, check_section
-from ebclab.config.experiment import settings_of
+from ebclab.config.check import Problems, check_section, settings_of
 from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import from_yaml

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.addresses import without_credentials
+from ebclab.config.experiment import flat
 from ebclab.config.names import is_folder_name
-from ebclab.config.overrides import flat
 from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.formatting import how_to_install
 from ebclab.runs.folder import RunFolder

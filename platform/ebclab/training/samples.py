@@ -14,7 +14,7 @@ from torch import Tensor
 from ebclab.config import ExperimentConfig, parse_experiment
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.experiment import methods_of, to_mapping
-from ebclab.config.overrides import apply_overrides
+from ebclab.config.recipes import apply_overrides
 from ebclab.data.own_images import Images, own_images
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split

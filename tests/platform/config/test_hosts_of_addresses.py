@@ -7,7 +7,8 @@ import time
 import pytest
 
 from ebclab.config.addresses import LONGEST, folder_problem, form_problem
-from ebclab.config.named_hosts import STORES, cluster_problem, host_problem, hosts_of, name_hosts, name_hosts_in
+from ebclab.config.named_hosts import STORES, cluster_problem, host_problem, hosts_of, name_hosts
+from ebclab.config.recipes import name_hosts_in
 from ebclab.data.sources.load import load_split
 from ebclab.errors import UserError
 from ebclab.storage.remote import remote_at

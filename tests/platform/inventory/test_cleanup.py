@@ -15,8 +15,9 @@ from kill_points import LOSSES, Loss, killed_everywhere
 from typer.testing import CliRunner
 
 from ebclab.cli.runs import app
-from ebclab.inventory import cleanup as cleaning
-from ebclab.inventory.cleanup import find_waste, remove
+from ebclab.errors import RunError
+from ebclab.inventory import deletion as cleaning
+from ebclab.inventory.deletion import find_waste, remove
 from ebclab.inventory.folders import room, room_freed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -197,7 +198,7 @@ def test_what_cannot_be_removed_is_named(hunt: Sweep, tmp_path: Path, monkeypatc
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(cleaning.shutil, "rmtree", refuse)
-    with pytest.raises(cleaning.RunError, match=r"\.ray: cannot be removed, got Permission denied"):
+    with pytest.raises(RunError, match=r"\.ray: cannot be removed, got Permission denied"):
         remove(find_waste(tmp_path / "runs", tmp_path / "sweeps"))
 
 

@@ -9,7 +9,7 @@ from made_up_images import put
 from typer.testing import CliRunner
 
 from ebclab.cli.app import app
-from ebclab.inventory.choosing import place_named
+from ebclab.inventory.listing import place_named
 
 PLACES = {
     "first": "runs/first",

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast, get_type_hints
 
 from ebclab.config import ExperimentConfig, parse_experiment, to_mapping
-from ebclab.config.check import as_written, shown, value_problem
-from ebclab.config.experiment import SECTIONS, RecordedSettings, settings_of
-from ebclab.config.overrides import merge
-from ebclab.config.unknown_settings import Known, unknown_setting
+from ebclab.config.check import as_written, settings_of, shown, value_problem
+from ebclab.config.experiment import SECTIONS, RecordedSettings
+from ebclab.config.names import Known, unknown_setting
+from ebclab.config.recipes import merge
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods
 from ebclab.sweeps.space.parameter import Parameter

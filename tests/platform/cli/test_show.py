@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from ebclab.config import VIEW_RECIPES, cost_rows, list_recipes, listing
+from ebclab.cli.show import cost_rows, listing
+from ebclab.config import VIEW_RECIPES, list_recipes
 from energy_contrast.catalog import METHODS
 
 
