@@ -49,7 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _trial(log, name, "search", point, number, "failed" if name == NEVER_MEASURED else state)
     for seed in (1, 2):
         _trial(log, f"confirm-0011-seed{seed}", "confirm", point, seed, "finished")
-    return Path(write_report([folder.path])[0])
+    return Path(write_report([folder.path]))
 
 
 def _trial(log: SweepLog, name: str, kind: str, point: dict[str, float], number: int, state: str) -> None:

@@ -107,6 +107,14 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     return {by_label[label]: float(share) for label, share in shares.items()}
 
 
+def why_no_importance(compared: Footing) -> str:
+    """Return the reason why no importance was computed."""
+    num_trials = len(compared.trials)
+    if num_trials < LEAST_TRIALS:
+        return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
+    return "All comparable trials measured the same: no setting explains any difference."
+
+
 def _distribution(parameter: Parameter) -> BaseDistribution:
     if parameter.kind == "choice":
         return CategoricalDistribution([_value(parameter, choice) for choice in parameter.choices])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ebclab.config.addresses import is_address
 from ebclab.config.check import short
-from ebclab.document.csv import as_csv
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -27,36 +24,39 @@ from ebclab.document.document import (
     Tiles,
     numeric,
 )
-from ebclab.document.html import as_page
 from ebclab.errors import UserError
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import clock, count
 from ebclab.interval import POINTS, SHARE, Interval
-from ebclab.reports import together
+from ebclab.reports import sweep_plots, together
+from ebclab.reports.comparable import why_no_importance
 from ebclab.reports.place import page_place
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.references import learnt, verdict
-from ebclab.reports.sections import Cost, SweepContent, lead, section
+from ebclab.reports.sections import Cost, commands, cost_of, facts, failures, how_measured, lead, test_set_readings
 from ebclab.reports.together import require_one_objective
 from ebclab.sweeps.display.trial_table import short_names
-from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, readings_of_test_set
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, readings_of_test_set
 from ebclab.sweeps.trial import Trial
 
 _GAIN = replace(POINTS, unit="")  # below a heading that says points
 
 
-def sweeps_document(parts: Sequence[SweepContent], csv_name: str, json_name: str) -> Document:
-    """Return the document of sweeps; the files of these names lie beside the page."""
-    sections = [section for number, part in enumerate(parts, 1) for section in _sweep(part, f"sweep-{number}", parts)]
-    if len(parts) > 1:
+def sweeps_document(records: Sequence[SweepRecord], price: float | None, page: Path) -> Document:
+    """Return the document of sweeps for a page; ``price`` is that of one GPU-hour, None if unknown."""
+    several = len(records) > 1
+    sections = [
+        section for number, each in enumerate(records, 1) for section in _sweep(each, price, f"sweep-{number}", several)
+    ]
+    if several:
         sections = [
-            Section(f"{len(parts)} sweeps side by side", (), is_head=True),
-            Section("Which sweep found more?", tuple(_together([part.record for part in parts]))),
+            Section(f"{len(records)} sweeps side by side", (), is_head=True),
+            Section("Which sweep found more?", tuple(_together(records))),
             *sections,
         ]
-    title = ", ".join(part.record.title for part in parts)
+    title = ", ".join(record.title for record in records)
+    csv_name, json_name = (page.with_suffix(suffix).name for suffix in (".csv", ".json"))
     files = f"All numbers: {csv_name} (one line a trial) and {json_name} (curves too), beside this page."
     return Document(title, "report", "sweep report", tuple(sections), files)
 
@@ -84,55 +84,54 @@ def _together(records: Sequence[SweepRecord]) -> Iterator[Block]:
         yield drawn
 
 
-def _sweep(part: SweepContent, name: str, parts: Sequence[SweepContent]) -> Iterator[Section]:
-    record, plots = part.record, part.plots
-    title = f"{record.name}: {record.title}" if len(parts) > 1 else record.title
-    yield Section(title, tuple(_head(part)), name, is_head=True)
-    yield Section("The sweep", (Facts.of(dict(part.facts)), *(Command(*command) for command in part.commands.items())))
-    yield Section("Is the difference real?", tuple(_confirmed(part)))
-    if "curves" in plots:
-        drawn: list[Block] = [
-            plots["curves"],
-            _saved(part),
-            *([plots["diagnostics"]] if "diagnostics" in plots else []),
-        ]
-        yield Section("How trials went", tuple(drawn))
-        why = [Remark(part.no_importance, "note")] if part.no_importance else []
-        settings = [plots[each] for each in ("importance", "slices", "contour", "parallel") if each in plots]
-        yield Section("Which settings mattered", (*why, *settings))
-        yield Section("What it cost", (*([plots["time"]] if "time" in plots else []), _cost(part.cost)))
-    yield Section("Trials", (_trials(part),))
-    failures = tuple(
+def _sweep(record: SweepRecord, price: float | None, name: str, several: bool) -> Iterator[Section]:
+    cost, measured = cost_of(record, price), how_measured(record)
+    title = f"{record.name}: {record.title}" if several else record.title
+    yield Section(title, tuple(_head(record, cost)), name, is_head=True)
+    rerun = [Command(*command) for command in commands(record).items()]
+    yield Section("The sweep", (Facts.of(dict(facts(record))), *rerun))
+    yield Section("Is the difference real?", tuple(_confirmed(record, measured)))
+    if curves := sweep_plots.learning_curves(record):
+        yield Section("How trials went", _present(curves, _saved(record), sweep_plots.diagnostics(record)))
+        drawn = _present(*(draw(record) for draw in sweep_plots.OF_SETTINGS))
+        why = _present(None if record.importance else Remark(why_no_importance(record.compared), "note"))
+        yield Section("Which settings mattered", (*why, *drawn))
+        yield Section("What it cost", _present(sweep_plots.objective_against_time(record), _cost(cost)))
+    yield Section("Trials", (_trials(record),))
+    rows = tuple(
         (len(trials), reason, ", ".join(trial.id for trial in trials[:8]) + (" …" if len(trials) > 8 else ""))
-        for reason, trials in part.failures
+        for reason, trials in failures(record)
     )
-    yield Section("What went wrong", (Table("", ("trials", "reason", "which"), failures),) if failures else ())
-    yield Section("How it was measured", (Facts.of(dict(part.measured)),))
+    yield Section("What went wrong", (Table("", ("trials", "reason", "which"), rows),) if rows else ())
+    yield Section("How it was measured", (Facts.of(dict(measured)),))
 
 
-def _head(part: SweepContent) -> Iterator[Block]:
-    record = part.record
+def _present(*blocks: Block | None) -> tuple[Block, ...]:
+    return tuple(block for block in blocks if block is not None)
+
+
+def _head(record: SweepRecord, cost: Cost) -> Iterator[Block]:
     if record.is_running:
-        log = f"This sweep is running: shown is its log as of {part.facts['Log as of']}."
+        log = f"This sweep is running: shown is its log as of {facts(record)['Log as of']}."
         yield Remark(f"{log} Repeat the command to refresh this page.", "running")
     elif not record.is_finished:
         left = "This sweep has not concluded and nothing works on it now: shown is what it left."
         yield Remark(f"{left} ebclab sweep … --resume continues it.", "status")
     yield from (Remark(note, "warning") for note in record.notes)
-    if part.test:
-        yield Remark(learnt(part.references), "lead")
-    yield Remark(lead(part), "lead")
-    yield Tiles(tuple(_tiles(part)))
+    if record.test:
+        yield Remark(learnt(record.references), "lead")
+    yield Remark(lead(record), "lead")
+    yield Tiles(tuple(_tiles(record, cost)))
 
 
-def _tiles(part: SweepContent) -> Iterator[tuple[str, str]]:
-    record, cost, saved = part.record, part.cost, part.saved
-    if part.confirmed:
-        winner = part.confirmed[0]
+def _tiles(record: SweepRecord, cost: Cost) -> Iterator[tuple[str, str]]:
+    saved = StoppingSavings.of(record.search)
+    if record.confirmed:
+        winner = record.confirmed[0]
         yield record.shown(winner.mean), f"{record.objective_words}, mean of {count(len(winner.values), 'seed')}"
     elif record.order and record.order[0].last:
         yield record.shown(record.order[0].last.objective), f"{record.objective_words}, one seed"
-    yield from ((SHARE.number(score.mean), f"test set, {probe}") for probe, score in (part.test or {}).items())
+    yield from ((SHARE.number(score.mean), f"test set, {probe}") for probe, score in (record.test or {}).items())
     yield str(len(record.search)), f"trials of {record.plan.trials}"
     gpus = f", {cost.gpu_hours:.3g} GPU-hours" if cost.used_gpus else ""
     yield clock(3600 * cost.trial_hours), f"of training, h:mm:ss{gpus}"
@@ -143,14 +142,13 @@ def _tiles(part: SweepContent) -> Iterator[tuple[str, str]]:
         yield f"{share:.0%}", "of the search's time saved by early stopping"
 
 
-def _confirmed(part: SweepContent) -> Iterator[Block]:
+def _confirmed(record: SweepRecord, measured: Mapping[str, str]) -> Iterator[Block]:
     """Yield the confirmed settings, with their differences from the winner, and their scores on the test set."""
-    if not part.confirmed:
+    if not record.confirmed:
         return
-    record = part.record
     space, form, gain = record.plan.space, format_of(record.objective), difference_format(record.objective)
     rows = []
-    for entry, gap in zip(part.confirmed, part.differences, strict=True):
+    for entry, gap in zip(record.confirmed, record.differences, strict=True):
         missing = "one seed" if entry.std is None else "none: all seeds the same"
         rows.append(
             (
@@ -163,30 +161,30 @@ def _confirmed(part: SweepContent) -> Iterator[Block]:
             )
         )
     heads = ("settings of", "mean", "95 % interval", "seeds", "against the winner")
-    yield MarkedTable("", (*heads, *_setting_heads(record)), tuple(rows), part.measured["Intervals"], ("winner",))
-    yield Remark(f"Confirmation: {part.measured['Confirmation']}.", "note")
-    yield part.plots["confirmed"]
-    if part.test:
-        yield _tested(part, part.test)
-    if part.references:
-        yield _over_references(part)
+    yield MarkedTable("", (*heads, *_setting_heads(record)), tuple(rows), measured["Intervals"], ("winner",))
+    yield Remark(f"Confirmation: {measured['Confirmation']}.", "note")
+    yield sweep_plots.confirmed_values(record)
+    if record.test:
+        yield _tested(record, record.test)
+    if record.references:
+        yield _over_references(record)
 
 
-def _tested(part: SweepContent, test: dict[str, SeedScores]) -> Table:
-    start = part.test_of_start
+def _tested(record: SweepRecord, test: Mapping[str, SeedScores]) -> Table:
+    start = record.test_of_start
     heads = ["probe", "winner, 95 %", *(["starting settings, 95 %", "gain, points, 95 %", ""] if start else [])]
     rows: list[tuple[CellValue, ...]] = []
     for probe, score in test.items():
         row: list[CellValue] = [probe, _score(score)]
         if start:
-            gap = part.test_gain.get(probe)
+            gap = record.test_gain.get(probe)
             row += [_score(start[probe]) if probe in start else None]
             row += [numeric(_GAIN.interval(gap)) if gap else None, gap.verdict if gap else None]
         rows.append(tuple(row))
-    return Table("On the test set", tuple(heads), tuple(rows), f"Test set: {part.measured['Test set']}.")
+    return Table("On the test set", tuple(heads), tuple(rows), f"Test set: {test_set_readings(record)}.")
 
 
-def _over_references(part: SweepContent) -> Table:
+def _over_references(record: SweepRecord) -> Table:
     rows = tuple(
         (
             each.probe,
@@ -195,7 +193,7 @@ def _over_references(part: SweepContent) -> Table:
             numeric(_GAIN.interval(each.difference)),
             verdict(each.difference),
         )
-        for each in part.references
+        for each in record.references
     )
     note = (
         "Raw pixels and the encoder with the random weights of the same seeds, measured as the winner is: same probe, "
@@ -209,12 +207,12 @@ def _score(score: SeedScores) -> RichText:
     return numeric(SHARE.interval(score.interval) + (", no interval" if score.low is None else ""))
 
 
-def _saved(part: SweepContent) -> Remark:
-    saved = part.saved
+def _saved(record: SweepRecord) -> Remark:
+    saved = StoppingSavings.of(record.search)
     if not saved.trials:
         return Remark("No trial was stopped early.")
     return Remark(
-        f"Early stopping ended {saved.trials} of {len(part.record.search)} trials and spared {saved.epochs:,} epochs, "
+        f"Early stopping ended {saved.trials} of {len(record.search)} trials and spared {saved.epochs:,} epochs, "
         f"about {clock(saved.seconds)} of training at each trial's own pace; the search used "
         f"{clock(saved.seconds_spent)}."
     )
@@ -235,15 +233,14 @@ def _cost(cost: Cost) -> Table:
     return Table("", ("", ""), tuple((name, numeric(text)) for name, text in rows.items()), note)
 
 
-def _trials(part: SweepContent) -> Block:
+def _trials(record: SweepRecord) -> Block:
     """Return every trial: those of the search by rank, those without a rank, then the confirming runs."""
-    record = part.record
     if not record.log.trials:
         return Remark("No trial has been proposed yet.")
     ranked = {trial.id: trial for trial in record.order}
     trials = list((ranked | {trial.id: trial for trial in record.search} | record.log.trials).values())
     ranks = {name: rank for rank, name in enumerate(ranked, 1)}
-    best = part.confirmed[0].source if part.confirmed else next(iter(ranked), "")
+    best = record.confirmed[0].source if record.confirmed else next(iter(ranked), "")
     marks = tuple("confirm" if each.kind == "confirm" else "winner" if each.id == best else "" for each in trials)
     heads = ("rank", "trial", "state", record.objective_words, "epochs", "seconds", "seed")
     note = (
@@ -284,53 +281,33 @@ def _setting(value: object) -> CellValue:
     return numeric(short(value), value) if is_number else short(value)  # type: ignore[arg-type]
 
 
-_COLUMNS = (
-    "sweep",
-    "trial",
-    "kind",
-    "rank",
-    "state",
-    "reason",
-    "objective",
-    "epochs_done",
-    "epochs",
-    "seconds",
-    "seed",
-)
 _OF_CONFIRMED = ("source", "settings", "seeds", "values", "seeds_asked", "mean", "low", "high")
 
 
-def write_report(
-    folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None
-) -> tuple[str, list[str]]:
-    """Write the report of one or several sweeps; return the path or address of the page, and notes on unreadable data.
+def write_report(folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None) -> str:
+    """Write the report of one or several sweeps; return the path or address of the page.
 
     The CSV and JSON files have the name of the page, ``to``, with other endings. None means report.html in the sweep's
     folder, or sweeps.html in the current folder for several sweeps.
     """
     if not (price is None or price >= 0):
         raise UserError(f"--price-per-gpu-hour: must not be negative, got {price:g}")
-    unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in folders))
-    records = [read_sweep(each) for each in unique]
+    records = [read_sweep(each) for each in folders]
     require_one_objective(records)
     place = page_place(to, [record.folder for record in records], "sweeps.html")
-    page = place.path
-    parts = [section(record, price) for record in records]
-    document = sweeps_document(parts, page.with_suffix(".csv").name, page.with_suffix(".json").name)
-    texts = {
-        ".csv": _csv(records),
-        ".json": json.dumps(finite([_facts(part) for part in parts]), allow_nan=False) + "\n",
-        page.suffix: as_page(document),
-    }
-    return place.write(texts), [note for record in records for note in record.notes]
+    document = sweeps_document(records, price, place.path)
+    return place.write(document, _all_trials(records), [_numbers(record, price) for record in records])
 
 
-def _csv(records: Sequence[SweepRecord]) -> str:
-    """Return one line per trial; settings that a sweep did not search are empty."""
+def _all_trials(records: Sequence[SweepRecord]) -> Table:
+    """Return a row for each trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
-    columns = (*_COLUMNS, *names)
+    columns = ("sweep", *_OF_TRIAL, *names)
     trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
-    return as_csv(Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials)))
+    return Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials))
+
+
+_OF_TRIAL = ("trial", "kind", "rank", "state", "reason", "objective", "epochs_done", "epochs", "seconds", "seed")
 
 
 def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
@@ -354,9 +331,9 @@ def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _facts(part: SweepContent) -> dict[str, Any]:
+def _numbers(record: SweepRecord, price: float | None) -> dict[str, Any]:
     """Return everything on the page about a sweep, and all of its curves, as plain values."""
-    record = part.record
+    cost = cost_of(record, price)
     curves = {
         trial.id: {
             str(epoch): {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
@@ -368,17 +345,17 @@ def _facts(part: SweepContent) -> dict[str, Any]:
         "sweep": record.name,
         "path": record.folder.address,
         "is_finished": record.is_finished,
-        "answer": lead(part),
-        "facts": part.facts,
+        "answer": lead(record),
+        "facts": facts(record),
         "objective": record.objective,
         "confirmed": [
             _plain_confirmed(entry, gap, record.plan)
-            for entry, gap in zip(part.confirmed, part.differences, strict=True)
+            for entry, gap in zip(record.confirmed, record.differences, strict=True)
         ],
-        "test": part.test and {probe: score.to_mapping() for probe, score in part.test.items()},
-        "test_of_start": part.test_of_start
-        and {probe: score.to_mapping() for probe, score in part.test_of_start.items()},
-        "test_gain": {probe: _plain_gap(gap) for probe, gap in part.test_gain.items()},
+        "test": record.test and {probe: score.to_mapping() for probe, score in record.test.items()},
+        "test_of_start": record.test_of_start
+        and {probe: score.to_mapping() for probe, score in record.test_of_start.items()},
+        "test_gain": {probe: _plain_gap(gap) for probe, gap in record.test_gain.items()},
         "references": [
             {
                 "probe": each.probe,
@@ -386,14 +363,14 @@ def _facts(part: SweepContent) -> dict[str, Any]:
                 **each.value.as_mean(),
                 "winner_over_it": _plain_gap(each.difference),
             }
-            for each in part.references
+            for each in record.references
         ],
         "test_readings": readings_of_test_set(record.log),
-        "commands": part.commands,
-        "importance": part.shares,
-        "saved_by_early_stopping": asdict(part.saved),
-        "cost": asdict(part.cost) | {"money": part.cost.money},
-        "measured": part.measured,
+        "commands": commands(record),
+        "importance": record.importance,
+        "saved_by_early_stopping": asdict(StoppingSavings.of(record.search)),
+        "cost": asdict(cost) | {"money": cost.money},
+        "measured": how_measured(record),
         "notes": list(record.notes),
         "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],
     }

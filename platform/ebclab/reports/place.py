@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.config.addresses import is_address
+from ebclab.document.csv import as_csv
+from ebclab.document.document import Document, Table
+from ebclab.document.html import as_page
 from ebclab.errors import RunError, UserError
 from ebclab.storage import atomic
 from ebclab.storage.object_store import send
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.workspace import Workspace
+from ebclab.sweeps.log import finite
 
 
 @dataclass(frozen=True)
@@ -21,8 +26,13 @@ class PagePlace:
     path: Path  # path of the page on this disk
     remote: RemoteFolder | None  # the store folder to which it is uploaded; None if it stays on the disk
 
-    def write(self, texts: Mapping[str, str]) -> str:
-        """Write the page and the files next to it, by suffix; return the path or address of the page."""
+    def write(self, document: Document, rows: Table, numbers: object) -> str:
+        """Write the page, its rows as CSV and its numbers as JSON; return the path or address of the page."""
+        texts = {
+            ".csv": as_csv(rows),
+            ".json": json.dumps(finite(numbers), allow_nan=False) + "\n",
+            self.path.suffix: as_page(document),
+        }
         for suffix, text in texts.items():
             path = self.path.with_suffix(suffix)
             try:

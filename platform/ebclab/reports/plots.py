@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 
@@ -13,15 +14,10 @@ from ebclab.document.document import Plot
 from ebclab.interval import Interval
 from ebclab.sweeps.trial import Trial
 
-BLUE, GREY, ORANGE, RED, PURPLE, GREEN, BROWN = (
-    "#3987d0",
-    "#8c939c",
-    "#e8930c",
-    "#d5442e",
-    "#b46fc0",
-    "#2e9e6b",
-    "#a6761d",
-)
+Point = TypeVar("Point")
+
+BLUE, GREY, ORANGE, RED = "#3987d0", "#8c939c", "#e8930c", "#d5442e"
+PURPLE, GREEN, BROWN = "#b46fc0", "#2e9e6b", "#a6761d"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, BROWN, GREY)
 """Colours of items that are drawn together, in order."""
 SCALE = [[0.0, "#4358b0"], [0.35, "#2f87b5"], [0.7, "#52b788"], [1.0, "#f2c14e"]]
@@ -37,6 +33,13 @@ ENDS = {
     "not over": ("not over yet", GREEN, "circle-open"),
 }
 """The ways in which a trial may end: label, colour and marker symbol."""
+METRICS = {
+    "ess": "effective sample size (share of K)",
+    "ess_with_positive": "effective sample size with the positive",
+    "energy_gap": "energy gap",
+    "log_k_saturation": "saturation of the log K bound",
+}
+"""Diagnostics by name, with their titles."""
 _FEW_EPOCHS = 10  # with more, plotly places ticks at whole epochs by itself
 _STOPS = {
     "rung ": "below the others at a rung",
@@ -80,10 +83,29 @@ def range_of(values: Sequence[Interval], *, least_margin: float, most: float = m
     return [max(0.0, min(ends) - margin), min(most, max(ends) + margin)]
 
 
-def epoch_ticks(trials: Iterable[Trial]) -> dict[str, Any]:
-    """Return axis settings that place ticks at whole epochs."""
-    most = max((trial.epochs_done for trial in trials), default=0)
+def epoch_ticks(most: float) -> dict[str, Any]:
+    """Return settings of an axis with so many epochs that place ticks at whole ones."""
     return {"dtick": 1} if most <= _FEW_EPOCHS else {}
+
+
+def drawable(value: float | None) -> float | None:
+    """Return a value, or None, a gap in a curve, if it is not finite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most so many points of a curve, evenly spaced; the last one is included."""
+    if len(points) <= most:
+        return list(points)
+    return [points[round(place * (len(points) - 1) / (most - 1))] for place in range(most)]
+
+
+def by_ending(trials: Iterable[Trial]) -> Iterator[tuple[str, str, str, str, list[Trial]]]:
+    """Yield the trials of each way to end: its key, label, colour and marker symbol, and the trials."""
+    groups: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        groups[ending(trial)].append(trial)
+    yield from ((end, *look, groups[end]) for end, look in ENDS.items() if end in groups)
 
 
 def ending(trial: Trial) -> str:

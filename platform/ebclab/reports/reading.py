@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
+from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
+from ebclab.interval import Interval
+from ebclab.reports.comparable import Footing, footing, importance
+from ebclab.reports.references import OverReference, over_references
 from ebclab.runs.environment import machine_in_words, read_environment
 from ebclab.runs.folder import ENVIRONMENT
 from ebclab.runs.summary import RunSummary
@@ -19,14 +23,15 @@ from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.proposals import confirmed_settings, ranked
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, gain_on_test_set
 from ebclab.sweeps.trial import Trial
 from energy_contrast.method import Method
 
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """A sweep as read from its folder."""
+    """A sweep as read from its folder, and what it found."""
 
     folder: SweepFolder
     plan: SweepPlan
@@ -64,6 +69,56 @@ class SweepRecord:
     def order(self) -> list[Trial]:
         """The search trials with measurements, best first; diverged and failed ones are excluded."""
         return ranked(self.search)
+
+    @cached_property
+    def compared(self) -> Footing:
+        """The search trials that can be compared after the same number of epochs, not too many for plots."""
+        return footing(self.plan.space, self.search).thinned()
+
+    @cached_property
+    def importance(self) -> dict[str, float]:
+        """The share of the objective's variance that each setting explains; empty if it cannot be computed."""
+        return importance(self.plan.space, self.compared)
+
+    @cached_property
+    def confirmed(self) -> list[ConfirmedSettings]:
+        """The confirmed settings, the winner first."""
+        return confirmed_settings(self.plan, self.log)
+
+    @cached_property
+    def differences(self) -> list[Interval | None]:
+        """The difference between the winner and each of the confirmed settings; None for the winner itself."""
+        gaps = [difference(self.confirmed[0].measured, e.measured, len(self.confirmed)) for e in self.confirmed[1:]]
+        return [None, *gaps] if self.confirmed else []
+
+    @cached_property
+    def start_place(self) -> int | None:
+        """Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed."""
+        return next((place for place, entry in enumerate(self.confirmed) if entry.is_start(self.plan)), None)
+
+    @cached_property
+    def test(self) -> dict[str, SeedScores] | None:
+        """The winner's test scores by probe; None if the test set was not read."""
+        return SettingsTest.known(self.log, self.confirmed[0], len(self.confirmed)) if self.confirmed else None
+
+    @cached_property
+    def test_of_start(self) -> dict[str, SeedScores] | None:
+        """The test scores of the starting settings by probe; None if they were not tested, or won."""
+        place = self.start_place
+        return SettingsTest.known(self.log, self.confirmed[place], len(self.confirmed)) if place else None
+
+    @cached_property
+    def test_gain(self) -> dict[str, Interval]:
+        """Gain of the winner over the starting settings on the test set, by probe."""
+        if self.start_place is None or self.test is None or self.test_of_start is None:
+            return {}
+        winner, start = self.confirmed[0], self.confirmed[self.start_place]
+        return gain_on_test_set(winner, self.test, start, self.test_of_start, len(self.confirmed))
+
+    @cached_property
+    def references(self) -> tuple[OverReference, ...]:
+        """The winner beside raw pixels and the untrained encoder on the test set, where these were measured."""
+        return over_references(self.folder, self.plan, self.log, self.confirmed[0], self.test) if self.test else ()
 
     @cached_property
     def start(self) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import POINTS, Interval
-from ebclab.reports.reading import SweepRecord
 from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest
 
 BY = replace(POINTS, is_signed=False)
@@ -51,17 +53,16 @@ class OverReference:
 
 
 def over_references(
-    record: SweepRecord, winner: ConfirmedSettings, test: dict[str, SeedScores]
+    folder: SweepFolder, plan: SweepPlan, log: SweepLog, winner: ConfirmedSettings, test: dict[str, SeedScores]
 ) -> tuple[OverReference, ...]:
     """Return the winner's test scores beside the references that the sweep measured by the same protocol."""
-    where = record.folder.address_of(record.folder.references)
-    known = References.read(record.folder.references, where)
-    train_limit = SettingsTest.limit_in(record.log, record.plan)
+    known = References.read(folder.references, folder.address_of(folder.references))
+    train_limit = SettingsTest.limit_in(log, plan)
     both = [
         (probe, name, score, reference)
         for probe, score in test.items()
         for name in REFERENCES
-        if (reference := known.scores(name, Protocol(record.plan.config, train_limit, probe), winner.seeds))
+        if (reference := known.scores(name, Protocol(plan.config, train_limit, probe), winner.seeds))
     ]
     return tuple(
         OverReference(

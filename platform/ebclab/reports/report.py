@@ -48,7 +48,7 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
     if kinds[unique[0]] == "sweep":
         from ebclab.reports.document import write_report
 
-        return write_report(unique, to, price_per_gpu_hour)[0]
+        return write_report(unique, to, price_per_gpu_hour)
     if price_per_gpu_hour is not None:
         raise UserError("--price-per-gpu-hour: of sweeps only, got runs; leave it out")
     from ebclab.reports.runs.document import write_run_report

@@ -8,108 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 
-from ebclab.document.document import Plot
-from ebclab.evaluation.comparison import difference, few_seeds, in_words
+from ebclab.evaluation.comparison import few_seeds, in_words
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import count
-from ebclab.interval import Interval
-from ebclab.reports import sweep_plots
-from ebclab.reports.comparable import footing, importance
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
-from ebclab.reports.references import OverReference, over_references
 from ebclab.runs.environment import command_in_words, versions_in_words
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.folder import BEST
-from ebclab.sweeps.proposals import confirmed_settings, confirming_run
-from ebclab.sweeps.results import (
-    BASELINE,
-    ConfirmedSettings,
-    SeedScores,
-    SettingsTest,
-    StoppingSavings,
-    gain_on_test_set,
-    readings_of_test_set,
-)
+from ebclab.sweeps.proposals import confirming_run
+from ebclab.sweeps.results import BASELINE, ConfirmedSettings, readings_of_test_set
 from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50
 
 
-@dataclass(frozen=True)
-class SweepContent:
-    """The content of the page about one sweep."""
-
-    record: SweepRecord
-    facts: dict[str, str]  # header rows by name
-    confirmed: list[ConfirmedSettings]  # confirmed settings, the winner first
-    differences: list[Interval | None]  # difference between the winner and each of them; None for the winner itself
-    # index in ``confirmed`` of the settings that the search started from; None if they were not confirmed
-    start: int | None
-    commands: dict[str, str]  # commands that rerun the winner and the sweep, by heading
-    shares: dict[str, float]  # importance of each setting
-    plots: dict[str, Plot]  # plots by place on the page
-    no_importance: str  # why no importance was computed; empty if it was
-    saved: StoppingSavings  # savings by early stopping
-    cost: Cost  # resources that the trials used
-    # reasons why trials diverged, failed or collapsed, with the trials; most frequent reasons first
-    failures: list[tuple[str, list[Trial]]]
-    measured: dict[str, str]  # how the objective was measured, by heading
-    test: dict[str, SeedScores] | None  # test scores of the winner by probe; None if the test set was not read
-    # test scores of the starting settings by probe; None if they were not tested, or won
-    test_of_start: dict[str, SeedScores] | None
-    test_gain: dict[str, Interval]  # gain of the winner over the starting settings on the test set, by probe
-    # the winner beside raw pixels and the untrained encoder on the test set, where these were measured
-    references: tuple[OverReference, ...] = ()
-
-
-def section(record: SweepRecord, price: float | None) -> SweepContent:
-    """Compute the content of the page about one sweep."""
-    confirmed = confirmed_settings(record.plan, record.log)
-    thin = footing(record.plan.space, record.search).thinned()
-    shares = importance(record.plan.space, thin)
-    plots = {
-        "curves": sweep_plots.learning_curves(record),
-        "confirmed": sweep_plots.confirmed_values(record, confirmed),
-        "importance": sweep_plots.importance_bars(record, thin, shares),
-        "slices": sweep_plots.slices(record),
-        "contour": sweep_plots.contour(record, thin, shares),
-        "parallel": sweep_plots.parallel(record, thin),
-        "diagnostics": sweep_plots.diagnostics(record),
-        "time": sweep_plots.objective_against_time(record),
-    }
-    compared = len(confirmed)
-    start = next((place for place, entry in enumerate(confirmed) if entry.is_start(record.plan)), None)
-    test = SettingsTest.known(record.log, confirmed[0], compared) if confirmed else None
-    test_of_start = SettingsTest.known(record.log, confirmed[start], compared) if start else None
-    gains = {}
-    if start and test and test_of_start:
-        gains = gain_on_test_set(confirmed[0], test, confirmed[start], test_of_start, compared)
-    return SweepContent(
-        record=record,
-        facts=_facts(record),
-        confirmed=confirmed,
-        differences=[
-            difference(confirmed[0].measured, entry.measured, compared) if place else None
-            for place, entry in enumerate(confirmed)
-        ],
-        start=start,
-        commands=_commands(record, confirmed),
-        shares=shares,
-        plots={name: made for name, made in plots.items() if made},
-        no_importance="" if shares else sweep_plots.why_no_importance(thin),
-        saved=StoppingSavings.of(record.search),
-        cost=cost_of(record, price),
-        failures=_failures(record),
-        measured=how_measured(record, confirmed),
-        test=test,
-        test_of_start=test_of_start,
-        test_gain=gains,
-        references=over_references(record, confirmed[0], test) if test else (),
-    )
-
-
-def _facts(record: SweepRecord) -> dict[str, str]:
+def facts(record: SweepRecord) -> dict[str, str]:
     """Return the header: question, method, data, budget, objective, machines, versions, commit."""
     plan, environment = record.plan, record.environment
     config = plan.config
@@ -138,31 +52,32 @@ def _facts(record: SweepRecord) -> dict[str, str]:
     }
 
 
-def _commands(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> dict[str, str]:
+def commands(record: SweepRecord) -> dict[str, str]:
     """Return the commands that rerun the winner and the sweep, by heading."""
-    commands, method = {}, record.plan.config.method_name
-    source, seed = _winner_run(record, confirmed)
+    words_by_heading, method = {}, record.plan.config.method_name
+    source, seed = _winner_run(record)
     if source is not None:
         # best.yaml exists once the sweep has finished; before, the settings of the run itself are used.
         folder, name = record.folder, BEST if record.is_finished else f"{SWEEP.inside}/{source.run_name}/{RUN.settings}"
         settings = str(folder.path / name) if folder.remote is None else (folder.remote / name).address
         words = ["ebclab", "pretrain", method, "--config", settings, "--seed", str(seed)]
-        commands["The winner, with one of its seeds" if confirmed else "The best trial so far"] = shlex.join(words)
+        heading = "The winner, with one of its seeds" if record.confirmed else "The best trial so far"
+        words_by_heading[heading] = shlex.join(words)
     if command := command_in_words(record.environment):
-        commands["This sweep"] = command
-    return commands
+        words_by_heading["This sweep"] = command
+    return words_by_heading
 
 
-def _winner_run(record: SweepRecord, confirmed: list[ConfirmedSettings]) -> tuple[Trial | None, int]:
+def _winner_run(record: SweepRecord) -> tuple[Trial | None, int]:
     """Return a trial with the winner's settings, and its seed; without confirmed settings, the best search trial."""
-    if confirmed:
-        seed = confirmed[0].seeds[0]
-        return record.log.trials[confirming_run(confirmed[0].source, seed)], seed
+    if record.confirmed:
+        seed = record.confirmed[0].seeds[0]
+        return record.log.trials[confirming_run(record.confirmed[0].source, seed)], seed
     best = record.order[0] if record.order else None
     return best, best.seed if best else 0
 
 
-def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
+def failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
     """Return the most frequent reasons why trials diverged, failed or collapsed, with the trials."""
     by_reason: dict[str, list[Trial]] = {}
     for trial in record.log.trials.values():
@@ -171,10 +86,9 @@ def _failures(record: SweepRecord) -> list[tuple[str, list[Trial]]]:
     return sorted(by_reason.items(), key=lambda pair: -len(pair[1]))[:MOST_FAILURES]
 
 
-def lead(part: SweepContent) -> str:
+def lead(record: SweepRecord) -> str:
     """Return a summary of the sweep's result in a few sentences."""
-    record = part.record
-    if not part.confirmed:
+    if not record.confirmed:
         if not record.order:
             return "No trial has measured anything yet." if record.is_running else "No trial measured anything."
         best = record.order[0]
@@ -182,7 +96,7 @@ def lead(part: SweepContent) -> str:
         done = "" if best.state == "finished" else f" after {best.epochs_done} of {count(best.epochs, 'epoch')}"
         luck = "One seed, not confirmed: the best of many is mostly luck."
         return f"Best trial so far: {best.id} with {value}{done}. {luck}"
-    winner = part.confirmed[0]
+    winner = record.confirmed[0]
     seeds = len(winner.values)
     over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
     text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} {over}"
@@ -190,21 +104,21 @@ def lead(part: SweepContent) -> str:
         text += f" (95 %: {ends})"
     text += "."
     if noisy := [
-        e.in_words(record.plan) for e, d in zip(part.confirmed, part.differences, strict=True) if d and d.is_noise
+        e.in_words(record.plan) for e, d in zip(record.confirmed, record.differences, strict=True) if d and d.is_noise
     ]:
         text += f" Within noise of {' and of '.join(noisy)}."
     hint = f"{seeds} seeds are few: read this as a hint (why: below)." if few_seeds(seeds) and seeds > 1 else ""
-    return f"{text} {_against_start(part)} {hint}".strip()
+    return f"{text} {_against_start(record)} {hint}".strip()
 
 
-def _against_start(part: SweepContent) -> str:
+def _against_start(record: SweepRecord) -> str:
     """Return a sentence that compares the winner with the settings that the search started from."""
-    record, form = part.record, difference_format(part.record.objective)
-    if part.start is None:
+    form = difference_format(record.objective)
+    if record.start_place is None:
         pending = record.plan.baseline and not record.is_finished
         return "The starting settings are not confirmed " + ("yet." if pending else "with them: no comparison.")
-    gap = part.differences[part.start]
-    ahead = [entry for entry in part.confirmed if entry.mean > part.confirmed[0].mean]  # with fewer finished runs
+    gap = record.differences[record.start_place]
+    ahead = [entry for entry in record.confirmed if entry.mean > record.confirmed[0].mean]  # with fewer finished runs
     if ahead and (gap is None or gap.mean < 0):
         named = [f"{entry.in_words(record.plan)} ({len(entry.values)} of {entry.seeds_asked})" for entry in ahead]
         return f"Where their runs finished, these score higher: {', '.join(named)}."
@@ -222,7 +136,7 @@ def _against_start(part: SweepContent) -> str:
 BASELINE_WORDS = "the starting settings"
 
 
-def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> dict[str, str]:
+def how_measured(record: SweepRecord) -> dict[str, str]:
     """Return the rows of the table about data split, probes, seeds, stopping and intervals, by heading."""
     plan, config = record.plan, record.plan.config
     score, sizes = config.evaluation, record.split
@@ -254,7 +168,7 @@ def how_measured(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) ->
         "Ranking": "finished trials by their last value, then stopped ones by epochs done and last value",
         "Confirmation": _same_images(record),
         "Test set": test_set_readings(record),
-        "Intervals": _intervals(confirmed),
+        "Intervals": _intervals(record.confirmed),
     }
 
 

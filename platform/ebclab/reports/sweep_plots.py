@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,22 +14,29 @@ from plotly.subplots import make_subplots
 from ebclab.document.document import Plot
 from ebclab.evaluation.objectives import SHARES
 from ebclab.formatting import count
-from ebclab.reports.comparable import LEAST_TRIALS, Footing, as_text, is_inside, labels, study_of
-from ebclab.reports.plots import BLUE, ENDS, GREY, ORANGE, SCALE, ending, epoch_ticks, error_bars, plot
+from ebclab.reports.comparable import as_text, is_inside, labels, study_of
+from ebclab.reports.plots import (
+    BLUE,
+    GREY,
+    METRICS,
+    ORANGE,
+    SCALE,
+    by_ending,
+    drawable,
+    epoch_ticks,
+    error_bars,
+    plot,
+    thinned,
+)
 from ebclab.reports.reading import SweepRecord
-from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.space.parameter import Parameter
 from ebclab.sweeps.trial import Trial
 
 MOST_CURVES, MOST_POINTS = 150, 50
 """Maximum numbers of curves and of points per curve; more are thinned evenly, which the page states."""
 _BEST_KEPT = 30
-TRACES = {
-    "ess": "effective sample size (share of K)",
-    "energy_gap": "energy gap",
-    "log_k_saturation": "saturation of the log K bound",
-}
-"""Diagnostics that are drawn if they were logged, with their labels."""
+_DIAGNOSTICS = ("ess", "energy_gap", "log_k_saturation")
+"""Diagnostics that are drawn if they were logged."""
 
 
 def learning_curves(record: SweepRecord) -> Plot | None:
@@ -40,23 +46,22 @@ def learning_curves(record: SweepRecord) -> Plot | None:
         return None
     drawn = _kept(record, measured)
     figure = go.Figure()
-    groups: dict[str, list[Trial]] = defaultdict(list)
-    for trial in drawn:
-        groups[ending(trial)].append(trial)
     best = record.order[0] if record.order else None
-    for end, (words, colour, symbol) in ENDS.items():
-        if group := groups.get(end):
-            x, y, text = _joined([trial for trial in group if trial is not best])
-            line = {"color": colour, "width": 1.2}
-            curve = go.Scatter(x=x, y=y, text=text, mode="lines", line=line, opacity=0.55, legendgroup=end)
-            figure.add_trace(curve.update(showlegend=False, hovertemplate=_HOVER))
-            figure.add_trace(_ends(group, f"{words} ({len(group)})", colour, symbol).update(legendgroup=end))
+    for end, words, colour, symbol, group in by_ending(drawn):
+        others, line = _joined([trial for trial in group if trial is not best]), {"color": colour, "width": 1.2}
+        figure.add_scatter(**others, mode="lines", line=line, opacity=0.55, legendgroup=end, showlegend=False)
+        figure.add_scatter(
+            x=[trial.epochs_done for trial in group],
+            y=[drawable(trial.objectives[trial.epochs_done]) for trial in group],
+            text=[as_text(f"{trial.id} {trial.reason}".strip()) for trial in group],
+            **_marks(f"{words} ({len(group)})", colour, symbol),
+            legendgroup=end,
+        )
     if best:
-        x, y, text = _joined([best])
         line = {"color": ORANGE, "width": 3}
-        figure.add_scatter(x=x, y=y, text=text, mode="lines", line=line, name=f"best of the search, {as_text(best.id)}")
-        figure.update_traces(hovertemplate=_HOVER)
-    figure.update_xaxes(title="epochs", **epoch_ticks(drawn))
+        figure.add_scatter(**_joined([best]), mode="lines", line=line, name=f"best of the search, {as_text(best.id)}")
+    figure.update_traces(hovertemplate="%{text}<br>epoch %{x}: %{y}<extra></extra>")
+    figure.update_xaxes(title="epochs", **epoch_ticks(_most_epochs(drawn)))
     figure.update_yaxes(title=record.objective_words, tickformat=tick_format(record.objective))
     note = "One line a trial; the mark at its end says how it ended. Hover for the trial and its reason."
     if len(drawn) < len(measured) or any(len(trial.curve) > MOST_POINTS for trial in drawn):
@@ -67,7 +72,14 @@ def learning_curves(record: SweepRecord) -> Plot | None:
     return plot("Learning curves", note, figure, height=440)
 
 
-_HOVER = "%{text}<br>epoch %{x}: %{y}<extra></extra>"
+def _marks(name: str, colour: str, symbol: str) -> dict[str, Any]:
+    """Return the look of the ends of trials."""
+    marker = {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}}
+    return {"mode": "markers", "marker": marker, "name": name}
+
+
+def _most_epochs(trials: Sequence[Trial]) -> int:
+    return max((trial.epochs_done for trial in trials), default=0)
 
 
 def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
@@ -80,48 +92,22 @@ def _kept(record: SweepRecord, measured: Sequence[Trial]) -> list[Trial]:
     return order[:_BEST_KEPT] + [rest[place * len(rest) // count] for place in range(count)]
 
 
-def _joined(trials: Sequence[Trial]) -> tuple[list[Any], list[Any], list[str]]:
-    """Return the curves of trials as one line with gaps, and the hover text of each point."""
+def _joined(trials: Sequence[Trial]) -> dict[str, list[Any]]:
+    """Return the curves of trials as one line with gaps: x, y, and the hover text of each point."""
     x: list[Any] = []
     y: list[Any] = []
     text: list[str] = []
     for trial in trials:
-        points = thinned(trial)
-        x += [*points, None]
-        y += [*(_number(value) for value in points.values()), None]
+        points = thinned([*trial.objectives.items()], MOST_POINTS)
+        x += [*(epoch for epoch, _ in points), None]
+        y += [*(drawable(value) for _, value in points), None]
         text += [as_text(trial.id)] * (len(points) + 1)
-    return x, y, text
+    return {"x": x, "y": y, "text": text}
 
 
-def thinned(trial: Trial) -> dict[int, float]:
-    """Return at most ``MOST_POINTS`` of a trial's objectives by epochs, evenly spaced; the last one is included."""
-    points = list(trial.objectives.items())
-    if len(points) <= MOST_POINTS:
-        return dict(points)
-    return dict(points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS))
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _ends(trials: Sequence[Trial], name: str, colour: str, symbol: str) -> go.Scatter:
-    return go.Scatter(
-        x=[trial.epochs_done for trial in trials],
-        y=[_number(trial.objectives[trial.epochs_done]) for trial in trials],
-        text=[as_text(f"{trial.id} {trial.reason}".strip()) for trial in trials],
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}},
-        name=name,
-        hovertemplate=_HOVER,
-    )
-
-
-def confirmed_values(record: SweepRecord, confirmed: Sequence[ConfirmedSettings]) -> Plot | None:
+def confirmed_values(record: SweepRecord) -> Plot:
     """Return a plot of the runs of all confirmed settings, with means and 95 % confidence intervals."""
-    if not confirmed:
-        return None
-    figure = go.Figure()
+    figure, confirmed = go.Figure(), record.confirmed
     rows = [as_text(entry.in_words(record.plan)) for entry in confirmed]
     bars = error_bars([entry.interval for entry in confirmed], 2) | {"width": 8, "color": BLUE}
     colours = [ORANGE, *[BLUE] * (len(confirmed) - 1)]
@@ -152,20 +138,21 @@ def diagnostics(record: SweepRecord) -> Plot | None:
     """Return plots of ESS, energy gap and log-K saturation by epochs for the best, the median and the worst trial."""
     finished = [trial for trial in record.order if trial.state == "finished"]
     order = finished if len(finished) >= 3 else record.order
-    logged = [name for name in TRACES if any(name in point.metrics for t in order for point in t.curve.values())]
+    logged = [name for name in _DIAGNOSTICS if any(name in point.metrics for t in order for point in t.curve.values())]
     if not logged:
         return None
     chosen = {"best": (order[0], ORANGE), "median": (order[len(order) // 2], BLUE), "worst": (order[-1], GREY)}
-    figure = make_subplots(1, len(logged), subplot_titles=[TRACES[name] for name in logged], horizontal_spacing=0.08)
+    ticks = epoch_ticks(_most_epochs([trial for trial, _ in chosen.values()]))
+    figure = make_subplots(1, len(logged), subplot_titles=[METRICS[name] for name in logged], horizontal_spacing=0.08)
     for column, name in enumerate(logged, start=1):
         for words, (trial, colour) in chosen.items():
-            points = {epoch: _number(p.metrics[name]) for epoch, p in sorted(trial.curve.items()) if name in p.metrics}
+            points = {epoch: drawable(p.metrics[name]) for epoch, p in sorted(trial.curve.items()) if name in p.metrics}
             line = {"color": colour, "width": 2.2}
             figure.add_scatter(
                 x=list(points), y=list(points.values()), mode="lines+markers", line=line, marker={"size": 5},
                 name=f"{words}, {as_text(trial.id)}", legendgroup=words, showlegend=column == 1, row=1, col=column,
             )  # fmt: skip
-        figure.update_xaxes(title="epochs", **epoch_ticks([trial for trial, _ in chosen.values()]), row=1, col=column)
+        figure.update_xaxes(title="epochs", **ticks, row=1, col=column)
     which = "finished" if order is finished else "measured"
     note = f"The best, the median and the worst of the {len(order)} {which} trials, by rank."
     made = plot("Diagnostics of training", note, figure, height=340)
@@ -180,9 +167,6 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
     if not ended:
         return None
     figure = go.Figure()
-    groups: dict[str, list[Trial]] = defaultdict(list)
-    for trial in ended:
-        groups[ending(trial)].append(trial)
     gpus = {t.id: t.gpu_seconds / t.seconds if t.seconds else record.gpus_per_trial for t in ended}
     points = {t.id: (t.curve[t.epochs_done].seconds, t.curve[t.epochs_done].objective) for t in ended}
     line = pareto(list(points.values()))
@@ -195,19 +179,16 @@ def objective_against_time(record: SweepRecord) -> Plot | None:
         name="best for the time",
         hoverinfo="skip",
     )
-    for end, (words, colour, symbol) in ENDS.items():
-        if group := groups.get(end):
-            hours = [points[t.id][0] / 3600 * gpus[t.id] for t in group]
-            cost = [f"{each:.3g} GPU-hours" if gpus[t.id] else "no GPU" for t, each in zip(group, hours, strict=True)]
-            figure.add_scatter(
-                x=[points[t.id][0] for t in group],
-                y=[points[t.id][1] for t in group],
-                text=[f"{as_text(t.id)}, {each}" for t, each in zip(group, cost, strict=True)],
-                mode="markers",
-                marker={"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}},
-                name=words,
-                hovertemplate="%{text}<br>%{x:.1f} s: %{y}<extra></extra>",
-            )
+    for _, words, colour, symbol, group in by_ending(ended):
+        hours = [points[t.id][0] / 3600 * gpus[t.id] for t in group]
+        cost = [f"{each:.3g} GPU-hours" if gpus[t.id] else "no GPU" for t, each in zip(group, hours, strict=True)]
+        figure.add_scatter(
+            x=[points[t.id][0] for t in group],
+            y=[points[t.id][1] for t in group],
+            text=[f"{as_text(t.id)}, {each}" for t, each in zip(group, cost, strict=True)],
+            **_marks(words, colour, symbol),
+            hovertemplate="%{text}<br>%{x:.1f} s: %{y}<extra></extra>",
+        )
     shares = {round(each, 6) for each in gpus.values()}  # several if a sweep was resumed with other GPUs
     share = shares.pop()
     scale = f"; {3600 / share:,.0f} s are one GPU-hour" if share else "; no GPU was used"
@@ -236,8 +217,9 @@ def tick_format(objective: str) -> str:
 _COLUMNS = 3
 
 
-def importance_bars(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
+def importance_bars(record: SweepRecord) -> Plot | None:
     """Return a bar chart of the share of the objective's variance that each setting explains."""
+    shares, compared = record.importance, record.compared
     if not shares:
         return None
     names = labels(record.plan.space)
@@ -296,14 +278,15 @@ def slices(record: SweepRecord) -> Plot | None:
     figure.update_yaxes(title=record.objective_words, col=1)
     note = "One dot a trial, at its last measurement"
     if "coloraxis" in colour:
-        bar = {"title": {"text": "epochs"}, "thickness": 12, **epoch_ticks(measured)}
+        bar = {"title": {"text": "epochs"}, "thickness": 12, **epoch_ticks(_most_epochs(measured))}
         figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": bar})
         note += "; dark dots were stopped early and might have come further"
     return plot("Slices", f"{note}.", figure, height=height)
 
 
-def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float]) -> Plot | None:
+def contour(record: SweepRecord) -> Plot | None:
     """Return a contour plot of the objective over the two most important settings."""
+    shares, compared = record.importance, record.compared
     if len(shares) < 2:
         return None
     names = labels(record.plan.space)
@@ -322,8 +305,9 @@ def contour(record: SweepRecord, compared: Footing, shares: Mapping[str, float])
     return plot("Two settings together", note, figure, height=420)
 
 
-def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
+def parallel(record: SweepRecord) -> Plot | None:
     """Return a parallel-coordinates plot of all compared trials; ranges can be selected with the mouse."""
+    compared = record.compared
     if len(compared.trials) < 2:
         return None
     figure = plot_parallel_coordinate(study_of(record.plan.space, compared), target_name=record.objective_words)
@@ -341,12 +325,8 @@ def parallel(record: SweepRecord, compared: Footing) -> Plot | None:
     return made
 
 
-def why_no_importance(compared: Footing) -> str:
-    """Return the reason why no importance was computed."""
-    num_trials = len(compared.trials)
-    if num_trials < LEAST_TRIALS:
-        return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
-    return "All comparable trials measured the same: no setting explains any difference."
+OF_SETTINGS = (importance_bars, slices, contour, parallel)
+"""The plots of what the settings do, in their order on the page."""
 
 
 def _shown(parameter: Parameter, value: object) -> object:

@@ -21,7 +21,6 @@ from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, plot
 from ebclab.reports.reading import SweepRecord
 from ebclab.reports.sweep_plots import tick_format
-from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import ConfirmedSettings
 
 _SHOULD_AGREE = {
@@ -79,9 +78,8 @@ def budget_of(records: Sequence[SweepRecord]) -> float:
 def rows(records: Sequence[SweepRecord]) -> list[Row]:
     """Return the sweeps sorted by their winner's mean; then those without a winner by their best at equal budget."""
     budget = budget_of(records)
-    confirmed = [confirmed_settings(record.plan, record.log) for record in records]
-    winners = [next(iter(entries), None) for entries in confirmed]
-    compared = sum(map(len, confirmed))
+    winners = [next(iter(record.confirmed), None) for record in records]
+    compared = sum(len(record.confirmed) for record in records)
     sure = [(record, winner) for record, winner in zip(records, winners, strict=True) if winner]
     best = max(sure, key=lambda pair: pair[1].mean, default=None)
     sweeps = []

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
+from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sweep_plots import MOST_POINTS, thinned
 from ebclab.reports.sweep_plots import _axis as plot_axis
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.trial import Epoch, Trial
-
-
-def _curve(epochs: int) -> Trial:
-    trial = Trial("0000", "search", 0, {}, {}, 0, epochs)
-    trial.curve = {epoch: Epoch(epoch / 7, float(epoch)) for epoch in range(1, epochs + 1)}
-    return trial
 
 
 def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_folder: Callable[..., Any]) -> None:
@@ -84,10 +78,9 @@ def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_fol
         folder.search(number, [0.5])
     thin = footing(folder.plan.space, read_sweep(folder.path).search).thinned()
     assert [trial.number for trial in thin.trials] == list(range(0, MOST_TRIALS * 2, 2))
-    points = thinned(_curve(997))
-    assert len(points) == MOST_POINTS
-    assert (min(points), max(points)) == (1, 997)
-    assert thinned(_curve(5)) == {epoch: epoch / 7 for epoch in range(1, 6)}
+    points = thinned(range(997), 50)
+    assert (len(points), points[0], points[-1]) == (50, 0, 996)
+    assert thinned(range(5), 50) == [*range(5)]
 
 
 def test_text_in_a_plot_is_no_markup() -> None:

@@ -28,10 +28,8 @@ def test_a_killed_report_leaves_whole_files(
     sweep.search(1, [0.2, 0.6])
     page: list[str] = []
     record = output.read_sweep(sweep.path)  # once: reading and drawing take long, and write no file
-    part = output.section(record, None)
     monkeypatch.setattr(output, "read_sweep", lambda folder: record)
-    monkeypatch.setattr(output, "section", lambda *_: part)
-    monkeypatch.setattr(output, "as_page", lambda *_: page[0])
+    monkeypatch.setattr("ebclab.reports.place.as_page", lambda *_: page[0])
     monkeypatch.setattr(output, "sweeps_document", lambda *_: None)
 
     def report(folder: Path, text: str) -> None:

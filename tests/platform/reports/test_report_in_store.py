@@ -12,7 +12,7 @@ import pytest
 
 from ebclab.cli import main
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import section
+from ebclab.reports.sections import commands
 from ebclab.storage import object_store as store
 from ebclab.storage.filesystem import Location
 from ebclab.storage.remote import COPIES
@@ -49,6 +49,6 @@ def test_a_sweep_in_a_store_was_last_heard_of_when_its_log_was_written_there(swe
 
 
 def test_commands_name_the_store_and_not_the_copy_that_was_read(sweep: Path) -> None:
-    commands = section(read_sweep(f"s3://bucket/{sweep.name}"), None).commands
+    told = commands(read_sweep(f"s3://bucket/{sweep.name}"))
     settings = f"s3://bucket/{sweep.name}/trials/0000/config.yaml"
-    assert commands["The best trial so far"] == f"ebclab pretrain simclr --config {settings} --seed 0"
+    assert told["The best trial so far"] == f"ebclab pretrain simclr --config {settings} --seed 0"

@@ -18,7 +18,8 @@ from ebclab.cli import main
 from ebclab.evaluation.answers import Answers
 from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import section
+from ebclab.reports.sections import commands
+from ebclab.reports.sweep_plots import learning_curves, slices
 from ebclab.reports.together import rows
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.folder import SweepFolder
@@ -73,9 +74,9 @@ def test_a_finished_sweep_shows_every_plot_and_every_trial(sweep_folder: Callabl
     folder = sweep_folder()
     folder.fill()
     (folder.path / "result.json").write_text("{}")
-    page, notes = write_report([folder.path])
+    page = write_report([folder.path])
     found = _Page(page)
-    assert (page, notes) == (str(folder.path / "report.html"), [])
+    assert page == str(folder.path / "report.html")
     assert set(found.figures) == PLOTS
     assert all(figure["data"] for figure in found.figures.values())
     for said in (
@@ -92,7 +93,7 @@ def test_a_finished_sweep_shows_every_plot_and_every_trial(sweep_folder: Callabl
 def test_stopped_trials_are_marked_by_their_reason(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     folder.fill()
-    data = _Page(write_report([folder.path])[0]).figures["Learning curves"]["data"]
+    data = _Page(write_report([folder.path])).figures["Learning curves"]["data"]
     names = {trace.get("name") for trace in data}
     assert {
         "stopped: below the others at a rung (1)",
@@ -107,7 +108,7 @@ def test_hostile_names_are_shown_as_text(sweep_folder: Callable[..., Any]) -> No
     for number in range(9):
         folder.search(number, [0.1 * number], "stopped", HOSTILE)
     folder.search(9, [0.5], "failed", HOSTILE, point={"method.temperature": HOSTILE})
-    page = write_report([folder.path])[0]
+    page = write_report([folder.path])
     found = _Page(page)
     assert HOSTILE in found.words
     assert not [attrs for tag, attrs in found.tags if tag == "img" or any(name.startswith("on") for name in attrs)]
@@ -141,11 +142,11 @@ def test_a_running_sweep_says_so_and_its_trials_run(sweep_folder: Callable[..., 
     folder.search(0, [0.4, 0.5], "running")
     with (folder.path / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        words = _Page(write_report([folder.path])[0]).words
+        words = _Page(write_report([folder.path])).words
     assert "This sweep is running" in words
     assert "Repeat the command to refresh" in words
     assert "1 running" in words
-    assert "nothing works on it now" in _Page(write_report([folder.path])[0]).words
+    assert "nothing works on it now" in _Page(write_report([folder.path])).words
 
 
 @pytest.mark.parametrize("state", [None, "failed"])
@@ -155,7 +156,7 @@ def test_a_sweep_without_a_finished_trial_opens_and_says_so(
     folder = sweep_folder()
     if state:
         folder.search(0, [], state, "out of memory")
-    words = _Page(write_report([folder.path])[0]).words
+    words = _Page(write_report([folder.path])).words
     assert "No trial measured anything." in words
     assert ("out of memory" in words) == (state is not None)
 
@@ -179,7 +180,7 @@ def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(
         long.search(number, [0.1, 0.2, 0.3, 0.4 + 0.1 * number])
     short.search(0, [0.1, 0.2, 0.3, 0.35])
     short.search(1, [0.1, 0.2, 0.3, 0.45])
-    page, _ = write_report([long.path, short.path], tmp_path / "both.html")
+    page = write_report([long.path, short.path], tmp_path / "both.html")
     found = _Page(page)
     cells = re.findall(r"best after (\S+) of training", found.words)
     assert cells == ["1:20"]  # two trials of four epochs of ten seconds
@@ -205,7 +206,7 @@ def test_a_trial_that_measured_nothing_counts_among_those_of_the_equal_budget(
 
 def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
     one, other = sweep_folder("one"), sweep_folder("other", "data.train_limit=512")
-    page, _ = write_report([one.path, other.path], tmp_path / "both.html")
+    page = write_report([one.path, other.path], tmp_path / "both.html")
     assert "Not measured alike: data.train_limit: 0 in one, 512 in other" in _Page(page).words
 
 
@@ -255,26 +256,30 @@ def test_what_is_asked_wrongly_is_one_sentence(
 def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     folder.fill()
-    part = section(read_sweep(folder.path), None)
-    axes = part.plots["curves"].figure["layout"]["xaxis"]
+    record = read_sweep(folder.path)
+    curves, dots = learning_curves(record), slices(record)
+    assert curves is not None
+    assert dots is not None
+    axes = curves.figure["layout"]["xaxis"]
     assert (axes["dtick"], axes["exponentformat"]) == (1, "none")
-    assert part.plots["slices"].figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
+    assert dots.figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
 
 
 def test_trials_of_equal_length_have_no_scale_of_epochs(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     for number in range(3):
         folder.search(number, [0.4, 0.5])
-    slices = section(read_sweep(folder.path), None).plots["slices"]
-    assert "coloraxis" not in slices.figure["layout"]
-    assert "stopped early" not in slices.note
+    dots = slices(read_sweep(folder.path))
+    assert dots is not None
+    assert "coloraxis" not in dots.figure["layout"]
+    assert "stopped early" not in dots.note
 
 
 def test_sweeps_of_one_method_are_told_apart_by_name(sweep_folder: Callable[..., Any]) -> None:
     pages = [sweep_folder(name) for name in ("narrow", "wide")]
     for folder in pages:
         folder.fill()
-    page, _ = write_report([folder.path for folder in pages], pages[0].path / "both.html")
+    page = write_report([folder.path for folder in pages], pages[0].path / "both.html")
     text = Path(page).read_text()
     assert "<h1>narrow: simclr on digits</h1>" in text
     assert "<h1>wide: simclr on digits</h1>" in text
@@ -284,7 +289,7 @@ def test_sweeps_of_one_method_are_told_apart_by_name(sweep_folder: Callable[...,
 def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Callable[..., Any], program: str) -> None:
     folder = sweep_folder()
     folder.log.append("resumed", environment={"command": [program, "sweep", "simclr", "--name", "a b"]})
-    assert section(read_sweep(folder.path), None).commands["This sweep"] == "ebclab sweep simclr --name 'a b'"
+    assert commands(read_sweep(folder.path))["This sweep"] == "ebclab sweep simclr --name 'a b'"
 
 
 IMAGES, KEYS = 200, torch.arange(200)
@@ -323,7 +328,7 @@ def test_a_report_says_first_whether_anything_was_learnt(
         rows = [(PIXELS, 0, pixels), *((UNTRAINED, seed, 50) for seed in seeds)]
         made = [Reference(name, protocol.key(name), seed, n / IMAGES, right(n)) for name, seed, n in rows]
         References(tuple(made)).write(folder.references)
-    page, _ = write_report([sweep.path])
+    page = write_report([sweep.path])
     text = Path(page).read_text()
     assert said in text
     assert text.index(said) < text.index("Winner: trial 0007")

@@ -14,7 +14,7 @@ from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import lead, section
+from ebclab.reports.sections import lead
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
@@ -23,7 +23,7 @@ Folders = Callable[..., Any]
 
 def page_of(folder: Any) -> str:
     """Return the text of the page about a sweep, its plots left out."""
-    page, _ = write_report([folder.path], folder.path / "page.html")
+    page = write_report([folder.path], folder.path / "page.html")
     return " ".join(Path(page).read_text().rpartition("<main>")[2].split())
 
 
@@ -36,10 +36,9 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sw
     folder.fill()
     record = read_sweep(folder.path)
     assert [entry.source for entry in confirmed_settings(record.plan, record.log)] == ["0007", "0006", "baseline"]
-    part = section(record, price=None)
-    assert part.start == 2
+    assert record.start_place == 2
     half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
-    assert lead(part).startswith(
+    assert lead(record).startswith(
         f"Winner: trial 0007, 62.0% over 3 seeds (95 %: {62 - 2 * half:.1f}% to {62 + 2 * half:.1f}%). "
         f"Within noise of trial 0006. "
         f"Better than the starting settings by +11.0 points (95 %: +{11 - half:.1f} to +{11 + half:.1f}). "
@@ -50,7 +49,7 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sw
 def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Folders) -> None:
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.5, 0.5])
-    assert "Best trial so far: 0000 with 50.0%. One seed, not confirmed" in lead(section(read_sweep(folder.path), None))
+    assert "Best trial so far: 0000 with 50.0%. One seed, not confirmed" in lead(read_sweep(folder.path))
 
 
 def confirm_all(folder: Any, wrong: dict[str, list[list[int]]], num_images: int = 141) -> dict[str, list[Answers]]:
@@ -72,7 +71,7 @@ def test_two_seeds_that_tie_are_neither_certain_nor_an_interval_without_width(sw
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
     wrong = {"0000": [list(range(7))] * 2, "baseline": [list(range(3, 11))] * 2}
     given = confirm_all(folder, wrong)
-    part = section(read_sweep(folder.path), price=None)
+    part = read_sweep(folder.path)
     tables = [table_of(given[source]) for source in ("0000", "baseline")]
     low, high = mean_interval(tables[0], 0.05 / 2)
     assert (part.confirmed[0].low, part.confirmed[0].high) == pytest.approx((low, high))
@@ -99,7 +98,7 @@ def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and
     for seed in (1, 2):
         folder.confirm("0000", seed, 0.95)
         folder.confirm("baseline", seed, 0.943)
-    part = section(read_sweep(folder.path), price=None)
+    part = read_sweep(folder.path)
     assert part.confirmed[0].low is None
     assert "It is +0.7 points better than the starting settings; the same at every seed: no interval." in lead(part)
     page = page_of(folder)
@@ -138,7 +137,7 @@ def test_a_winner_of_more_finished_runs_is_not_said_to_be_better(
     for source, values in {"0008": trial, "baseline": start}.items():
         for seed, value in enumerate(values, start=1):
             folder.confirm(source, seed, value + 0.001 * (seed % 2))
-    answer = lead(section(read_sweep(folder.path), None))
+    answer = lead(read_sweep(folder.path))
     assert f"Where their runs finished, {said}" in answer
     assert "etter than" not in answer
 
@@ -155,7 +154,7 @@ def test_a_winner_behind_the_start_at_the_seeds_that_both_finished_is_said_to_be
         for seed, value in enumerate(values, start=1):
             folder.confirm(source, seed, value)
     half = stats.t.isf(0.05 / 2, 3) * (2 / 3) ** 0.5 / 2
-    answer = lead(section(read_sweep(folder.path), None))
+    answer = lead(read_sweep(folder.path))
     assert answer.startswith("Winner: trial 0008, 63.3% over 6 seeds (")
     said = f"Worse than the starting settings by -10.0 points (95 %: {-10 - half:.1f} to {-10 + half:.1f})."
     assert answer.endswith(said)
@@ -185,7 +184,7 @@ def test_the_gain_on_the_test_set_is_on_the_page_with_its_interval(sweep_folder:
     folder = sweep_folder()
     folder.fill()
     with_test_scores(folder, ["confirm-0007-seed1", "confirm-baseline-seed1"])
-    part = section(read_sweep(folder.path), price=None)
+    part = read_sweep(folder.path)
     assert part.test is not None
     assert part.test_of_start is not None
     tables = [table_of(scores["knn"].answers) for scores in (part.test, part.test_of_start)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import html
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from ebclab.document.document import Plot
-from ebclab.reports.plots import COLOURS, RED, plot
-from ebclab.reports.runs.facts import event_in_words, score_in_words, shown_number
+from ebclab.reports.comparable import as_text
+from ebclab.reports.plots import COLOURS, METRICS, RED, drawable, epoch_ticks, plot, thinned
+from ebclab.reports.runs.facts import OF_TIME, event_in_words, score_in_words, shown_number
 from ebclab.runs.record import RunRecord, Table
 
 MOST_POINTS = 800
@@ -19,15 +18,9 @@ MOST_POINTS = 800
 
 _DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # names in plotly.js and in CSS
 _FEW_POINTS = 40  # curves with at most so many points have markers
-_FEW_EPOCHS = 10  # axes with at most so many epochs have a tick at each
-_NO_CURVES = ("step", "epoch", "seconds", "monitor_seconds")
 _LAST = ("learning_rate", "images_per_second")
-_WORDS = {
-    "loss": "loss",
+_WORDS = METRICS | {
     "info_nce": "InfoNCE",
-    "ess": "effective sample size (share of K)",
-    "ess_with_positive": "effective sample size with the positive",
-    "log_k_saturation": "saturation of the log K bound",
     "learning_rate": "learning rate",
     "images_per_second": "images a second",
 }
@@ -67,7 +60,7 @@ def is_thinned(records: Sequence[RunRecord]) -> bool:
 
 
 def _names(tables: Iterable[Table]) -> list[str]:
-    return [name for name in dict.fromkeys(name for table in tables for name in table) if name not in _NO_CURVES]
+    return [name for name in dict.fromkeys(name for table in tables for name in table) if name not in OF_TIME]
 
 
 def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
@@ -81,10 +74,10 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
         x = {step: step / (record.steps_per_epoch or 1) if by_epochs else step for step in points}
         most = max([most, *x.values()])
         drawn = look(number)
-        run = html.escape(record.name, quote=False)
+        run = as_text(record.name)
         figure.add_scatter(
             x=list(x.values()),
-            y=[value if value is not None and math.isfinite(value) else None for value in points.values()],
+            y=[drawable(value) for value in points.values()],
             text=[f"{run}, step {step:,.0f}" for step in points],
             mode="lines+markers" if len(points) <= _FEW_POINTS else "lines",
             line={"color": drawn.colour, "dash": drawn.dash, "width": 2},
@@ -94,9 +87,8 @@ def _curve(records: Sequence[RunRecord], name: str, kind: str) -> Plot:
         )
         if kind == "metrics" and name not in _LAST:
             _mark(figure, record, points, x, number)
-    figure.update_xaxes(title="epochs" if by_epochs else "steps", rangemode="tozero")
-    if by_epochs and most <= _FEW_EPOCHS:
-        figure.update_xaxes(dtick=1)
+    title = {"title": "epochs", **epoch_ticks(most)} if by_epochs else {"title": "steps"}
+    figure.update_xaxes(**title, rangemode="tozero")
     is_share = shown_number(name, 1.0).endswith("%")
     figure.update_yaxes(tickformat=".1%" if is_share else "", nticks=6, **_range(figure, is_share))
     made = plot(_title(name, kind), "", figure, height=285)
@@ -126,9 +118,7 @@ def _title(name: str, kind: str) -> str:
 def _points(table: Table, name: str) -> dict[float, float | None]:
     """Return the values of a metric by step, at most ``MOST_POINTS`` of them, including the last one."""
     points = [(step or 0, value) for step, value in zip(table["step"], table[name], strict=True) if value is not None]
-    if len(points) > MOST_POINTS:
-        points = [points[round(place * (len(points) - 1) / (MOST_POINTS - 1))] for place in range(MOST_POINTS)]
-    return dict(points)
+    return dict(thinned(points, MOST_POINTS))
 
 
 def _mark(
@@ -143,7 +133,7 @@ def _mark(
     for event in record.events:
         before = [step for step in points if step <= event["step"]]
         if event.get("event") == "health" and before:
-            marks.append((x[before[-1]], points[before[-1]], html.escape(event_in_words(event), quote=False)))
+            marks.append((x[before[-1]], points[before[-1]], as_text(event_in_words(event))))
     if marks:
         figure.add_scatter(
             x=[mark[0] for mark in marks],

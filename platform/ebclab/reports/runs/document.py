@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ebclab.document.csv import as_csv
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -24,7 +22,6 @@ from ebclab.document.document import (
     Table,
     numeric,
 )
-from ebclab.document.html import as_page
 from ebclab.formatting import count
 from ebclab.reports.place import page_place
 from ebclab.reports.runs.curves import MOST_POINTS, curves, is_thinned, look
@@ -41,15 +38,15 @@ from ebclab.reports.runs.facts import (
     state_in_words,
 )
 from ebclab.runs.record import RunRecord
-from ebclab.sweeps.log import finite
 
 _ORDER = ("step", "epoch", "seconds")
 _SETTINGS = ("method", "data", "encoder", "seed")
 
 
-def runs_document(records: Sequence[RunRecord], csv_name: str, json_name: str) -> Document:
-    """Return the document of runs; the files of these names lie beside the page."""
+def runs_document(records: Sequence[RunRecord], page: Path) -> Document:
+    """Return the document of runs for a page."""
     several = len(records) > 1
+    csv_name, json_name = (page.with_suffix(suffix).name for suffix in (".csv", ".json"))
     title = f"{len(records)} runs side by side" if several else records[0].name
     events = [(record.name, events_in_words(record)) for record in records]
     lists = [Items(tuple(lines), name if several else "") for name, lines in events if lines]
@@ -167,26 +164,18 @@ def write_run_report(places: Sequence[str | Path], to: str | Path | None = None)
     """
     records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")
-    page = place.path
-    document = runs_document(records, page.with_suffix(".csv").name, page.with_suffix(".json").name)
-    return place.write(
-        {
-            ".csv": _csv(records),
-            ".json": json.dumps(finite([_plain(record) for record in records]), allow_nan=False) + "\n",
-            page.suffix: as_page(document),
-        }
-    )
+    return place.write(runs_document(records, place.path), _measurements(records), [_plain(each) for each in records])
 
 
-def _csv(records: Sequence[RunRecord]) -> str:
-    """Return one line per measurement of each run; missing values are empty."""
+def _measurements(records: Sequence[RunRecord]) -> Table:
+    """Return a row for each measurement of each run; missing values are empty."""
     tables = [(r.name, kind, getattr(r, kind)) for r in records for kind in ("metrics", "scores", "callbacks")]
     names = dict.fromkeys([*_ORDER, *(name for _, _, table in tables for name in table)])
     rows: list[tuple[CellValue, ...]] = []
     for run, kind, table in tables:
         columns = [table.get(name, [None] * len(table["step"])) for name in names]
         rows += [(run, kind, *values) for values in zip(*columns, strict=True)]
-    return as_csv(Table("", ("run", "table", *names), tuple(rows)))
+    return Table("", ("run", "table", *names), tuple(rows))
 
 
 def _plain(record: RunRecord) -> dict[str, Any]:

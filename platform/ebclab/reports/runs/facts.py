@@ -22,7 +22,8 @@ from ebclab.training.health.record import in_words, open_findings
 _NARROWEST = 18  # minimum width in cells of a run's column; runs that do not fit continue in another table below
 _BETWEEN = 2
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
-_NO_SCORES = ("step", "epoch", "seconds", "monitor_seconds")
+OF_TIME = ("step", "epoch", "seconds", "monitor_seconds")
+"""Columns of a log that are no measurements."""
 _DECISION = {"action", "reason", "acted"}  # keys of a decision on a run's health
 _DIGEST = 12  # digits of a hash that are displayed
 
@@ -102,7 +103,7 @@ def newest_scores(record: RunRecord) -> dict[str, float]:
     found = {}
     for name, column in record.scores.items():
         known = [value for value in column if value is not None]
-        if name not in _NO_SCORES and known:
+        if name not in OF_TIME and known:
             found[name] = known[-1]
     return found or (dict(record.summary.scores) if record.summary else {})
 
