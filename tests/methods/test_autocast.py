@@ -15,12 +15,15 @@ from energy_contrast.networks import build_encoder
 
 SIZE = 12
 SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {} for name in METHODS},
+    "moco": {"queue_size": 20, "batch_norm_groups": 2},
     "vicreg": {"projection_size": 32},
     "barlow": {"projection_size": 32},
     "lejepa": {"num_slices": 2, "regularizer_weight": 1.0},  # over many slices, errors of rounding cancel out
     "supervised": {"objective": "supcon"},
     "ebclr": {"buffer_size": 20},
     "jem": {"buffer_size": 20},
+    **{name: {"bank_size": 20} for name in ("vem-langevin", "vem-svgd", "vem-image")},
 }
 
 
@@ -34,7 +37,8 @@ def build(name: str) -> Method:
 
 
 def last_networks(method: Method) -> list[nn.Module]:
-    return [getattr(method, name) for name in ("head", "classifier") if hasattr(method, name)]
+    names = ("head", "key_head", "target_head", "predictor", "classifier")
+    return [getattr(method, name) for name in names if hasattr(method, name)]
 
 
 def loss_of(method: Method, hook: Any) -> Tensor:
@@ -54,8 +58,9 @@ def test_the_loss_under_autocast_is_the_float32_loss_of_its_projections(
 ) -> None:
     """The projections of a pass under autocast take the places of those of a pass that knows no autocast at all."""
     given: list[Tensor] = []
+    method = build(name)
     with torch.autocast("cpu", dtype=dtype):
-        rough = loss_of(build(name), lambda module, arguments, result: given.append(result.detach()))
+        rough = loss_of(method, lambda module, arguments, result: given.append(result.detach()))
     assert rough.dtype == torch.float32
     assert any(result.dtype == dtype for result in given)
     left = iter(given)

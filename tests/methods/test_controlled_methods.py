@@ -126,24 +126,6 @@ def test_an_end_without_a_start_is_a_problem(case: str) -> None:
     assert METHODS[name].Config(**own, ess_target=0.3, ess_target_end=0.2).problems() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "problem"),
-    [
-        ("simclr", {"objective": "nwj"}, "with nwj the temperature sets the values of the critic too, got 0.3; leave"),
-        (
-            "dhel",
-            {"objective": "kernel"},
-            "the kernel form has no temperature, got 0.3; leave it out, or set objective",
-        ),
-        ("supervised", {}, "cross-entropy has no temperature, got 0.3; leave it out, or set objective=supcon"),
-    ],
-)
-def test_a_target_without_a_temperature_to_hold_is_a_problem(name: str, settings: dict[str, Any], problem: str) -> None:
-    (found,) = METHODS[name].Config(**settings, ess_target=0.3).problems()
-    assert found.startswith(f"ess_target: {problem}")
-    assert METHODS[name].Config(**settings).problems() == []
-
-
 @every_case
 def test_a_target_that_no_temperature_reaches_is_refused(case: str) -> None:
     """One negative that takes all has an effective sample size of 1/K: the temperature would fall without end."""

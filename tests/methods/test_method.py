@@ -14,19 +14,6 @@ class ToyConfig:
     proposal_rate: float = 0.5
 
 
-class Pool:
-    """A memory: images that outlive a step."""
-
-    def __init__(self) -> None:
-        self.images = torch.zeros(0)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"images": self.images}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.images = state["images"]
-
-
 class Toy(Method):
     """Pulls three views together, keeps a pool filled at the start and refreshed with proposals."""
 
@@ -35,8 +22,7 @@ class Toy(Method):
 
     def __init__(self, config: ToyConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        self.pool = Pool()
-        self.memories = {"pool": self.pool}
+        self.pool = torch.zeros(0)
         self.seen: list[Progress] = []
 
     @classmethod
@@ -45,10 +31,10 @@ class Toy(Method):
         return replace(needed, num_proposals=int(batch_size * config.proposal_rate))
 
     def start(self, draw) -> None:
-        self.pool.images = draw(6, torch.Generator().manual_seed(0))
+        self.pool = draw(6, torch.Generator().manual_seed(0))
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-        self.pool.images = torch.cat([batch.proposals, self.pool.images[len(batch.proposals) :]])
+        self.pool = torch.cat([batch.proposals, self.pool[len(batch.proposals) :]])
         views = self.encoder(batch.views.flatten(0, 1)).unflatten(0, batch.views.shape[:2])
         noise = torch.rand((), generator=generator)
         return StepOutput(views.var(dim=0).mean(), {"info_nce": noise})
@@ -77,7 +63,7 @@ def draw(count: int, generator: torch.Generator) -> Tensor:
 def test_a_method_can_ask_for_views_proposals_and_a_start() -> None:
     toy = Toy(ToyConfig(), build_encoder())
     toy.start(draw)
-    assert toy.pool.images.shape == (6, 1, 2, 2)
+    assert toy.pool.shape == (6, 1, 2, 2)
     size = 5
     assert toy.num_proposals(size) == 2
     assert Toy.requirements(ToyConfig(), size) == Requirements(num_views=3, num_proposals=2, batch_norm_groups=1)
@@ -86,18 +72,9 @@ def test_a_method_can_ask_for_views_proposals_and_a_start() -> None:
     output = toy(batch, torch.Generator().manual_seed(0))
     output.loss.backward()
     assert toy.encoder[1].weight.grad.abs().sum() > 0
-    assert (toy.pool.images[:2] == 7).all()
+    assert (toy.pool[:2] == 7).all()
     toy.after_step(Progress(1, 10, 0))
     assert toy.seen == [Progress(step=1, num_steps=10, epoch=0)]
-
-
-def test_memories_are_saved_beside_the_module_and_not_in_it() -> None:
-    toy, other = (Toy(ToyConfig(), build_encoder()) for _ in range(2))
-    toy.start(draw)
-    assert sorted(toy.state_dict()) == ["encoder.1.bias", "encoder.1.weight"]
-    for name, memory in toy.memories.items():
-        other.memories[name].load_state_dict(memory.state_dict())
-    torch.testing.assert_close(other.pool.images, toy.pool.images, rtol=0, atol=0)
 
 
 def test_a_method_that_says_nothing_has_two_views_no_proposals_no_memories_and_quiet_hooks() -> None:

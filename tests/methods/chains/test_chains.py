@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -164,16 +162,6 @@ def test_a_share_without_replacement_is_of_different_chains(rate: float, batch_s
     assert int(chains.anew.sum()) == count
     assert torch.equal(shown[~chains.anew], chains.rows[~chains.anew].double())
     assert ((chains.counts == 0) == chains.anew).all()
-
-
-@pytest.mark.parametrize(
-    ("drawn", "expected"),
-    [("each", 0.6), ("without-replacement", 0.6), ("with-replacement", 1 - (1 - 1 / 20) ** 12)],
-)
-def test_the_share_that_starts_anew_is_rho_only_if_drawn_without_replacement(drawn: Any, expected: float) -> None:
-    restarts, generator = Restarts(0.6, 0.0, first_count=5, drawn=drawn), torch.Generator().manual_seed(0)
-    shares = [(restarts.draw(20, generator) >= 0).double().mean() for _ in range(2000)]
-    assert torch.stack(shares).mean().item() == pytest.approx(expected, abs=4 * 0.11 / 2000**0.5)
 
 
 def test_chains_take_the_memory_format_of_the_views() -> None:

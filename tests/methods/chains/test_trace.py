@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.chains.chains import Chains, move_chains
 from energy_contrast.chains.energy import ChainEnergy
 from energy_contrast.chains.trace import trace_chains
-from energy_contrast.method import Batch
 from energy_contrast.networks import build_encoder
 from energy_contrast.samplers import multistage_sgld
 from energy_contrast.sampling_method import ChainStart
+
+from ..conftest import built, random_batch, small_encoder
 
 SMALL = {"ebclr": {"buffer_size": 8, "projection_size": 4}, "jem": {"buffer_size": 8}, "vem-image": {"bank_size": 8}}
 
@@ -85,12 +87,10 @@ def test_chains_that_hold_a_slope_move_as_in_training_whatever_snapshots_are_tak
 def test_a_trace_shows_the_energies_that_the_method_gives_its_images(
     name: str, settings: dict[str, Any], reference_views: tuple[int, ...], constant: float
 ) -> None:
-    torch.manual_seed(0)
-    kind, encoder = METHODS[name], build_encoder("small", in_channels=1, width=4, batch_norm="none")
-    classes = (3,) if kind.needs_labels else ()
-    method = kind(kind.Config(**SMALL[name], **settings), encoder, *classes).double()
-    views = torch.randn(2, 4, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    batch = Batch(views, torch.arange(4) % 3, torch.arange(4), views.new_empty(0, 1, 8, 8))
+    classes = (3,) if METHODS[name].needs_labels else ()
+    method = built(METHODS[name], small_encoder(batch_norm="none"), *classes, **SMALL[name], **settings)
+    batch = replace(random_batch(4), labels=torch.arange(4) % 3)
+    views = batch.views
     start = ChainStart(views[0] / 2, torch.zeros(4, dtype=torch.int32))
     trace = method.trace_chains(batch, start, torch.Generator().manual_seed(2), (0, 2, 4))
     assert torch.equal(trace.positions[0], views[0] / 2)

@@ -13,36 +13,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from energy_contrast.contrastive.moco import Moco, MocoConfig
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.method import Batch, Method, Progress, StepOutput
+from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.batch_norm import set_groups
 
-from ..conftest import random_batch
+from ..conftest import built, random_batch
 
 SIZE = 8
 
 
 def build(**settings: object) -> Moco:
-    torch.manual_seed(0)
-    config = MocoConfig(**{"queue_size": 20, "batch_norm_groups": 1, **settings})
-    return Moco(config, build_encoder("small", in_channels=1, width=4)).double()
-
-
-def make_batch(step: int, size: int = SIZE) -> Batch:
-    return random_batch(size, step)
-
-
-def take_step(method: Moco, batch: Batch, optimizer: torch.optim.Optimizer, seed: int = 0) -> StepOutput:
-    output = method(batch, torch.Generator().manual_seed(seed))
-    optimizer.zero_grad()
-    output.loss.backward()
-    optimizer.step()
-    method.after_step(Progress(1, 10, 0))
-    return output
-
-
-def optimizer_of(method: Moco, learning_rate: float = 0.1) -> torch.optim.Optimizer:
-    return torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=learning_rate, momentum=0.9)
+    return built(Moco, **{"queue_size": 20, "batch_norm_groups": 1, **settings})
 
 
 class Paper:
@@ -74,10 +55,15 @@ class Paper:
 @pytest.mark.parametrize("queue_size", [20, 16, 5])
 def test_six_steps_are_the_papers_algorithm(queue_size: int) -> None:
     method = build(queue_size=queue_size, momentum=0.7, temperature=0.2)
-    paper, optimizer = Paper(method), optimizer_of(method)
+    paper = Paper(method)
+    optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
     for step in range(6):
-        output = take_step(method, make_batch(step), optimizer)
-        torch.testing.assert_close(output.loss.detach(), paper.step(make_batch(step)), rtol=1e-9, atol=1e-9)
+        output = method(random_batch(SIZE, step), torch.Generator())
+        optimizer.zero_grad()
+        output.loss.backward()
+        optimizer.step()
+        method.after_step(Progress(step + 1, 10, 0))
+        torch.testing.assert_close(output.loss.detach(), paper.step(random_batch(SIZE, step)), rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(output.metrics["info_nce"], output.loss.detach())
     oldest = method.pointer.item()
     assert oldest == 6 * SIZE % queue_size
@@ -95,42 +81,9 @@ def test_the_networks_start_equal_and_the_queue_holds_unit_vectors_that_the_seed
     assert (method.queue @ method.queue.T).fill_diagonal_(0).abs().mean() < 0.2  # rows are not alike
 
 
-def test_after_a_step_the_key_network_has_moved_by_the_momentum_and_learns_by_nothing_else() -> None:
-    method = build(momentum=0.9)
-    start = [weight.clone() for weight in method.key_encoder.parameters()]
-    take_step(method, make_batch(0), optimizer_of(method))
-    moved = [0.9 * old + 0.1 * new for old, new in zip(start, method.encoder.parameters(), strict=True)]
-    torch.testing.assert_close(list(method.key_encoder.parameters()), moved)
-    frozen = [*method.key_encoder.parameters(), *method.key_head.parameters()]
-    assert all(not weight.requires_grad and weight.grad is None for weight in frozen)
-
-
-def test_the_key_networks_running_statistics_are_its_own() -> None:
-    method = build(momentum=0.5)
-    expected = copy.deepcopy(method.key_encoder)
-    expected(make_batch(0).views[1])
-    take_step(method, make_batch(0), optimizer_of(method))
-    buffers = dict(method.key_encoder.named_buffers())
-    torch.testing.assert_close(buffers, dict(expected.named_buffers()))
-    assert not torch.allclose(buffers["bn1.running_mean"], method.encoder.bn1.running_mean)
-
-
-def test_a_forward_pass_changes_neither_queue_nor_weights() -> None:
-    method = build()
-    before = {
-        name: v.clone() for name, v in method.state_dict().items() if "running" not in name and "num_" not in name
-    }
-    method(make_batch(0), torch.Generator())
-    method(make_batch(1), torch.Generator())
-    after = {name: v for name, v in method.state_dict().items() if name in before}
-    torch.testing.assert_close(after, before, rtol=0, atol=0)
-    method.after_step(Progress(1, 10, 0))
-    assert method.pointer == SIZE  # of two passes before one step, the last counts
-
-
 def test_symmetric_is_the_mean_of_both_directions_and_stores_both_views_keys() -> None:
     method, one_way = build(symmetric=True), build()
-    batch = make_batch(0)
+    batch = random_batch(SIZE, 0)
     swapped = Batch(batch.views.flip(0), batch.labels, batch.index, batch.proposals)
     losses = [one_way(b, torch.Generator()).loss for b in (batch, swapped)]
     output = method(batch, torch.Generator())
@@ -144,7 +97,7 @@ def test_symmetric_is_the_mean_of_both_directions_and_stores_both_views_keys() -
 
 
 def test_keys_are_normalised_in_groups_of_a_shuffled_batch_and_queries_in_groups_as_they_come() -> None:
-    method, batch = build(batch_norm_groups=4), make_batch(0, 16)
+    method, batch = build(batch_norm_groups=4), random_batch(16, 0)
     networks = [nn.Sequential(copy.deepcopy(e), copy.deepcopy(h)) for e, h in ((method.encoder, method.head),) * 2]
     for network in networks:
         set_groups(network, 1)
@@ -160,31 +113,9 @@ def test_keys_are_normalised_in_groups_of_a_shuffled_batch_and_queries_in_groups
     torch.testing.assert_close(method.queue[:16], key)
 
 
-def test_bfloat16_autocast_scores_in_float32_and_stores_unit_keys() -> None:
-    method = build(batch_norm_groups=2).float()
-    batch = make_batch(0)
-    batch = Batch(batch.views.float(), batch.labels, batch.index, batch.proposals)
-    exact = method(batch, torch.Generator().manual_seed(1)).loss
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = method(batch, torch.Generator().manual_seed(1))
-    assert output.loss.dtype == torch.float32
-    assert output.loss.item() == pytest.approx(exact.item(), rel=0.05)
-    output.loss.backward()
-    method.after_step(Progress(1, 10, 0))
-    torch.testing.assert_close(method.queue.norm(dim=1), torch.ones(20))
-
-
 def test_a_batch_that_the_groups_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_norm_groups: must divide the global batch of 8 images, got 3; use 2"):
-        build(batch_norm_groups=3)(make_batch(0), torch.Generator())
-
-
-def test_the_head_has_as_many_layers_as_asked() -> None:
-    assert sum(isinstance(m, nn.Linear) for m in build().head) == 2
-    assert [tuple(p.shape) for p in build(projection_num_layers=1, projection_size=6).head.parameters()] == [
-        (6, 16),
-        (6,),
-    ]
+        build(batch_norm_groups=3)(random_batch(SIZE, 0), torch.Generator())
 
 
 class DispatchCount(TorchDispatchMode):

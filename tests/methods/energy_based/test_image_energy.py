@@ -11,20 +11,17 @@ from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Method
-from energy_contrast.networks import build_encoder
 from energy_contrast.sampling_method import ImageEnergy
+
+from ..conftest import built
 
 NAMES = [name for name, kind in METHODS.items() if issubclass(kind, ImageEnergy)]
 SMALL = {"ebclr": {"buffer_size": 8, "projection_size": 4}, "jem": {"buffer_size": 8}}
 
 
 def build(name: str, **settings: object) -> Method:
-    torch.manual_seed(0)
-    encoder = build_encoder("small", in_channels=1, width=4)
-    kind = METHODS[name]
-    given = {**SMALL.get(name, {"bank_size": 8, "projection_size": 4}), **settings}
-    classes = (3,) if kind.needs_labels else ()
-    method = kind(kind.Config(**given), encoder, *classes).double()
+    small = SMALL.get(name, {"bank_size": 8, "projection_size": 4})
+    method = built(METHODS[name], None, *((3,) if METHODS[name].needs_labels else ()), **{**small, **settings})
     for module in method.modules():  # statistics and scales that are not those of the start
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.running_mean.normal_()

@@ -16,23 +16,18 @@ from energy_contrast.chains.class_gaussians import class_gaussian_samples
 from energy_contrast.energy_based import jem
 from energy_contrast.energy_based.jem import Jem, JemConfig
 from energy_contrast.method import Batch, PixelRange, Progress
-from energy_contrast.networks import build_encoder
 from energy_contrast.samplers import Staged
-from energy_contrast.supervised.supervised import Supervised, SupervisedConfig
+from energy_contrast.supervised.supervised import Supervised
+
+from ..conftest import built, draw, gradients, small_encoder
 
 SIZE, NUM_CLASSES = 6, 3
 LABELS = torch.tensor([0, 2, 0, 1, 2, 2])
 
 
-def draw(count: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64)
-
-
 def build(encoder: nn.Module | None = None, **settings: Any) -> Jem:
-    torch.manual_seed(0)
-    usual = {"num_steps": 3, "buffer_size": 20}
-    network = encoder or build_encoder("small", in_channels=1, width=4, batch_norm="none")
-    method = Jem(JemConfig(**(usual | settings)), network, NUM_CLASSES).double()
+    encoder = encoder or small_encoder(batch_norm="none")
+    method = built(Jem, encoder, NUM_CLASSES, **{"num_steps": 3, "buffer_size": 20, **settings})
     method.pixel_range = PixelRange((-1.0,), (1.0,))
     method.start(draw)
     return method
@@ -41,10 +36,6 @@ def build(encoder: nn.Module | None = None, **settings: Any) -> Jem:
 def make_batch(method: Jem) -> Batch:
     views = draw(method.num_views * SIZE, torch.Generator().manual_seed(1)).unflatten(0, (method.num_views, SIZE))
     return Batch(views, LABELS, torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
-
-
-def gradients(loss: Tensor, method: nn.Module) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(method.parameters()), retain_graph=True))
 
 
 class Table(nn.Module):
@@ -83,7 +74,7 @@ def test_with_exact_samples_the_gradient_is_that_of_the_joint_likelihood(monkeyp
 
 def test_without_the_generative_term_it_is_supervised_learning() -> None:
     method = build(generative_weight=0.0, input_noise=0.0)
-    twin = Supervised(SupervisedConfig(), copy.deepcopy(method.encoder), NUM_CLASSES).double()
+    twin = built(Supervised, copy.deepcopy(method.encoder), NUM_CLASSES)
     twin.classifier.load_state_dict(method.classifier.state_dict())
     batch = make_batch(method)
     output, expected = method(batch, torch.Generator()), twin(batch, torch.Generator())
@@ -224,12 +215,6 @@ def test_the_buffer_begins_with_samples_of_one_gaussian_of_views_but_with_unifor
     assert pixels.square().mean().item() == pytest.approx(1 / 3, abs=4 * (4 / 45 / pixels.numel()) ** 0.5)
 
 
-@pytest.mark.parametrize("variant", ["plain", "plusplus"])
-def test_images_that_the_buffer_began_with_are_no_new_starts(variant: str) -> None:
-    method = build(variant=variant, reinit_rate=0.0)
-    assert method(make_batch(method), torch.Generator().manual_seed(0)).metrics["reinit_share"] == 0
-
-
 def test_the_gradients_of_plain_chains_are_not_clamped() -> None:
     method = build(step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
     before = method.buffer.pixels.clone().requires_grad_()
@@ -303,22 +288,6 @@ def test_sada_takes_its_gradient_where_the_first_one_leads() -> None:
     still = build(variant="sada", sharpness_radius=0.0, input_noise=0.0, noise_std=0.0, generative_weight=0.4)
     output = still(batch, torch.Generator().manual_seed(5))
     torch.testing.assert_close(gradients(output.loss, still), slope, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"chain_gradient": "first-layer"}, "chain_gradient: plain takes full gradients"),
-        ({"variant": "plusplus", "num_inner_steps": 5}, "num_inner_steps: has no effect with full gradients, got 5"),
-        (
-            {"variant": "plusplus", "chain_gradient": "first-layer", "num_inner_steps": 3},
-            "num_inner_steps: must divide num_steps = 20, got 3",
-        ),
-    ],
-)
-def test_settings_that_contradict_are_told(settings: dict[str, Any], text: str) -> None:
-    (found,) = JemConfig(**settings).problems()
-    assert found.startswith(text)
 
 
 def test_a_buffer_below_the_batch_is_refused() -> None:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, PixelRange, Progress
-from energy_contrast.networks import build_encoder
 from energy_contrast.sampling_method import SamplingMethod
+
+from ..conftest import built, draw, small_encoder
 
 SMALL: dict[str, dict[str, Any]] = {
     "ebclr": {"buffer_size": 16, "num_steps": 3},
@@ -22,15 +23,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def draw(count: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(count, 1, 8, 8, generator=generator)
-
-
 def build(name: str, step_size: float) -> Method:
-    torch.manual_seed(0)
-    config = METHODS[name].Config(**SMALL[name], step_size=step_size)
     classes = (4,) if METHODS[name].needs_labels else ()
-    method = METHODS[name](config, build_encoder("small", in_channels=1, width=4, batch_norm="none"), *classes)
+    method = built(METHODS[name], small_encoder(batch_norm="none"), *classes, **SMALL[name], step_size=step_size)
     method.pixel_range = PixelRange((-2.0,), (2.0,))
     method.start(draw)
     return method

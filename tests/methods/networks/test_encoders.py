@@ -46,6 +46,8 @@ def test_quarters_give_four_times_the_features_and_the_same_weights(name: str, s
 @pytest.mark.parametrize(
     ("name", "stem", "size", "last"),
     [
+        ("small", "cifar", 8, 2),
+        ("small", "cifar", 28, 7),
         ("resnet18", "cifar", 8, 1),
         ("resnet18", "cifar", 28, 4),
         ("resnet18", "cifar", 32, 4),

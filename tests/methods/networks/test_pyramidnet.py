@@ -12,6 +12,8 @@ from torch import Tensor
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.pyramidnet import PyramidNet, pyramid_channels
 
+from ..conftest import assert_is_its_equation
+
 
 def pyramid(**changes: object) -> PyramidNet:
     settings = {"in_channels": 3, "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
@@ -50,20 +52,7 @@ def slow_forward(network: PyramidNet, images: Tensor, slope: float) -> Tensor:
 @pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("leaky_relu", 0.2)])
 def test_it_is_its_equation_and_so_is_its_gradient(batch_norm: str, activation: str, slope: float) -> None:
     torch.manual_seed(0)
-    network = pyramid(batch_norm=batch_norm, activation=activation).double()
-    for name, value in network.state_dict().items():
-        if "running" in name or "bias" in name or ("bn" in name and "weight" in name):
-            value.uniform_(0.5, 1.5)
-    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
-    torch.testing.assert_close(network.eval()(images), slow_forward(network, images, slope))
-    gradient, expected = (
-        torch.autograd.grad(embed(moving).square().sum(), moving)[0]
-        for embed in (network, lambda x: slow_forward(network, x, slope))
-        for moving in [images.clone().requires_grad_()]
-    )
-    torch.testing.assert_close(gradient, expected)
-    network.train()(images).sum().backward()
-    assert all(p.grad.isfinite().all() and p.grad.abs().sum() > 0 for p in network.parameters())
+    assert_is_its_equation(pyramid(batch_norm=batch_norm, activation=activation), slow_forward, slope)
 
 
 @pytest.mark.parametrize(("num_blocks", "widening"), [(54, 84), (54, 270), (54, 48), (9, 7), (3, 1)])

@@ -1,19 +1,8 @@
 """The small encoder by counting."""
 
-import pytest
 import torch
 
 from energy_contrast.networks.small import SmallEncoder
-
-
-@pytest.mark.parametrize("size", [8, 28, 32])
-def test_stages_halve_the_resolution_twice(size: int) -> None:
-    network = SmallEncoder(in_channels=1)
-    shapes = []
-    for name in ("layer1", "layer2", "layer3"):
-        network.get_submodule(name).register_forward_hook(lambda m, i, output: shapes.append(tuple(output.shape[1:])))
-    assert network(torch.zeros(2, 1, size, size)).shape == (2, 64)
-    assert shapes == [(16, size, size), (32, size // 2, size // 2), (64, size // 4, size // 4)]
 
 
 def test_parameters_number_as_drawn() -> None:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from energy_contrast.networks import build_encoder
 from energy_contrast.networks.wide_resnet import WideResNet
 
+from ..conftest import assert_is_its_equation
+
 
 def wrn(**changes: object) -> WideResNet:
     settings = {"in_channels": 3, "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
@@ -43,18 +45,7 @@ def slow_forward(network: WideResNet, images: Tensor, slope: float) -> Tensor:
 @pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("leaky_relu", 0.2)])
 def test_it_is_its_equation(batch_norm: str, activation: str, slope: float) -> None:
     torch.manual_seed(0)
-    network = wrn(batch_norm=batch_norm, activation=activation).double()
-    for name, value in network.state_dict().items():
-        if "running" in name or "bias" in name or ("bn" in name and "weight" in name):
-            value.uniform_(0.5, 1.5)
-    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
-    torch.testing.assert_close(network.eval()(images), slow_forward(network, images, slope))
-    gradient, expected = (
-        torch.autograd.grad(embed(moving).square().sum(), moving)[0]
-        for embed in (network, lambda x: slow_forward(network, x, slope))
-        for moving in [images.clone().requires_grad_()]
-    )
-    torch.testing.assert_close(gradient, expected)
+    assert_is_its_equation(wrn(batch_norm=batch_norm, activation=activation), slow_forward, slope)
 
 
 def test_at_its_own_width_it_has_the_weights_of_wrn_28_10() -> None:

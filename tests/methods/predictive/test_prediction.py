@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 
-from energy_contrast.networks import build_encoder
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.predictive.simsiam import Simsiam, SimsiamConfig
+from energy_contrast.predictive.simsiam import Simsiam
+
+from ..conftest import built
 
 SIZE = 8
 
@@ -25,7 +26,7 @@ def test_targets_are_held_still() -> None:
 
 
 def test_a_collapse_shows_in_what_is_read() -> None:
-    method = Simsiam(SimsiamConfig(), build_encoder("small", in_channels=1, width=4))
+    method = built(Simsiam).float()
     same = measure_pairs(method, torch.ones(2, SIZE, 5))
     assert same["info_nce"].item() == pytest.approx(math.log(2 * SIZE - 1))
     assert same["embedding_spread"].item() == pytest.approx(0, abs=1e-6)

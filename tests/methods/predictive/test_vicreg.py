@@ -8,18 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from energy_contrast.networks import build_encoder
-from energy_contrast.predictive.vicreg import Vicreg, VicregConfig, lack_of_spread, shared_variation
+from energy_contrast.predictive.vicreg import Vicreg, lack_of_spread, shared_variation
 
-from ..conftest import random_batch
+from ..conftest import assert_same_loss, built, random_batch
 
 SIZE = 6
-
-
-def build(**settings: float) -> Vicreg:
-    torch.manual_seed(0)
-    config = VicregConfig(**({"projection_size": 5} | settings))  # type: ignore[arg-type]
-    return Vicreg(config, build_encoder("small", in_channels=1, width=4)).double()
 
 
 def slow_terms(views: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,7 +35,10 @@ def slow_terms(views: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("size", [5, 8])  # fewer dimensions than images, and more
 def test_loss_and_gradients_are_the_papers(size: int) -> None:
-    method, batch = build(projection_size=size, invariance=3.0, variance=5.0, covariance=7.0), random_batch(SIZE)
+    method, batch = (
+        built(Vicreg, projection_size=size, invariance=3.0, variance=5.0, covariance=7.0),
+        random_batch(SIZE),
+    )
     with torch.no_grad():
         method.head[-1].weight.mul_(2.5)  # some dimensions spread beyond 1
     output = method(batch, torch.Generator())
@@ -51,12 +47,9 @@ def test_loss_and_gradients_are_the_papers(size: int) -> None:
     assert 0 < (spread > 1).sum() < 2 * size
     terms = slow_terms(views)
     expected = 3 * terms[0] + 5 * terms[1] + 7 * terms[2]
-    torch.testing.assert_close(output.loss, expected, rtol=1e-10, atol=0)
+    assert_same_loss(output.loss, expected, method)
     found = [output.metrics[name] for name in ("invariance", "variance", "covariance")]
     torch.testing.assert_close(found, [term.detach() for term in terms], rtol=1e-9, atol=0)
-    weights = list(method.parameters())
-    got, wanted = (torch.autograd.grad(loss, weights, retain_graph=True) for loss in (output.loss, expected))
-    torch.testing.assert_close(got, wanted, rtol=1e-7, atol=1e-9)
 
 
 def test_a_collapsed_batch_costs_all_the_spread_there_is() -> None:

@@ -235,21 +235,6 @@ def test_without_noise_langevin_ends_where_the_energy_is_lowest() -> None:
     torch.testing.assert_close(moved, query.expand(7, 5))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        feature_langevin(temperature=0.1, step_size=1.0, noise_intensity=1.0),
-        svgd(temperature=0.1),
-        svgd(temperature=0.1, kernel="rbf"),
-    ],
-)
-def test_particles_stay_on_the_sphere(sampler: Sampler, dtype: torch.dtype) -> None:
-    particles, queries = unit(20, 6).to(dtype), unit(9, 6, seed=1).to(dtype)
-    moved = move(sampler, particles, queries, [normal(20, 6, seed=s).to(dtype) for s in range(5)])
-    torch.testing.assert_close(moved.norm(dim=1), torch.ones(20, dtype=dtype))
-
-
 def test_info_holds_the_energy_and_the_norm_of_its_true_gradient_along_the_sphere() -> None:
     query = unit(1, 4)
     particles = torch.cat([query, unit(3, 4, seed=2)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,23 +12,20 @@ from torch import Tensor
 
 from energy_contrast.losses import nt_xent
 from energy_contrast.method import Batch
-from energy_contrast.networks import build_encoder
-from energy_contrast.supervised.supervised import Supervised, SupervisedConfig, supervised_contrast
+from energy_contrast.supervised.supervised import Supervised, supervised_contrast
+
+from ..conftest import built, random_batch
 
 SIZE = 7
 LABELS = torch.tensor([0, 2, 0, 1, 2, 2, 0])  # class 1 has one image
 
 
 def build(**settings: object) -> Supervised:
-    torch.manual_seed(0)
-    config = SupervisedConfig(projection_size=5, **settings)  # type: ignore[arg-type]
-    return Supervised(config, build_encoder("small", in_channels=1, width=4), 3).double()
+    return built(Supervised, None, 3, projection_size=5, **settings)
 
 
 def make_batch(method: Supervised, labels: Tensor = LABELS) -> Batch:
-    generator = torch.Generator().manual_seed(1)
-    views = torch.randn(method.num_views, SIZE, 1, 8, 8, generator=generator, dtype=torch.float64)
-    return Batch(views, labels, torch.arange(SIZE), views.new_empty(0, 1, 8, 8))
+    return replace(random_batch(SIZE, num_views=method.num_views), labels=labels)
 
 
 def gradients(loss: Tensor, method: Supervised) -> tuple[Tensor | None, ...]:
