@@ -61,11 +61,7 @@ def with_imported(name: str, methods: Methods | None = None) -> Methods:
 
 
 def import_method(name: str) -> type[Method]:
-    """Import a user-defined method class; its module is searched on the import path, then in the current folder.
-
-    Args:
-        name: ``package.module:Class``.
-    """
+    """Import a user-defined method class; its module is searched on the import path, then in the current folder."""
     module_name, _, class_name = name.partition(":")
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # last: the user's files must not shadow libraries imported later
@@ -97,11 +93,7 @@ def source_digest(method: type[Method]) -> str:
 
 
 def code_of(name: str) -> Path:
-    """Return the path that another machine needs to import ``package.module:Class``: the top-level package or module.
-
-    Args:
-        name: A name that ``import_method`` has accepted.
-    """
+    """Return what another machine needs to import ``package.module:Class``: the path of its top package or module."""
     outermost = name.partition(":")[0].partition(".")[0]
     spec = find_spec(outermost)
     places = list(spec.submodule_search_locations or []) if spec else []
@@ -113,7 +105,6 @@ def code_of(name: str) -> Path:
 
 
 def _why_not_imported(module: str, here: str, error: Exception) -> str:
-    """Return why an import failed: the module does not exist, or its execution raised an error."""
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         beside = [path.stem for path in Path(here).glob("*.py")]
         return f"no module {module} in {here} or on the import path{_did_you_mean(module, beside)}"

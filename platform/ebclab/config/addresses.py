@@ -95,11 +95,7 @@ def in_address(name: str) -> str:
 
 
 def folder_problem(path: str) -> str | None:
-    """Return why ``path`` cannot be the folder that holds datasets; None if it can be a path on a disk.
-
-    Args:
-        path: What the user wrote.
-    """
+    """Return why ``path`` cannot be the folder that holds datasets; None if it can be a path on a disk."""
     if (problem := form_problem(path)) or not is_address(path):
         return problem
     return credentials_problem(path) or (

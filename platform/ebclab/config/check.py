@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from ebclab.config.addresses import credentials_problem, shortened
 from ebclab.config.names import did_you_mean
-from ebclab.config.yaml_text import text_problem
+from ebclab.config.yaml_text import Plain, text_problem
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -95,7 +95,6 @@ class Problems:
         """Record lines ``<key>: ...`` about several settings, except lines about a setting already found wrong.
 
         Args:
-            lines: What a config's ``problems()`` returned.
             section: The section that the names in the lines belong to; empty if they are dotted keys.
         """
         prefix = f"{section}." if section else ""
@@ -115,7 +114,6 @@ def check_section(
 
     Args:
         config_type: Its dataclass, every field with a default.
-        given: Values by name.
         describe_unknown: Makes the line about a name that is not a setting of the section.
     """
     hints = _hints(config_type)
@@ -134,13 +132,8 @@ def check_section(
     return config
 
 
-def usable_texts(mapping: Mapping[str, Any], problems: Problems, section: str = "") -> dict[str, Any]:
-    """Return settings without texts that no setting can have, which are reported.
-
-    Args:
-        mapping: Plain values by name, or sections of them.
-        section: The section that the names belong to; empty at the top.
-    """
+def usable_texts(mapping: Mapping[str, Any], problems: Problems, section: str = "") -> Plain:
+    """Return settings without texts that no setting can have, which are reported."""
     usable = {}
     for name, value in mapping.items():
         key = f"{section}.{name}" if section else str(name)

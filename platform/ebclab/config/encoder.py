@@ -113,7 +113,6 @@ class EncoderConfig:
 
 
 def _right_name(name: str) -> str:
-    """Return a suggestion for an unknown encoder ``name``, which may lack timm's prefix."""
     if name and architecture_problem(name) is None:
         return f"did you mean {TIMM}{name}?"
     return did_you_mean(name, (*OWN_ENCODERS, f"{TIMM}NAME"))

@@ -17,7 +17,7 @@ from ebclab.config.sections import (
     TrainingConfig,
     ViewsConfig,
 )
-from ebclab.config.yaml_text import dump_yaml
+from ebclab.config.yaml_text import Plain, dump_yaml
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods, catalogue, with_imported
 from energy_contrast.settings import setting
@@ -47,25 +47,10 @@ class RecordedSettings:
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """All settings of one run, resolved.
+    """All settings of one run, resolved."""
 
-    Attributes:
-        method_name: Key of the catalogue of methods, or ``package.module:Class``.
-        method: The settings of that method: an instance of its ``Config``, or what a file has recorded.
-        data: The images, and how they are read and delivered.
-        views: How views of an image are drawn.
-        encoder: The network that is trained for its embeddings.
-        init: Its initial weights.
-        optimizer: Optimizer and learning rate schedule.
-        training: Length, batch size, precision, checkpoints.
-        evaluation: How quality is measured.
-        resources: Device, threads and workers of the run.
-        seed: Seed of every random draw.
-        method_digest: SHA-256 of the file of a class that is named as package.module:Class; else empty.
-    """
-
-    method_name: str
-    method: Any
+    method_name: str  # key of the catalogue of methods, or package.module:Class
+    method: Any  # settings of that method: an instance of its Config, or RecordedSettings
     data: DataConfig = field(default_factory=DataConfig)
     views: ViewsConfig = field(default_factory=ViewsConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -75,7 +60,7 @@ class ExperimentConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
     seed: int = setting(0, "Seed of weights, views, order of images and draws.", minimum=0, maximum=2**32 - 1)
-    method_digest: str = ""
+    method_digest: str = ""  # SHA-256 of the file of a class that is named as package.module:Class
 
     def problems(self) -> list[str]:
         """Return what is wrong across sections, one line each with dotted keys, empty when all is well."""
@@ -131,7 +116,7 @@ def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Met
     return methods
 
 
-def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
+def to_mapping(config: ExperimentConfig) -> Plain:
     """Return every setting of ``config`` as plain values, in the form of the YAML files."""
     digest = {"digest": config.method_digest} if config.method_digest else {}
     mapping = {"method": {"name": config.method_name, **digest, **_plain(config.method)}}
@@ -140,7 +125,7 @@ def to_mapping(config: ExperimentConfig) -> dict[str, Any]:
     return {**mapping, "seed": config.seed}
 
 
-def _plain(section: Any) -> dict[str, Any]:
+def _plain(section: Any) -> Plain:
     """Return the settings of a section; tuples become lists, as in YAML."""
     if isinstance(section, RecordedSettings):
         return dict(section.values)
@@ -148,9 +133,9 @@ def _plain(section: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> Plain:
     """Return nested settings by dotted key."""
-    found: dict[str, Any] = {}
+    found: Plain = {}
     for key, value in mapping.items():
         if isinstance(value, dict):
             found |= flat(value, f"{prefix}{key}.")
@@ -188,7 +173,6 @@ _OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that
 
 
 def _section_comments(name: str, config_type: type, values: Mapping[str, Any]) -> list[str]:
-    """Return a comment for each of the section's lines."""
     hints = get_type_hints(config_type)
     first_line = (config_type.__doc__ or config_type.__name__).strip().splitlines()[0]
     method_name = [text for key, text in _OF_EVERY_METHOD.items() if key in values] if name == "method" else []

@@ -35,9 +35,6 @@ _ADDRESS = re.compile(r"(?<![\w.+-])[A-Za-z][\w.+-]*+://[^\s'\"]*")
 def hosts_of(address: str) -> list[str]:
     """Return what an address says about how it is reached; empty for a path, or a bucket at Amazon or Google.
 
-    Args:
-        address: An address, with its options as pyarrow reads them.
-
     Returns:
         ``http://HOST:PORT`` for each host; ``NAME=VALUE`` for each option that is not known to be harmless.
     """
@@ -103,7 +100,6 @@ def cluster_problem(address: str, where: str = "a file") -> str | None:
 
     Args:
         address: HOST:PORT, or "local" or "auto" for an instance on this machine.
-        where: Source of the address, for the message.
     """
     if address in ("local", "auto") or not _unnamed(f"ray://{address}"):
         return None

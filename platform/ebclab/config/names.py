@@ -21,8 +21,6 @@ def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> st
     """Return the one of ``names`` that is most similar to ``name``, ignoring case, or None if none is similar.
 
     Args:
-        name: What was written.
-        names: What could have been written.
         cutoff: Smallest similarity, from 0 (anything) to 1 (equal).
     """
     by_lower = {known.lower(): known for known in names}
@@ -31,12 +29,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = CLOSE_ENOUGH) -> st
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of an error message: ``did you mean X? Known: a, b, c``, without the question if none is similar.
-
-    Args:
-        name: What was written.
-        names: What could have been written, in the order to print.
-    """
+    """Return the end of an error message: ``did you mean X? Known: a, b, c``; no question if none is similar."""
     known = list(names)
     close = nearest(name, known)
     question = f"did you mean {close}? " if close else ""
@@ -47,7 +40,6 @@ def no_such_dataset(name: str, catalogue: Iterable[str]) -> str:
     """Return the error message for an unknown dataset name, with the nearest known one.
 
     Args:
-        name: What was written.
         catalogue: Names of datasets that need no location.
     """
     word, colon, path = name.partition(":")
@@ -93,11 +85,7 @@ def is_folder_name(name: str) -> bool:
 
 
 def require_folder_name(name: str, where: str = "--name") -> str:
-    """Return the user's name of a run or a sweep, after checking that it is valid for a folder.
-
-    Args:
-        where: The option that it was given by, for messages.
-    """
+    """Return the user's name of a run or a sweep, after checking that it is valid for a folder."""
     if (length := len(name.encode(errors="replace"))) > LONGEST_NAME:
         raise UserError(
             f"{where}: longer than {LONGEST_NAME} bytes, got {length} ({shortened(name)}); choose a shorter one"
@@ -127,53 +115,36 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
 }
 """The papers' symbols and our names for them; a field's own ``symbol`` comes first."""
 
-JARGON: Mapping[str, str] = {
-    "lam": "method.generative_weight",
-    "temp": "method.temperature",
-    "memory_size": "method.queue_size method.bank_size method.buffer_size",
-    "proj_dim": "method.projection_size",
-    "out_dim": "method.projection_size",
-    "projection_dim": "method.projection_size",
-    "dataset": "data.name",
-    "data_root": "data.root",
-    "data_dir": "data.root",
-    "val_split": "data.holdout_rate",
-    "augmentation": "views.recipe",
-    "augmentations": "views.recipe",
-    "transforms": "views.recipe",
-    "backbone": "encoder.name",
-    "pretrained": "init.weights",
-    "checkpoint": "init.weights",
-    "arch": "encoder.name",
-    "model": "encoder.name",
-    "lr": "optimizer.learning_rate",
-    "base_lr": "optimizer.learning_rate",
-    "wd": "optimizer.weight_decay",
-    "betas": "optimizer.beta1 optimizer.beta2",
-    "accumulation_steps": "training.accumulate",
-    "gradient_accumulation_steps": "training.accumulate",
-    "accumulate_grad_batches": "training.accumulate",
-    "grad_clip": "optimizer.clip_norm",
-    "max_grad_norm": "optimizer.clip_norm",
-    "warmup": "optimizer.warmup_epochs",
-    "scheduler": "optimizer.schedule",
-    "lr_schedule": "optimizer.schedule",
-    "bs": "training.batch_size",
-    "num_epochs": "training.epochs",
-    "max_epochs": "training.epochs",
-    "ema": "training.average_weights",
-    "ema_decay": "training.average_weights",
-    "amp": "training.precision",
-    "fp16": "training.precision",
-    "bf16": "training.precision",
-    "knn_k": "evaluation.knn_neighbours",
-    "gpu": "resources.device",
-    "gpus": "resources.device resources.workers",
-    "num_gpus": "resources.device resources.workers",
-    "num_workers": "resources.workers",
-    "num_threads": "resources.threads",
-    "random_seed": "seed",
+_WORDS_OF_OTHERS = {
+    "method.generative_weight": "lam",
+    "method.temperature": "temp",
+    "method.queue_size method.bank_size method.buffer_size": "memory_size",
+    "method.projection_size": "proj_dim out_dim projection_dim",
+    "data.name": "dataset",
+    "data.root": "data_root data_dir",
+    "data.holdout_rate": "val_split",
+    "views.recipe": "augmentation augmentations transforms",
+    "encoder.name": "backbone arch model",
+    "init.weights": "pretrained checkpoint",
+    "optimizer.learning_rate": "lr base_lr",
+    "optimizer.weight_decay": "wd",
+    "optimizer.beta1 optimizer.beta2": "betas",
+    "training.accumulate": "accumulation_steps gradient_accumulation_steps accumulate_grad_batches",
+    "optimizer.clip_norm": "grad_clip max_grad_norm",
+    "optimizer.warmup_epochs": "warmup",
+    "optimizer.schedule": "scheduler lr_schedule",
+    "training.batch_size": "bs",
+    "training.epochs": "num_epochs max_epochs",
+    "training.average_weights": "ema ema_decay",
+    "training.precision": "amp fp16 bf16",
+    "evaluation.knn_neighbours": "knn_k",
+    "resources.device": "gpu",
+    "resources.device resources.workers": "gpus num_gpus",
+    "resources.workers": "num_workers",
+    "resources.threads": "num_threads",
+    "seed": "random_seed",
 }
+JARGON = {word: keys for keys, words in _WORDS_OF_OTHERS.items() for word in words.split()}
 """Words of other tools, and our keys for them."""
 
 
@@ -190,7 +161,6 @@ def unknown_setting(section: str, name: str, known: Known, method_name: str) -> 
 
     Args:
         section: The section that contains it; empty at the top.
-        name: The key as written.
         known: Every section with its settings; ``method`` holds those of the chosen method.
     """
     key = f"{section}.{name}" if section else name

@@ -101,12 +101,7 @@ def option_problems(options: Any) -> list[str]:
 
 
 def seconds_of(text: str, option: str = "--time") -> float:
-    """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds.
-
-    Args:
-        text: The user's input.
-        option: Name of the option, for messages.
-    """
+    """Return a duration such as ``8h``, ``1h30m`` or ``90s`` in seconds."""
     seconds = 0.0
     if re.fullmatch(r"(?:\d+(?:\.\d+)?[dhms])+", text.strip()):
         numbers, units = (re.split("([dhms])", text.strip())[start:-1:2] for start in (0, 1))

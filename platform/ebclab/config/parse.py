@@ -15,18 +15,13 @@ from ebclab.config.experiment import SECTIONS, ExperimentConfig, RecordedSetting
 from ebclab.config.names import Known, did_you_mean, no_such_dataset, unknown_setting
 from ebclab.config.sections import DataConfig, ViewsConfig
 from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
-from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.config.yaml_text import Plain, mapping_from_yaml
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods, catalogue, is_import_name
 
 
 def parse_yaml(text: str, where: str, methods: Methods | None = None) -> ExperimentConfig:
-    """Return the settings in YAML ``text``, such as ``to_yaml`` writes.
-
-    Args:
-        where: Name of the text in error messages, such as its path.
-        methods: The catalogue; None means that of energy_contrast.
-    """
+    """Return the settings in YAML ``text``, such as ``to_yaml`` writes."""
     return parse_experiment(mapping_from_yaml(text, where), methods)
 
 
@@ -37,7 +32,6 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
 
     Args:
         mapping: Plain values in the form of the YAML files: sections by name, ``method`` with its ``name``, ``seed``.
-        methods: The catalogue; that of energy_contrast when None.
     """
     methods = catalogue() if methods is None else methods
     problems = Problems()
@@ -69,8 +63,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     return config
 
 
-def _section_given(section: str, value: Any, problems: Problems) -> dict[str, Any]:
-    """Return the settings given in a section; null means an empty section."""
+def _section_given(section: str, value: Any, problems: Problems) -> Plain:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -80,7 +73,7 @@ def _section_given(section: str, value: Any, problems: Problems) -> dict[str, An
     return dict(value)
 
 
-def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problems) -> str:
+def _take_method_name(given: Plain, methods: Methods, problems: Problems) -> str:
     """Remove ``name`` from the method section and return it, or an empty text if it is not a method."""
     if "name" not in given:
         if problems.wrong.isdisjoint(("method", "method.name")):
@@ -96,7 +89,7 @@ def _take_method_name(given: dict[str, Any], methods: Methods, problems: Problem
     return name
 
 
-def _take_digest(given: dict[str, Any], method_name: str, problems: Problems) -> str:
+def _take_digest(given: Plain, method_name: str, problems: Problems) -> str:
     """Remove the digest of a class's file from the method section and return it; methods of the catalogue have none."""
     digest = given.pop("digest", "") if is_import_name(method_name) else ""
     if isinstance(digest, str) and re.fullmatch(r"([0-9a-f]{64})?", digest):
@@ -105,7 +98,7 @@ def _take_digest(given: dict[str, Any], method_name: str, problems: Problems) ->
     return ""
 
 
-def _expand_view_recipe(given: dict[str, Any], dataset: Any, problems: Problems) -> dict[str, Any]:
+def _expand_view_recipe(given: Plain, dataset: Any, problems: Problems) -> Plain:
     """Return the view settings of the recipe named in ``given``, overridden by the others in ``given``."""
     name = given.get("recipe", ViewsConfig.recipe)
     if not isinstance(name, str):
@@ -145,7 +138,6 @@ def _with_absolute_paths(data: DataConfig) -> DataConfig:
 
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:
-    """Return ``init`` with an absolute path, which does not depend on a process's working directory."""
     if not init.weights or init.weights.startswith(TIMM) or is_address(init.weights):
         return init
     return replace(init, weights=_absolute(init.weights))

@@ -15,7 +15,7 @@ from ebclab.config.experiment import ExperimentConfig
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import did_you_mean
 from ebclab.config.parse import parse_experiment
-from ebclab.config.yaml_text import from_yaml, mapping_from_yaml
+from ebclab.config.yaml_text import Plain, from_yaml, mapping_from_yaml
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods, is_import_name, source_digest, with_imported
 
@@ -34,7 +34,7 @@ def recipe_text(name: str) -> str:
     return files("ebclab").joinpath("recipes", f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def load_recipe(name: str) -> dict[str, Any]:
+def load_recipe(name: str) -> Plain:
     """Return the recipe's settings: sections for every method, and under ``methods`` those of single methods.
 
     Under ``datasets``, a recipe may have the same for single datasets, which override the rest.
@@ -43,7 +43,7 @@ def load_recipe(name: str) -> dict[str, Any]:
 
 
 @cache
-def _read(name: str) -> dict[str, Any]:
+def _read(name: str) -> Plain:
     return mapping_from_yaml(recipe_text(name), f"recipe {name}")  # 20 ms; a study asks hundreds of times
 
 
@@ -53,7 +53,7 @@ def compose(
     config: Mapping[str, Any] | None = None,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     methods: Methods | None = None,
-    fit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    fit: Callable[[Plain], Plain] | None = None,
 ) -> ExperimentConfig:
     """Return the settings of a run. Later layers win: defaults, recipe, its section of the method, file, ``--set``.
 
@@ -64,14 +64,10 @@ def compose(
             repeat it but not change it.
         config: Settings of a user's file, which may have a ``methods`` section like a recipe.
         overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
-        methods: The catalogue; that of energy_contrast when None.
         fit: Completes settings after looking at the images, such as ``ebclab.data.fitting.fitted``.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     methods = with_imported(method_name, methods)
-    mapping: dict[str, Any] = {"method": {"name": method_name}}
+    mapping: Plain = {"method": {"name": method_name}}
     last_layer, problems = read_overrides(overrides)
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
     dataset = _dataset_of(named, config or {}, last_layer)
@@ -100,7 +96,7 @@ def compose_for_user(
     config: Mapping[str, Any] | None = None,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     methods: Methods | None = None,
-    fit: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    fit: Callable[[Plain], Plain] | None = None,
 ) -> ExperimentConfig:
     """Return settings as ``compose`` does; hosts that ``overrides`` name, unlike those in ``config``, may be contacted.
 
@@ -119,7 +115,6 @@ def name_hosts_in(overrides: Iterable[str] | Mapping[str, Any]) -> None:
 
 
 def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig:
-    """Return ``config`` with the digest of the file of its method's class."""
     name, recorded = config.method_name, config.method_digest
     today = source_digest(methods[name])
     if recorded not in ("", today):
@@ -132,7 +127,7 @@ def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig
     return replace(config, method_digest=today)
 
 
-def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[Plain, Mapping[str, Any]]:
     """Return a recipe's settings for every dataset, and those for single datasets by name."""
     return {key: value for key, value in recipe.items() if key != "datasets"}, recipe.get("datasets") or {}
 
@@ -144,8 +139,7 @@ def _dataset_of(*layers: Mapping[str, Any]) -> str:
     return str(names[-1]) if names else ""
 
 
-def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a layer's settings for every method, and those for ``method_name``."""
+def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[Plain, Plain]:
     common = {key: value for key, value in layer.items() if key != "methods"}
     by_method = layer.get("methods") or {}
     if not isinstance(by_method, Mapping):
@@ -162,7 +156,6 @@ def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[dict[s
 
 
 def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
-    """Return a line for each unknown method in the ``methods`` section of a user's file."""
     return [
         f"methods.{shortened(str(name))}: no such method; {did_you_mean(str(name), methods)}"
         for name in layer.get("methods") or {}
@@ -171,7 +164,6 @@ def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
 
 
 def _contradiction(section: Any, method_name: str) -> list[str]:
-    """Return a line if a layer names another method."""
     named = section.get("name", method_name) if isinstance(section, Mapping) else method_name
     if named == method_name:
         return []
@@ -179,7 +171,7 @@ def _contradiction(section: Any, method_name: str) -> list[str]:
     return [f"method.name: not the method asked for, got {shown(named)}; ask for {other}, or write {method_name} here"]
 
 
-def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Plain:
     """Return ``lower`` with the values of ``upper`` over it, setting by setting.
 
     Two settings reset their section: a layer that sets ``views.recipe`` hides the view settings of lower layers, which
@@ -192,11 +184,10 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     return _overlay(lower, upper)
 
 
-def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> Plain:
     """Return ``mapping`` with each ``key=value`` of ``overrides`` applied; of a repeated key, the last one counts.
 
     Args:
-        mapping: Settings in the form of the YAML files.
         overrides: Texts such as ``method.temperature=0.2``; values are YAML. Unknown keys are found later, on parsing.
     """
     layer, problems = read_overrides(overrides)
@@ -205,14 +196,14 @@ def apply_overrides(mapping: Mapping[str, Any], overrides: Iterable[str]) -> dic
     return merge(mapping, layer)
 
 
-def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[Plain, list[str]]:
     """Return ``key=value`` texts, or values by key, as one layer, with a line for each text that cannot be parsed."""
     if isinstance(overrides, Mapping):
-        found: dict[str, Any] = {}
+        found: Plain = {}
         for key, value in overrides.items():
             found = _overlay(found, _placed(str(key).split("."), value))
         return found, []
-    layer: dict[str, Any] = {}
+    layer: Plain = {}
     problems = []
     for text in overrides:
         try:
@@ -223,7 +214,7 @@ def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[dict[s
 
 
 @lru_cache(maxsize=1024)  # a list of studies reads the same texts thousands of times
-def _nested(text: str) -> dict[str, Any]:
+def _nested(text: str) -> Plain:
     """Return ``a.b=1`` as ``{"a": {"b": 1}}``."""
     key, equals, value_text = text.partition("=")
     parts = key.strip().split(".")
@@ -241,14 +232,14 @@ def _nested(text: str) -> dict[str, Any]:
     return _placed(parts, from_yaml(value_text, where=f"--set {shortened(key.strip())}"))
 
 
-def _placed(parts: list[str], value: Any) -> dict[str, Any]:
+def _placed(parts: list[str], value: Any) -> Plain:
     """Return ``value`` in its section: of a and b, ``{"a": {"b": value}}``."""
     for part in reversed(parts):
         value = {part: value}
     return dict(value)
 
 
-def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def _overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Plain:
     merged = dict(lower)
     for key, value in upper.items():
         below = merged.get(key)

@@ -13,6 +13,9 @@ from ebclab.errors import ConfigError
 from ebclab.formatting import visible
 from ebclab.regular_file import read_regular
 
+Plain = dict[str, Any]
+"""Plain values by name, as in YAML files: most often sections by name, in each its settings by name."""
+
 _FLOAT = "tag:yaml.org,2002:float"
 _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)[eE][-+]?[0-9]++$")
 """Numbers that YAML 1.1 calls text."""
@@ -120,11 +123,7 @@ def is_text(word: str) -> bool:
 
 
 def from_yaml(text: str, where: str) -> Any:
-    """Return the plain values in YAML ``text``.
-
-    Args:
-        where: Name of the text in error messages, such as a path.
-    """
+    """Return the plain values in YAML ``text``."""
     try:
         return yaml.load(text, _Loader)  # a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -141,7 +140,7 @@ def from_yaml(text: str, where: str) -> Any:
         raise ConfigError([f"{where}: not valid YAML, lists within lists, deeper than {_DEEPEST}"]) from None
 
 
-def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
+def mapping_from_yaml(text: str, where: str) -> Plain:
     """Return ``text`` as a mapping; an empty text gives an empty one."""
     value = from_yaml(text, where)
     if value is None:
@@ -153,7 +152,7 @@ def mapping_from_yaml(text: str, where: str) -> dict[str, Any]:
     return value
 
 
-def load_yaml_file(path: Path, where: str = "") -> dict[str, Any]:
+def load_yaml_file(path: Path, where: str = "") -> Plain:
     """Return the settings in a YAML file; messages call it ``where``, or by its path if that is empty."""
     where = where or str(path)
     try:

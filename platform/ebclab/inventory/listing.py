@@ -170,7 +170,6 @@ def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollec
 
 
 def _content_of_comparison(path: Path, files: Files, collection: RunCollection) -> Content:
-    """Return methods, datasets and finished searches of a comparison."""
     plan = load_yaml_file(path / COMPARISON.settings)
     searches = plan["sweeps"]
     done = sum(f"{COMPARISON.inside}/{name}/{SWEEP.result}" in files.changed for name in searches)

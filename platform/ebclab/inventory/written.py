@@ -106,7 +106,6 @@ def _places(keys: tuple[str, ...]) -> Mapping[str, int] | None:
 
 
 def _value(written: str) -> Any:
-    """Return the value that is written in a line."""
     if _WHOLE.fullmatch(written):
         return int(written)
     if _NUMBERS.fullmatch(written):

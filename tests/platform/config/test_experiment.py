@@ -2,7 +2,6 @@ import pytest
 
 from ebclab.config import compose, list_recipes, load_recipe, parse_experiment, parse_yaml, to_mapping, to_yaml
 from ebclab.config.yaml_text import from_yaml
-from ebclab.errors import ConfigError
 from energy_contrast.catalog import METHODS
 
 RUNS = [(method, recipe) for method in METHODS for recipe in (None, *list_recipes())]
@@ -49,9 +48,3 @@ def test_comments_tell_meaning_choices_range_unit_and_symbol(methods):
     assert "head: mlp # Shape of the head. One of linear, mlp." in lines
     assert "epochs: 10 # Passes over the training images. At least 1. Unit: epochs." in lines
     assert "seed: 0 # Seed of weights, views, order of images and draws. At least 0, at most 4294967295." in lines
-
-
-def test_scores_on_images_to_confirm_with_need_such_images() -> None:
-    with pytest.raises(ConfigError, match=r"evaluation\.scored_on: no images are kept for it, got confirm"):
-        compose("simclr", overrides=["evaluation.scored_on=confirm"])
-    assert compose("simclr", overrides=["evaluation.scored_on=confirm", "data.confirm_rate=0.1"]).problems() == []

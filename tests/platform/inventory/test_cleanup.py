@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,8 @@ from ebclab.inventory.folders import room, room_freed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
+
+from .conftest import worked_in
 
 Plans = Callable[..., SweepPlan]
 
@@ -48,13 +48,6 @@ class Sweep:
         if state != "running":
             self.log.append("ended", trial=name, state=state, reason="", seconds=1.0)
         checkpoints(self.folder.trials / name, "last-0000000004", "best-0000000002", "kept-0000000002")
-
-
-@contextmanager
-def worked_in(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture
@@ -102,19 +95,12 @@ def test_what_is_removed_is_what_was_found_and_its_size_is_told(hunt: Sweep, tmp
     assert found(tmp_path) == set()
 
 
-def test_a_sweep_that_somebody_works_on_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
-    with worked_in(hunt.folder.path):
-        assert found(tmp_path) == set()
-
-
-def test_a_trial_that_somebody_still_trains_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
+def test_what_a_process_works_in_is_left_alone_also_if_it_began_after_the_question(hunt: Sweep, tmp_path: Path) -> None:
+    waste = find_waste(tmp_path / "runs", tmp_path / "sweeps")
     with worked_in(hunt.folder.trials / "0003"):
         assert found(tmp_path) == {path for path in SPENT if "/0003/" not in path} | {"sweeps/hunt/.ray"}
-
-
-def test_a_sweep_that_was_resumed_after_the_question_is_left_alone(hunt: Sweep, tmp_path: Path) -> None:
-    waste = find_waste(tmp_path / "runs", tmp_path / "sweeps")
     with worked_in(hunt.folder.path):
+        assert found(tmp_path) == set()
         assert remove(waste) == (0, [hunt.folder.path])
     assert all(entry.path.exists() for entry in waste)
 
@@ -132,13 +118,6 @@ def test_an_unfinished_sweep_keeps_what_it_goes_on_with(hunt: Sweep, tmp_path: P
     hunt.add("0005", 0.0, "running")
     hunt.add("0006", 0.0, "interrupted")
     assert found(tmp_path) == SPENT | {"sweeps/hunt/.ray"}
-
-
-def test_without_confirmation_the_best_trial_stays(tmp_path: Path, sweep_plan: Plans) -> None:
-    sweep = Sweep(tmp_path / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
-    sweep.add("0000", 0.1)
-    sweep.add("0001", 0.9)
-    assert {path.split("/")[3] for path in found(tmp_path)} == {"0000"}
 
 
 def test_a_population_is_cleaned_only_when_it_has_finished(tmp_path: Path, sweep_plan: Plans) -> None:
@@ -173,15 +152,6 @@ def test_a_sweep_whose_plan_cannot_be_read_is_left_alone(
     hunt.folder.plan.write_text("format: 1\n")
     assert found(tmp_path) == {"sweeps/hunt/.ray"}
     assert "its trials are left alone" in caplog.text
-
-
-def test_links_out_of_a_sweep_are_not_followed(hunt: Sweep, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    checkpoints(own, "last-0000000009")
-    target = hunt.folder.trials / "0000" / "checkpoints"
-    os.rename(target, tmp_path / "moved")
-    target.symlink_to(own / "checkpoints")
-    assert not any("/0000/" in path for path in found(tmp_path))
 
 
 def test_a_file_with_a_second_name_elsewhere_frees_nothing(tmp_path: Path) -> None:
@@ -259,7 +229,9 @@ def test_a_trial_that_copied_weights_more_often_than_there_are_folders_is_no_wor
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("link", ["sweeps/hunt", "sweeps/hunt/trials", "sweeps/hunt/trials/0000"])
+@pytest.mark.parametrize(
+    "link", ["sweeps/hunt", *(f"sweeps/hunt/trials{inside}" for inside in ("", "/0000", "/0000/checkpoints"))]
+)
 def test_what_a_link_leads_to_elsewhere_is_left_alone(hunt: Sweep, tmp_path: Path, link: str) -> None:
     os.rename(tmp_path / link, tmp_path / "elsewhere")
     (tmp_path / link).symlink_to(tmp_path / "elsewhere")

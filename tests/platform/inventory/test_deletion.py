@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,8 @@ from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
 from ebclab.storage.lease import Lease, leased
 from ebclab.storage.remote import COPIES, RemoteFolder
+
+from .conftest import worked_in
 
 
 @pytest.fixture(autouse=True)
@@ -44,13 +43,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-@contextmanager
-def _worked_in(folder: Path) -> Iterator[None]:
-    with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def test_the_named_ones_go_and_all_others_stay(tmp_path: Path) -> None:
@@ -98,20 +90,18 @@ def test_links_are_not_followed(runs: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_process_works_in_is_refused_before_anything_is_deleted(runs: Path, tmp_path: Path) -> None:
-    with _worked_in(runs / "two"), pytest.raises(RunError, match="runs/two: another process is training"):
-        find_named(["one", "two"], None, None)
+    (two,) = find_named(["two"], None, None)
+    with worked_in(runs / "two"):
+        with pytest.raises(RunError, match="runs/two: another process is training"):
+            find_named(["one", "two"], None, None)
+        with pytest.raises(RunError, match="another process is training"):  # taken since the question
+            delete(two)
+    assert (runs / "two" / "config.yaml").exists()
     hunt = tmp_path / "sweeps" / "hunt"
     for folder in (hunt, hunt / "trials" / "0000"):
-        with _worked_in(folder), pytest.raises(RunError, match=f"{folder}: another process works on this sweep"):
+        with worked_in(folder), pytest.raises(RunError, match=f"{folder}: another process works on this sweep"):
             find_named(["hunt"], None, None)
     assert (runs / "one" / "result.json").exists()
-
-
-def test_what_was_taken_since_the_question_is_refused(runs: Path) -> None:
-    (two,) = find_named(["two"], None, None)
-    with _worked_in(runs / "two"), pytest.raises(RunError, match="another process is training"):
-        delete(two)
-    assert (runs / "two" / "config.yaml").exists()
 
 
 def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from ebclab.storage.mirror import Mirror
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.sweeps.log import SweepLog
 
+from .conftest import new_run
+
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -29,7 +31,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs" / "one"
-    assert main(["pretrain", "simclr", "--epochs", "1", "--runs", str(run.parent), "--name", "one", *_tiny()]) == 0
+    new_run(run, 6, result=True)
     weights = run / "checkpoints" / "kept-0000000001"
     weights.mkdir()
     (weights / "model.safetensors").write_bytes(bytes(3_000_000))
@@ -37,18 +39,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"file://{run.parent}"
 
 
-def _tiny() -> list[str]:
-    return ["--set", "data.train_limit=64", "--set", "training.batch_size=16"]
-
-
 def test_runs_in_a_store_are_listed_with_the_size_they_have_there(
     runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
     assert main(["runs", "list", "--runs", runs]) == 0
     said = capsys.readouterr().out
     assert "one" in said
-    assert "1/1 epoch " in said
+    assert "6/6 epochs " in said
     stored = tmp_path / "runs" / "one"
     size = sum(path.stat().st_size for path in stored.rglob("*") if path.is_file()) / 1e6
     assert (f"{size:.0f} MB" if size >= 10 else f"{size:.1f} MB") in said
@@ -101,7 +98,7 @@ def test_a_whole_bucket_of_runs_is_listed(
 ) -> None:
     monkeypatch.setattr(storage, "_place", lambda root: Location(root.replace("s3://bucket", runs), "storage"))
     assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
-    assert "1/1 epoch " in capsys.readouterr().out
+    assert "6/6 epochs " in capsys.readouterr().out
     assert main(["export", "s3://bucket/one", "--to", "s3://bucket"]) == 2
     assert "s3://bucket: holds other files, got one" in " ".join(capsys.readouterr().err.split())
     assert main(["export", "s3://bucket", "--to", "there"]) == 2

@@ -16,49 +16,17 @@ from typing import Any
 
 import pytest
 
-from ebclab.config import compose, to_yaml
 from ebclab.errors import RunError
 from ebclab.inventory.folders import RunCollection, collection_given, files_in
 from ebclab.inventory.listing import Entry, inventory
-from ebclab.runs.summary import RunSummary
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
 
+from .conftest import new_run
+
 Plans = Callable[..., SweepPlan]
-
-
-def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> None:
-    """A run of six epochs with a held-out score of 0.75 after ``epochs_done``."""
-    folder.mkdir(parents=True)
-    config = compose("flatclr", overrides=["training.epochs=6", "data.name=cifar10"])
-    (folder / "config.yaml").write_text(to_yaml(config))
-    if epochs_done is not None:
-        checkpoint = folder / "checkpoints" / "last-0000000010"
-        checkpoint.mkdir(parents=True)
-        facts = {"epochs_done": epochs_done, "scores": {"holdout_knn": 0.75}}
-        (checkpoint / "manifest.json").write_text(json.dumps({"facts": facts}))
-    if result:
-        summary = RunSummary(
-            method="flatclr",
-            dataset="cifar10",
-            seed=0,
-            epochs=epochs_done or 0,
-            steps=10,
-            batch_size=4,
-            train_images=40,
-            holdout_images=4,
-            scores={"holdout_knn": 0.75},
-            best=None,
-            metrics=None,
-            images_per_second=None,
-            seconds=1.0,
-            parameters=1,
-            checkpoint=None,
-            finished="2026-11-20T12:00:00+00:00",
-        )
-        (folder / "result.json").write_text(json.dumps(summary.to_mapping()))
 
 
 def write_result(folder: SweepFolder, winner: ConfirmedSettings) -> None:
