@@ -27,9 +27,8 @@ from PIL import Image
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
-from ebclab.data.sources.cifar import read_cifar_batch
 from ebclab.data.sources.load import load_split
-from ebclab.data.sources.stored_files import read_idx
+from ebclab.data.sources.stored_files import read_cifar_batch, read_idx
 from ebclab.errors import UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.export.encoder_folder import LoadedEncoder, load_encoder

@@ -25,7 +25,6 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import LeftOut, Reading, decode_image
 from ebclab.data.sources.folder import files_by_key
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
-from ebclab.document.html import as_page
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress, silent
@@ -88,8 +87,12 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
         (Facts(tuple(facts.items())), Remark("Similarity is the cosine of features: 1 is the same direction.", "note")),
         is_head=True,
     )
-    document = Document("search", "search", "search", (head, *sections), "All numbers are on this page.")
-    return SearchResult(tuple(tables), place.write({place.path.suffix: as_page(document)}))
+    beside = ", ".join(place.path.with_suffix(suffix).name for suffix in (".csv", ".json"))
+    document = Document("search", "search", "search", (head, *sections), f"The same as {beside}, beside this page.")
+    rows = tuple((file, *row) for file, table in zip(request.images, tables, strict=True) for row in table.rows)
+    columns = ("searched for", *tables[0].columns)
+    plain = [dict(zip(columns, (getattr(cell, "value", cell) for cell in row), strict=True)) for row in rows]
+    return SearchResult(tuple(tables), place.write(document, Table("", columns, rows), plain))
 
 
 def _content(file: str) -> bytes:

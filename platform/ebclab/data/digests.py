@@ -45,9 +45,9 @@ def short_digest(*tensors: Tensor) -> str:
     return _sha256(b"", tensors)[:16]
 
 
-def digest_of_files(files: Mapping[str, str]) -> str:
+def digest_of_files(files: Mapping[str, str | int]) -> str:
     """Return the SHA-256 over the names of unread files and their recorded checksums, or else their sizes."""
-    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(sorted((name, str(each)) for name, each in files.items())).encode()).hexdigest()
 
 
 def _sha256(start: bytes, tensors: Iterable[Tensor]) -> str:

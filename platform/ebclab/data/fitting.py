@@ -120,13 +120,13 @@ def _resize(sample: SampledSizes, *, own_views: bool) -> int:
     return side if side < _WHOLE_PARTS else side - side % _WHOLE_PARTS
 
 
-def _encoder(size: Any) -> dict[str, Any]:
+def _encoder(size: object) -> dict[str, str]:
     if not isinstance(size, int) or size <= _SMALL_VIEWS:
         return {"encoder.name": "small"}
     return {"encoder.name": "resnet18", "encoder.stem": "cifar" if size <= _MIDDLE_VIEWS else "imagenet"}
 
 
-def _batch(count: int) -> dict[str, Any]:
+def _batch(count: int) -> dict[str, int]:
     """Return a smaller batch size, a power of two, if an epoch would have fewer than four batches."""
     largest = max(_SMALLEST_BATCH, count // _FEWEST_STEPS)
     return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}

@@ -1,7 +1,15 @@
-"""Parts of a dataset chosen by hash of the sample key: the same images on any machine, in any order, for any seed."""
+"""Parts of a dataset chosen by hash of the sample key: the same images on any machine, in any order.
+
+Held-out images, a limit, and images to confirm with do not depend on the seed. A list of the images whose labels are
+known depends on a seed of its own: of n images in K classes, p per cent of the labels, each class contributes
+``floor(n p / (100 K))`` images, those of smallest ``hash(seed, key)``; a smaller class contributes all its images.
+Lists are the same for every encoder and every version of any library, and the list of a smaller share is a subset of
+that of a larger one with the same seed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +18,12 @@ from torch import Tensor
 from ebclab.data.digests import content_digest, short_digest
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
 
 _HOLDOUT_SALT = 0x686F6C646F7574  # a salt for each choice, so that the choices are independent
 _LIMIT_SALT = 0x6C696D6974
 _CONFIRM_SALT = 0x636F6E6669726D
+_LABELS_SALT = 0x6C6162656C73
 
 CHOOSE_IMAGES = ("name", "train_limit", "holdout_rate", "confirm_rate")
 """Settings of ``data`` that say which images are held out; runs in which one differs are scored on other images."""
@@ -84,3 +94,52 @@ def limited(keys: Tensor, count: int) -> Tensor:
         return torch.arange(len(keys))
     smallest = torch.argsort(hash_words(_LIMIT_SALT, keys), stable=True)[:count]
     return smallest.sort().values
+
+
+@dataclass(frozen=True)
+class LabelList:
+    """The images of one list, m of them."""
+
+    percent: int  # p
+    seed: int  # the seed of the list
+    rows: Tensor  # (m,) int64 rows in the set, class by class, within a class by hash
+    keys: Tensor  # (m,) int64 keys of these images
+    rank: Tensor  # (m,) int64 place of each image within its class, from 0
+    counts: tuple[int, ...]  # images of each class
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the keys in ascending order, 8 bytes each, the lowest first."""
+        return hashlib.sha256(self.keys.sort().values.numpy().astype("<i8").tobytes()).hexdigest()
+
+    @property
+    def size_in_words(self) -> str:
+        """How many images each class has."""
+        low, high = min(self.counts), max(self.counts)
+        if low < high:
+            return f"{low:,} to {high:,} images of a class"
+        return "1 image of each class" if high == 1 else f"{high:,} images of each class"
+
+    def fold(self, number: int, folds: int) -> Tensor:
+        """Return which images (m,) bool belong to one of ``folds`` parts, from 0, each with its share of every class.
+
+        With no more parts than the smallest class has images, each part has all classes.
+        """
+        return self.rank % folds == number
+
+
+def label_list(images: ImageSet, percent: int, seed: int, num_classes: int) -> LabelList:
+    """Return the list of images whose labels are known; every image of the training set has a label."""
+    wanted = len(images) * percent // (100 * num_classes)
+    if wanted == 0:
+        raise DataError(
+            f"{images.name}: {percent} % of {len(images):,} training images is less than one for each of "
+            f"{num_classes:,} classes; measure on a larger set"
+        )
+    order = torch.argsort(hash_words(_LABELS_SALT, seed, images.keys), stable=True)
+    by_class = [order[images.labels[order] == label][:wanted] for label in range(num_classes)]
+    if empty := [label for label, rows in enumerate(by_class) if len(rows) == 0]:
+        raise DataError(f"{images.name}: every class needs a training image, got none of class {empty[0]}; add some")
+    rows = torch.cat(by_class)
+    rank = torch.cat([torch.arange(len(each)) for each in by_class])
+    return LabelList(percent, seed, rows, images.keys[rows], rank, tuple(map(len, by_class)))

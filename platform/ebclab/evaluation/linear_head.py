@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ebclab.data.label_lists import LabelList
+from ebclab.data.holdout import LabelList
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import SolvedProtocol

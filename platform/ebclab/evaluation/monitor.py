@@ -16,9 +16,8 @@ from torch.nn import functional
 
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.hashing import hash_words, unit_interval
-from ebclab.data.holdout import limit
+from ebclab.data.holdout import label_list, limit
 from ebclab.data.image_set import ImageSet
-from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.errors import DataError

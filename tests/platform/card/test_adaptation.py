@@ -21,8 +21,8 @@ from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
+from ebclab.data.holdout import label_list
 from ebclab.data.image_set import ImageSet
-from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError

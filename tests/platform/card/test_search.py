@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -56,6 +57,14 @@ def test_images_of_both_parts_are_found_by_cosine_with_their_files(photos: dict[
     assert [value for _, _, value in rows] == pytest.approx([value for _, value in expected], abs=1e-6)
     assert [kind for _, kind, _ in rows] == [file.split("/")[1] for file, _ in expected]
     assert str(found.tables[1].rows[0][3]) == "test/dog/1.png"  # scaled to the size of the others
+    assert json.loads(Path("search.json").read_text(encoding="utf-8"))[0] == {
+        "searched for": "query.png",
+        "rank": 1,
+        "similarity": rows[0][2],
+        "class": "dog",
+        "image": "test/dog/1.png",
+    }
+    assert Path("search.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * 5
     assert Path(found.page).read_text(encoding="utf-8").count("<tr>") == 2 * (1 + 5)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ebclab.data.holdout import label_list
 from ebclab.data.image_set import ImageSet
-from ebclab.data.label_lists import label_list
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.load import load_split, missing_files
 from ebclab.errors import DataError
@@ -69,13 +69,6 @@ def test_a_list_is_what_the_hash_in_python_integers_chooses(
     assert found.counts == (120 * percent // 300,) * 3
 
 
-def test_a_small_list_never_changes() -> None:
-    # Eight images of two classes, a quarter of the labels: the smallest SplitMix64 of ("labels", 0, key) of each class.
-    found = label_list(labelled([0, 0, 0, 0, 1, 1, 1, 1]), 25, 0, 2)
-    assert found.keys.tolist() == [3, 7]
-    assert found.digest == hashlib.sha256(struct.pack("<2q", *[3, 7])).hexdigest()
-
-
 def test_every_class_has_as_many_and_labels_are_those_of_the_rows() -> None:
     data = labelled([row % 4 for row in range(400)], torch.arange(400) * 1_000_003)
     found = label_list(data, 10, 2, 4)
@@ -90,13 +83,6 @@ def test_neither_order_nor_images_of_other_classes_matter() -> None:
     as_is = label_list(labelled(labels.tolist()), 10, 0, 3)
     shuffled = label_list(labelled(labels[order].tolist(), keys[order]), 10, 0, 3)
     assert torch.equal(as_is.keys, shuffled.keys)
-
-
-def test_a_smaller_share_is_part_of_a_larger_one_and_seeds_differ() -> None:
-    data = labelled([row % 5 for row in range(1000)])
-    small, large, other = (label_list(data, percent, seed, 5) for percent, seed in ((1, 0), (10, 0), (10, 1)))
-    assert set(small.keys.tolist()) < set(large.keys.tolist())
-    assert large.digest != other.digest
 
 
 def test_a_class_with_too_few_images_gives_all_and_the_words_say_so() -> None:
@@ -117,12 +103,7 @@ def test_folds_part_the_list_and_each_has_every_class() -> None:
 @pytest.mark.parametrize(
     ("labels", "percent", "classes", "message"),
     [
-        (
-            [row % 10 for row in range(999)],
-            1,
-            10,
-            "made-up: 1 % of 999 training images is less than one",
-        ),
+        ([row % 10 for row in range(999)], 1, 10, "made-up: 1 % of 999 training images is less than one"),
         ([0] * 50 + [2] * 50, 10, 3, "every class needs a training image, got none of class 1"),
     ],
 )

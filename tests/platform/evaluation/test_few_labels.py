@@ -9,8 +9,8 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from ebclab.data.holdout import LabelList, label_list
 from ebclab.data.image_set import ImageSet
-from ebclab.data.label_lists import LabelList, label_list
 from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, fit_head, num_folds
 from ebclab.evaluation.protocols import LBFGS
 

@@ -19,9 +19,8 @@ from torch import nn
 
 from ebclab.config import compose
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
-from ebclab.data.holdout import held_out
+from ebclab.data.holdout import held_out, label_list
 from ebclab.data.image_set import ImageSet
-from ebclab.data.label_lists import label_list
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.measures.geometry import TEMPERATURES

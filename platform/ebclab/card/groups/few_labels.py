@@ -20,7 +20,7 @@ from ebclab.card.groups.fine_tuning import (
 )
 from ebclab.card.measuring import GroupInfo, Measuring
 from ebclab.card.results import Findings, Number, accuracy
-from ebclab.data.label_lists import LabelList, label_list
+from ebclab.data.holdout import LabelList, label_list
 from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, num_folds

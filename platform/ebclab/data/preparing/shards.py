@@ -41,7 +41,7 @@ _FEWEST_SHARDS = 8  # tools that share out whole files feed up to as many reader
 _ORDER_SALT = 0x7368617264  # names this use of the keys
 
 
-class HeldImages(ImageSource):
+class _HeldImages(ImageSource):
     """Images in memory as a source with a single group; images left out on reading stay left out."""
 
     def __init__(self, name: str, decoded: Decoded, index: RowIndex) -> None:
@@ -71,7 +71,7 @@ class SplitRows:
     def of(cls, images: ImageSet) -> SplitRows:
         """Return all of a set in memory."""
         decoded = Decoded(images.images, torch.ones(len(images), dtype=torch.bool), [])
-        source = HeldImages(images.name, decoded, RowIndex.grouped(images.keys, images.labels, marks=images.marks))
+        source = _HeldImages(images.name, decoded, RowIndex.grouped(images.keys, images.labels, marks=images.marks))
         source.class_names, source.statistics = images.class_names, Statistics(images.mean, images.std)
         source.files_digest = content_digest(images)
         return cls(source, source.index)
@@ -79,12 +79,12 @@ class SplitRows:
     @property
     def reads_groups(self) -> bool:
         """Whether reading one row reads its whole group, so that reading few rows at a time is slow."""
-        return not isinstance(self.source, HeldImages) and len(set(self.index.groups.tolist())) < len(self.index)
+        return not isinstance(self.source, _HeldImages) and len(set(self.index.groups.tolist())) < len(self.index)
 
     def held(self) -> SplitRows:
         """Return the same rows with their images in memory; each group of the source is read once."""
         source = self.source
-        held = HeldImages(source.name, read_rows(source, self.index, threads=usable_processors()), self.index)
+        held = _HeldImages(source.name, read_rows(source, self.index, threads=usable_processors()), self.index)
         held.class_names, held.statistics, held.reading = source.class_names, source.statistics, source.reading
         held.files_digest = source.files_digest
         return SplitRows(held, held.index, source)

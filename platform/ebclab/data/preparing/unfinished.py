@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ebclab.data.sources.decode import LeftOut
 from ebclab.errors import DataError
@@ -49,13 +49,13 @@ class UnfinishedSet:
         self._remedy = f"delete {self.folder} and begin again"
 
     @contextmanager
-    def claimed(self, plan: dict[str, Any]) -> Iterator[None]:
-        """Claim the folder for this process and a plan; if no shard was finished, remove it at the end."""
+    def claimed(self, plan: dict[str, object], splits: Iterable[str]) -> Iterator[None]:
+        """Claim the folder for this process and a plan of splits; if no shard was finished, remove it at the end."""
         self._require_free_target()
         with locked(self.folder, busy="prepares this set", option="--to"):
             try:
                 self._require_free_target()
-                self._adopt(plan)
+                self._adopt(plan, splits)
                 yield
             finally:
                 if not self.set.exists() or not self.num_finished:
@@ -110,7 +110,7 @@ class UnfinishedSet:
         self.set.rename(self.target)
         atomic.sync_path(self.target.parent)
 
-    def _adopt(self, plan: dict[str, Any]) -> None:
+    def _adopt(self, plan: dict[str, object], splits: Iterable[str]) -> None:
         """Start, or continue with finished shards of the same plan."""
         path = self.folder / "plan.json"
         if path.exists():
@@ -122,7 +122,7 @@ class UnfinishedSet:
                 )
         else:
             atomic.write_json(path, plan)
-        for split in plan["splits"]:
+        for split in splits:
             atomic.make_folder(self.set / split)
         atomic.make_folder(self._records)
         atomic.make_folder(self._written)
@@ -144,7 +144,7 @@ class UnfinishedSet:
             raise DataError(f"{path}: damaged, {error}; {self._remedy}") from error
 
 
-def _difference(before: object, now: dict[str, Any]) -> str:
+def _difference(before: object, now: dict[str, object]) -> str:
     """Return the first setting in which two plans differ, in words."""
     if not isinstance(before, dict):
         return "no plan"

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -124,7 +124,7 @@ class _Preparation:
             for number, rows in enumerate(rows_of_shards(self.splits[name], count))
         ]
         unfinished = self.unfinished
-        with unfinished.claimed(self._plan()):
+        with unfinished.claimed(self._plan(), self.splits):
             records = {shard.path: record for shard in shards if (record := unfinished.record(shard.path))}
             self._count(sum(len(shard.rows) for shard in shards if shard.path in records))
             statistics = unfinished.kept("statistics", self.splits["train"].statistics, Statistics)
@@ -132,7 +132,7 @@ class _Preparation:
             self._describe(shards, records, statistics)
             unfinished.publish()
 
-    def _plan(self) -> dict[str, Any]:
+    def _plan(self) -> dict[str, object]:
         """Return all that the bytes of the shards depend on, as JSON holds it."""
         train = self.splits["train"].source
         reading = asdict(replace(train.reading, skip_corrupt=False))  # sound images are the same with and without
@@ -203,7 +203,7 @@ class _Preparation:
         sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}
         self.unfinished.add(CHECKSUMS, json.dumps(sums, indent=2) + "\n")
 
-    def _description(self, counts: dict[Split, int], statistics: Statistics) -> dict[str, Any]:
+    def _description(self, counts: dict[Split, int], statistics: Statistics) -> dict[str, object]:
         train = self.splits["train"].source
         return {
             "format": FORMAT,

@@ -22,7 +22,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import torch
@@ -68,7 +67,7 @@ class _SavedFiles:
 class _Info:
     """The part of dataset_info.json about the columns."""
 
-    features: dict[str, Any] = field(default_factory=dict)
+    features: dict[str, object] = field(default_factory=dict)
 
 
 class ArrowSource(TableSource):

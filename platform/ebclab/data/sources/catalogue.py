@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ebclab.config.addresses import expanded, folder_problem
 from ebclab.errors import DataError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Split = Literal["train", "test"]
 
@@ -37,22 +33,10 @@ class Dataset:
     num_images: Mapping[Split, int]  # of each split of the published dataset
     class_names: tuple[str, ...]  # by label
     licence: str  # terms of use and whom to cite, one line
-    read: Callable[[Sequence[Path]], tuple[Tensor, Tensor]] | None  # images and labels in ``files``; None: embedded
     folder: str = ""  # of its files below the data root; empty for an embedded dataset
     files: Mapping[Split, tuple[str, ...]] = field(default_factory=lambda: {"train": (), "test": ()})  # no suffixes
+    labels_key: str = ""  # of the labels in CIFAR's pickles; empty for IDX files
     releases: tuple[Release, ...] = ()  # known copies of the files
-
-
-def _read_idx(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
-    from ebclab.data.sources.stored_files import read_idx_split  # imported here: takes seconds
-
-    return read_idx_split(paths)
-
-
-def _read_cifar(paths: Sequence[Path], labels_key: str = "labels") -> tuple[Tensor, Tensor]:
-    from ebclab.data.sources.cifar import read_cifar_split  # imported here: takes seconds
-
-    return read_cifar_split(paths, labels_key)
 
 
 _IDX_FILES: Mapping[Split, tuple[str, ...]] = {
@@ -68,7 +52,6 @@ _DIGITS = Dataset(
     num_images={"train": 1442, "test": 355},
     class_names=tuple("0123456789"),
     licence="CC BY 4.0; Alpaydin & Kaynak, Optical Recognition of Handwritten Digits, UCI 1998",
-    read=None,
 )
 
 _MNIST = Dataset(
@@ -77,7 +60,6 @@ _MNIST = Dataset(
     num_images={"train": 60_000, "test": 10_000},
     class_names=tuple("0123456789"),
     licence="usually given as CC BY-SA 3.0; LeCun, Cortes & Burges, The MNIST database of handwritten digits",
-    read=_read_idx,
     folder="MNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -101,7 +83,6 @@ _FASHION_MNIST = Dataset(
     num_images={"train": 60_000, "test": 10_000},
     class_names=_CLOTHES,
     licence="MIT (Zalando SE); Xiao, Rasul & Vollgraf, Fashion-MNIST, 2017",
-    read=_read_idx,
     folder="FashionMNIST/raw",
     files=_IDX_FILES,
     releases=(
@@ -125,9 +106,9 @@ _CIFAR10 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=_read_cifar,
     folder="cifar-10-batches-py",
     files={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)},
+    labels_key="labels",
     releases=(
         Release(
             name="official",
@@ -173,9 +154,9 @@ _CIFAR100 = Dataset(
     num_images={"train": 50_000, "test": 10_000},
     class_names=tuple(_CIFAR100_CLASSES.split()),
     licence="none stated; Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
-    read=partial(_read_cifar, labels_key="fine_labels"),
     folder="cifar-100-python",
     files={"train": ("train",), "test": ("test",)},
+    labels_key="fine_labels",
     releases=(
         Release(
             name="official",

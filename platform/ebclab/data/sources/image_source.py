@@ -169,7 +169,7 @@ class ImageFiles(EncodedSource):
         self._files, self.class_names = list(listing.sizes), listing.class_names
         if not self._files:
             raise DataError(f"data.name: {name} has no {split} images, got none in {place.path}; unpack it again")
-        self.files_digest = digest_of_files({file: str(size) for file, size in listing.sizes.items()})
+        self.files_digest = digest_of_files(listing.sizes)
         keys = torch.tensor([hash_of_path(each) for each in listing.names])
         if len(torch.unique(keys)) < len(keys):
             twice = Counter(listing.names).most_common(1)[0][0]

@@ -24,7 +24,7 @@ from ebclab.data.sources.layouts.every_layout import layout_splits, open_layout
 from ebclab.data.sources.layouts.published import PUBLISHED
 from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
-from ebclab.data.sources.stored_files import md5_of, read_digits
+from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -159,10 +159,11 @@ def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Pat
 
 
 def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
-    if dataset.read is None:
+    if not dataset.folder:
         images, labels, keys = read_digits(split)
     else:
-        images, labels = dataset.read(paths)
+        key = dataset.labels_key
+        images, labels = read_cifar_split(paths, key) if key else read_idx_split(paths)
         keys = torch.arange(len(labels))
     where = f"{paths[0].parent if paths else dataset.name} ({split})"
     if len(images) != len(labels):

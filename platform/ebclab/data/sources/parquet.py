@@ -93,9 +93,7 @@ class ParquetSource(TableSource):
         sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
         paths = files_of_split(list(sizes), split, name, any_word)
-        self.files_digest = digest_of_files(
-            {inside: sums.get(file) or str(sizes[file]) for file, inside in paths.items()}
-        )
+        self.files_digest = digest_of_files({inside: sums.get(file) or sizes[file] for file, inside in paths.items()})
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             files = dict(zip(paths, pool.map(self._read_file_index, paths, paths.values()), strict=True))
         self._groups = [(file, number) for file, each in files.items() for number in range(len(each.rows_of_group))]

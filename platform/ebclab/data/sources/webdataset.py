@@ -76,7 +76,7 @@ class WebdatasetSource(EncodedSource):
         self._place, sizes = shards_at(path)
         shards = files_of_split(list(sizes), split, name, any_word)
         self._shards = list(shards)
-        self.files_digest = digest_of_files({inside: str(sizes[file]) for file, inside in shards.items()})
+        self.files_digest = digest_of_files({inside: sizes[file] for file, inside in shards.items()})
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             of_shards = list(pool.map(self._read_shard, shards))
         samples = list(chain.from_iterable(of_shards))
@@ -104,7 +104,7 @@ class WebdatasetSource(EncodedSource):
             content = tar.read_at(size, offset)
         yield from [(f"{self._where(file)}, sample {self._names[group]}", content)] * len(places)
 
-    def _read_shard(self, file: str) -> list[Sample]:
+    def _read_shard(self, file: str) -> list[_Sample]:
         filesystem, inside = self._place.filesystem, self._place.inner_path(file)
         column = self.reading.image_column
         image_ending = "" if column == _USUAL_COLUMN else column.lower()
@@ -115,7 +115,7 @@ class WebdatasetSource(EncodedSource):
             if can_seek
             else filesystem.open_input_stream(inside, compression=None, buffer_size=_SEQUENTIAL_BYTES) as opened,
         ):
-            samples, left_out = read_samples(opened, image_ending, self.reading.label_column, can_seek=can_seek)
+            samples, left_out = _read_samples(opened, image_ending, self.reading.label_column, can_seek=can_seek)
         if left_out:
             shown = first_few(left_out, _NAMES_SHOWN)
             _log.warning(
@@ -142,7 +142,7 @@ class WebdatasetSource(EncodedSource):
         return of_words(classes[name.rpartition("/")[0]] for name in self._names)
 
 
-class Sample(NamedTuple):
+class _Sample(NamedTuple):
     """One sample."""
 
     name: str  # WebDataset's ``__key__``
@@ -159,9 +159,9 @@ class _Member(NamedTuple):
     content: bytes  # of endings that hold labels; else empty
 
 
-def read_samples(
+def _read_samples(
     file: IO[bytes], image_ending: str, label_field: str, *, can_seek: bool
-) -> tuple[list[Sample], list[str]]:
+) -> tuple[list[_Sample], list[str]]:
     """Return the samples of a tar, and the names of members that were left out.
 
     Links, devices and other members that are not plain files are left out, names that lead out of the tar or have no
@@ -174,7 +174,7 @@ def read_samples(
     """
     left_out: list[str] = []
     members = _members(file, left_out, can_seek=can_seek)
-    samples: dict[str, Sample] = {}
+    samples: dict[str, _Sample] = {}
     for name, group in groupby(members, lambda m: m.sample):
         if name in samples:
             raise ValueError(f"files of a sample must follow each other, got {name} again (tar --sort=name sorts them)")
@@ -201,7 +201,7 @@ def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterato
         yield _Member(match[1], ending, member.offset, member.size, content)
 
 
-def _sample(name: str, members: list[_Member], image_ending: str, label_field: str) -> Sample:
+def _sample(name: str, members: list[_Member], image_ending: str, label_field: str) -> _Sample:
     files = {member.ending: member for member in members}
     if len(files) < len(members):
         raise ValueError(f"sample {name} has two files of one ending")
@@ -219,7 +219,7 @@ def _sample(name: str, members: list[_Member], image_ending: str, label_field: s
             f"sample {name} has several images, .{', .'.join(images)}; {dotted}name one by data.image_column"
         )
     image = files[images[0]]
-    return Sample(name, image.offset, image.size, _label(name, files, images[0], label_field))
+    return _Sample(name, image.offset, image.size, _label(name, files, images[0], label_field))
 
 
 def _label(name: str, files: dict[str, _Member], image: str, label_field: str) -> int | str:

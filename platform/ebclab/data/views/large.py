@@ -1,7 +1,7 @@
 """Views of large images on a CPU, one by one: each stays in a core's cache, and is spared what it does not need.
 
-They have the parameters of views that are made in batches, and their pixels up to rounding. `geometry.py` and `blur.py`
-multiply by whole matrices, which costs little where images are small. At 224 pixels nine of ten of their numbers are
+They have the parameters of views that are made in batches, and their pixels up to rounding. `geometry.py`
+multiplies by whole matrices, which costs little where images are small. At 224 pixels nine of ten of their numbers are
 zeros; here lines of pixels are cropped and blurred block by block, each a product with only those pixels that reach it.
 
 Shapes: V views, B images, C channels, H x W source pixels, h x w = P pixels of a view; a line has ``blocks`` of `BLOCK`
@@ -21,9 +21,8 @@ from torch.nn import functional
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.hashing import standard_normal
 from ebclab.data.preprocessing import Preprocessing, constant
-from ebclab.data.views.blur import require_fitting_kernel
 from ebclab.data.views.colour import gray_of, solarise
-from ebclab.data.views.geometry import multiply
+from ebclab.data.views.geometry import multiply, require_fitting_kernel
 from ebclab.data.views.parameters import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewParameters
 
 _LARGE = 96 * 96

@@ -17,9 +17,8 @@ from torch import Tensor
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.hashing import standard_normal
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.views.blur import blur
 from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
-from ebclab.data.views.geometry import ResizeLine, plan_line, resample
+from ebclab.data.views.geometry import ResizeLine, blur, plan_line, resample
 from ebclab.data.views.large import are_large, make_large_views
 from ebclab.data.views.parameters import ViewParameters, draw_parameters
 

@@ -25,8 +25,16 @@ from torchvision.datasets.mnist import read_image_file, read_label_file
 
 from ebclab.data.sources import stored_files
 from ebclab.data.sources.catalogue import DATASETS, find_stored
-from ebclab.data.sources.cifar import _ByteArray, _ByteType, read_cifar_batch
-from ebclab.data.sources.stored_files import md5_of, read_digits, read_idx, read_idx_split, read_stored
+from ebclab.data.sources.stored_files import (
+    _ByteArray,
+    _ByteType,
+    md5_of,
+    read_cifar_batch,
+    read_digits,
+    read_idx,
+    read_idx_split,
+    read_stored,
+)
 from ebclab.errors import DataError
 
 CONTENT = bytes(range(256)) * 40

@@ -6,11 +6,9 @@ import io
 import json
 import logging
 import random
-import re
 import tarfile
 import time
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.data.sources.location import hash_of_path
 from ebclab.data.sources.tar_members import Tar
-from ebclab.data.sources.webdataset import _NAME, _without_braces, read_samples
+from ebclab.data.sources.webdataset import _NAME, _without_braces
 from ebclab.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 5, 5, 3), dtype=np.uint8)
@@ -39,7 +37,7 @@ def shards(tmp_path: Path) -> Path:
         ("a/000.png", png(0)),
         ("a/000.cls", b"3\n"),
         ("a/001.cls", b"0"),
-        ("a/001.txt", b"x"),
+        ("a/001.txt", b""),
         ("a/001.png", png(1)),
     ]
     second = [("b.png", png(2)), ("b.json", json.dumps({"label": 7}).encode()), ("c.PNG", png(3)), ("c.json", b'["a"]')]
@@ -71,11 +69,6 @@ def test_patterns_name_tars(shards: Path, pattern: str, count: int) -> None:
     found = open_source(f"webdataset:{shards}/{pattern}", "train", Reading())
     assert len(found.index) == count
     assert set(found.index.keys.tolist()) <= set(load_split(f"webdataset:{shards}", None, "train").keys.tolist())
-
-
-def test_one_tar_is_a_set(shards: Path) -> None:
-    one = load_split(f"webdataset:{shards / 'my-val-000.tar'}", None, "train")
-    assert one.labels.tolist() == [7]
 
 
 NAMES = {
@@ -112,10 +105,10 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
 ) -> None:
     others = [_other("x.png", tarfile.SYMTYPE), _other("y.png", tarfile.LNKTYPE), _other("z.png", tarfile.CHRTYPE)]
     outside = [
-        ("../../e.png", png(1)),
-        ("/f.png", png(2)),
+        ("../../e.png", b""),
+        ("/f.png", b""),
         ("__index__/a.json", b"{}"),
-        ("README", b"x"),
+        ("README", b""),
         ("@eaDir/x.png", b""),
     ]
     put_tar(tmp_path / "a.tar", [("d.png", png(0)), *outside], *others, _other("folder", tarfile.DIRTYPE))
@@ -132,12 +125,8 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
         ([("a.cls", b"1"), ("a.txt", b"x")], "sample a has no image .jpg, .jpeg, .png, .webp or other that Pillow"),
         ([("a.png", b"1"), ("a.jpg", b"x")], r"sample a has several images, .png, .jpg; name one by data.image_column"),
         ([("a.png", png(0)), ("a.png", png(1))], "sample a has two files of one ending"),
-        ([("a.png", png(0)), ("b.png", png(1)), ("a.png", png(2))], "files of a sample must follow each other, got a"),
         # webdataset#140: tars that are not sorted
-        (
-            [("a.png", png(0)), ("b.png", png(1)), ("a.cls", b"1")],
-            r"must follow each other, got a again \(tar --sort=na",
-        ),
+        ([("a.png", png(0)), ("b.png", png(1)), ("a.cls", b"1")], r"must follow .*, got a again \(tar --sort=name"),
         ([("a.png", png(0)), ("a.cls", b"x" * 1001)], "sample a needs a whole number or a word for a label, not 'xxx"),
         ([("a.png", png(0)), ("a.cls", b"9" * 19)], "whole number or a word for a label, not 9{19}"),
         ([("a.png", png(0)), ("a.json", b'{"label": [1]}')], r"whole number or a word for a label, not \[1\]"),
@@ -184,22 +173,6 @@ def test_a_tar_that_is_cut_off_or_overwritten_is_named(shards: Path, cut: int, d
         open_source(f"webdataset:{shards}", "train", Reading())
 
 
-@pytest.mark.parametrize(
-    ("field", "size"),
-    [((256**12 - 512).to_bytes(12, "big"), "-512"), (b"\x80" + (2**70).to_bytes(11, "big"), "1,180,")],
-)
-def test_a_member_whose_size_leads_nowhere_is_refused_at_once(tmp_path: Path, field: bytes, size: str) -> None:
-    """With -512 bytes the next header is the same one again."""
-    tar = put_tar(tmp_path / "train.tar", [("a.png", png(0)), ("a.cls", b"0")])
-    header = bytearray(tarfile.TarInfo("c.txt").tobuf(tarfile.GNU_FORMAT)[:512])
-    header[124:136], header[148:156] = field, b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    whole = tar.read_bytes().rstrip(b"\0")
-    tar.write_bytes(whole + b"\0" * (-len(whole) % 512) + header + b"\0" * 1024)
-    with pytest.raises(DataError, match=rf"not a readable WebDataset.*damaged at byte [\d,]+ \(a member of {size}"):
-        open_source(f"webdataset:{tmp_path}", "train", Reading())
-
-
 def test_missing_and_compressed_tars_are_told(shards: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"lacks 2 tars of .*, got no my-train-002.tar; fetch them again"):
         open_source(f"webdataset:{shards}/my-train-{{000..003}}.tar", "train", Reading())
@@ -211,14 +184,6 @@ def test_missing_and_compressed_tars_are_told(shards: Path, tmp_path: Path) -> N
     (tmp_path / "packed/a.tar.gz").write_bytes(b"")
     with pytest.raises(DataError, match=r"tars are needed in .*, got a.tar.gz; decompress it"):
         open_source(f"webdataset:{tmp_path}/packed", "train", Reading())
-
-
-def test_a_tar_read_from_its_beginning_to_its_end_tells_the_same(shards: Path) -> None:
-    for tar in shards.glob("*.tar"):
-        with tar.open("rb") as whole, tar.open("rb") as seeking:
-            told = read_samples(whole, "", "label", can_seek=False)
-            assert told == read_samples(seeking, "", "label", can_seek=True)
-            assert told[0]
 
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -312,7 +277,7 @@ def test_crafted_headers_are_refused_soon_and_in_little_memory(bomb: str, can_se
     file = (io.BytesIO if can_seek else OneWay)(BOMBS[bomb])
     begun = time.process_time()
     tracemalloc.start()
-    with pytest.raises(ValueError, match=r"\S"):
+    with pytest.raises(ValueError, match=r"cut off or damaged at byte|cut off at byte|at most .* are read|not UTF-8"):
         list(Tar(file, can_seek=can_seek))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -320,24 +285,17 @@ def test_crafted_headers_are_refused_soon_and_in_little_memory(bomb: str, can_se
     assert time.process_time() - begun < 10  # Python's own reader takes minutes for the digits
 
 
-def damaged(content: bytes, seed: int) -> bytes:
-    source, changed = random.Random(seed), bytearray(content)
-    for _ in range(source.randrange(1, 4)):
-        place = source.choice([source.randrange(len(changed)), 512 * source.randrange(len(changed) // 512) + 124])
-        changed[place] = source.randrange(256)
-    return bytes(changed[: source.choice([len(changed), source.randrange(len(changed))])])
+BRACES = {
+    "a-{008..011}.tar": ["a-008.tar", "a-009.tar", "a-010.tar", "a-011.tar"],
+    "{b,a}/{1..2}.tar": ["a/1.tar", "a/2.tar", "b/1.tar", "b/2.tar"],
+    "x.tar": ["x.tar"],
+    "{0.." + "9" * 5000 + "}.tar": ["0.." + "9" * 5000 + ".tar"],
+}
 
 
-def test_damaged_tars_have_members_or_end_in_a_sentence() -> None:
-    content, refused = made(tarfile.PAX_FORMAT)[:20_480], 0
-    for seed in range(300):
-        try:
-            for member in Tar(io.BytesIO(damaged(content, seed)), can_seek=True):
-                assert member.size >= 0
-        except ValueError as error:
-            refused += 1
-            assert re.search("damaged|cut off|name", str(error))  # noqa: PT017
-    assert refused > 100
+@pytest.mark.parametrize("pattern", BRACES)
+def test_braces_are_those_of_a_shell_with_numbers_of_at_most_18_digits(pattern: str) -> None:
+    assert _without_braces(pattern) == BRACES[pattern]
 
 
 @pytest.mark.parametrize(
@@ -345,30 +303,9 @@ def test_damaged_tars_have_members_or_end_in_a_sentence() -> None:
     [
         ("{0..999990}" + "x" * 20_000, "a pattern of 20,011 characters may name 9,994 tars"),
         ("{a,b}" * 60, "may name 666,666 tars"),
-        ("{0.." + "9" * 5000 + "}.tar", ""),
     ],
 )
 def test_braces_stand_for_so_many_names_as_memory_has_room_for(pattern: str, said: str) -> None:
-    if not said:
-        assert _without_braces(pattern) == [pattern.replace("{", "").replace("}", "")]
-        return
     with pytest.raises(DataError, match=said) as refused:
         _without_braces(pattern)
     assert len(str(refused.value)) < 400
-
-
-def test_braces_are_those_of_a_shell() -> None:
-    def slow(pattern: str) -> Iterator[str]:
-        match = re.search(r"\{([^{}]*)\}", pattern)
-        if match is None:
-            yield pattern
-            return
-        bounds = re.fullmatch(r"(\d+)\.\.(\d+)", match[1])
-        words = match[1].split(",")
-        if bounds:
-            words = [f"{number:0{len(bounds[1])}}" for number in range(int(bounds[1]), int(bounds[2]) + 1)]
-        for word in words:
-            yield from slow(pattern[: match.start()] + word + pattern[match.end() :])
-
-    for pattern in ("a-{000..012}.tar", "{a,b}/{1..3}.tar", "x.tar", "{train,val}-{08..11}.tar"):
-        assert _without_braces(pattern) == sorted(slow(pattern))

@@ -155,7 +155,7 @@ def _block(plan: StreamPlan, epoch: int, number: int) -> pa.Table:
     rows = plan.block_rows(epoch, number)
     index = plan.train.at(rows)
     images = read_rows(plan.source, index).images
-    columns: dict[str, Any] = {
+    columns: dict[str, np.ndarray | pa.Array] = {
         EPOCH: np.full(len(rows), epoch),
         ROW: rows.numpy(),
         LABEL: index.labels.numpy(),

@@ -113,7 +113,7 @@ def open_layout(layout: Published, name: str, path: str, split: Split, reading: 
     if layout.name in _LISTS:
         source = ImageFiles(name, place, split, reading, _LISTS[layout.name](place, split))
     else:
-        source = Stl10Source(name, place, split, reading, unlabelled=layout.name == "stl10-unlabelled")
+        source = _Stl10Source(name, place, split, reading, unlabelled=layout.name == "stl10-unlabelled")
     if (got := len(source.index)) != (published := layout.num_images[split]):
         tell_once(f"{name}: {published:,} {split} images are published, got {got:,}")
     return source
@@ -331,7 +331,7 @@ def _list_sun(place: Location, split: Split) -> Listing:
 
 
 # STL-10
-class Stl10Source(ImageSource):
+class _Stl10Source(ImageSource):
     """One split of STL-10; each image is a group. If ``unlabelled``, all images but those for tests train."""
 
     class_names = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
@@ -347,7 +347,7 @@ class Stl10Source(ImageSource):
         files = [_UNLABELLED, _TRAIN] if unlabelled and split == "train" else [labelled]
         counts = {file: self._count(file) for file in files}
         self._rows = [(file, row) for file, count in counts.items() for row in range(count)]
-        self.files_digest = digest_of_files({file: str(count * _IMAGE_BYTES) for file, count in counts.items()})
+        self.files_digest = digest_of_files({file: count * _IMAGE_BYTES for file, count in counts.items()})
         self.index = RowIndex.grouped(
             torch.cat([hash_words(hash_of_path(file), torch.arange(count)) for file, count in counts.items()]),
             torch.full((len(self._rows),), -1) if len(files) > 1 else self._labels(labelled, counts[labelled]),
