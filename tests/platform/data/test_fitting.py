@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from made_up_images import encoded, pixels, put
 from PIL import Image
 
 from ebclab.config import compose, to_mapping
@@ -62,17 +62,14 @@ def test_the_choice_follows_the_rule_of_the_page(
     assert choose(images, given) == expected
 
 
-def save(path: Path, width: int, height: int, **options: Any) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path, **options)
-    return path
+def save(path: Path, width: int, height: int, form: str = "PNG", **options: Any) -> Path:
+    return put(path, encoded(pixels(width * height, height, width), form, **options))
 
 
 def test_the_size_is_that_of_the_upright_image_and_no_pixel_is_decoded(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    path = save(tmp_path / "lying.jpg", 40, 30, exif=exif)
+    path = save(tmp_path / "lying.jpg", 40, 30, "JPEG", exif=exif)
     (tmp_path / "cut.jpg").write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     for file in (path, tmp_path / "cut.jpg"):
         with file.open("rb") as opened:
@@ -90,15 +87,13 @@ def test_a_folder_of_mixed_sizes_is_ready_to_train_and_what_is_said_wins(tmp_pat
     assert (config.views.flip_rate, config.views.grayscale_rate, config.training.batch_size) == (0.25, 0.2, 8)
     (line,) = said
     assert line.startswith(
-        "13 images of 40 pixels on their shorter side (12 looked at); chosen for them: data.resize=32,"
+        "13 images of 40 pixels on their shorter side (12 looked at); chosen for them: data.resize=32"
     )
 
     again = compose("simclr", config=to_mapping(config), fit=lambda mapping: fitted(mapping, said.append))
     assert again == config
     assert len(said) == 1  # a run's own settings leave nothing to choose
-    auto = compose(
-        "simclr", overrides={**overrides, "views.recipe": "auto"}, fit=lambda mapping: fitted(mapping, print)
-    )
+    auto = compose("simclr", overrides={**overrides, "views.recipe": "auto"}, fit=fitted)
     assert auto == config
     with pytest.raises(ConfigError, match="no usual views for images named by their place"):
         compose("simclr", overrides=overrides)

@@ -7,7 +7,6 @@ import math
 import struct
 from collections.abc import Callable
 
-import pytest
 import torch
 
 from ebclab.data.digests import short_digest
@@ -29,14 +28,6 @@ def chosen(image_set: ImageSet) -> set[int]:
     return set(image_set.keys.tolist())
 
 
-@pytest.mark.parametrize("rate", [0.02, 0.1, 0.5])
-@pytest.mark.parametrize("first", [0, 10**12])
-def test_the_share_is_the_rate_within_binomial_bounds(rate: float, first: int) -> None:
-    num_keys = 60_000
-    _, holdout = split_holdout(keyed(torch.arange(num_keys) + first), rate)
-    assert abs(len(holdout) - rate * num_keys) < 4 * math.sqrt(num_keys * rate * (1 - rate))
-
-
 def test_both_parts_are_disjoint_complete_and_in_order() -> None:
     data = keyed(torch.arange(5000))
     train, holdout = split_holdout(data, 0.3)
@@ -46,46 +37,25 @@ def test_both_parts_are_disjoint_complete_and_in_order() -> None:
         assert torch.equal(part.images.flatten(), (part.keys % 251).to(torch.uint8))
 
 
-def test_neither_order_nor_other_images_matter() -> None:
+def test_neither_order_nor_other_images_matter_and_a_higher_rate_adds() -> None:
     keys = torch.arange(4000)
     shuffled = keys[torch.randperm(4000, generator=torch.Generator().manual_seed(0))]
     held = chosen(split_holdout(keyed(keys), 0.1)[1])
     assert chosen(split_holdout(keyed(shuffled), 0.1)[1]) == held
     assert chosen(split_holdout(keyed(shuffled[:1000]), 0.1)[1]) == held & set(shuffled[:1000].tolist())
+    assert held < chosen(split_holdout(keyed(keys), 0.2)[1])
+    assert split_holdout(keyed(keys), 0.0)[1].images.shape == (0, 1, 1, 1)
 
 
-def test_a_higher_rate_holds_out_more_of_the_same() -> None:
-    data = keyed(torch.arange(4000))
-    assert chosen(split_holdout(data, 0.1)[1]) < chosen(split_holdout(data, 0.2)[1])
-
-
-def test_rate_zero_holds_out_nothing() -> None:
-    data = keyed(torch.arange(4000))
-    train, holdout = split_holdout(data, 0.0)
-    assert len(holdout) == 0
-    assert holdout.images.shape == (0, 1, 1, 1)
-    assert torch.equal(train.keys, data.keys)
-
-
-def test_limit_keeps_exactly_that_many_in_order_whatever_the_order_of_rows() -> None:
+def test_a_limit_keeps_exactly_that_many_in_order_and_0_keeps_all() -> None:
     keys = torch.arange(4000)
     limited = limit(keyed(keys), 777)
     assert len(limited) == 777
     assert bool((limited.keys.diff() > 0).all())
     assert chosen(limit(keyed(keys.flip(0)), 777)) == chosen(limited)
     assert chosen(limit(keyed(keys), 100)) < chosen(limited)
-
-
-@pytest.mark.parametrize("count", [0, 4000, 5000])
-def test_limit_zero_or_above_the_size_keeps_all(count: int) -> None:
-    data = keyed(torch.arange(4000))
-    assert torch.equal(limit(data, count).keys, data.keys)
-
-
-def test_what_is_held_out_is_independent_of_what_a_limit_keeps() -> None:
-    limited = limit(keyed(torch.arange(60_000)), 20_000)
-    _, holdout = split_holdout(limited, 0.1)
-    assert abs(len(holdout) - 2000) < 4 * math.sqrt(20_000 * 0.1 * 0.9)
+    for count in (0, 4000, 5000):
+        assert torch.equal(limit(keyed(keys), count).keys, keys)
 
 
 def test_a_limit_keeps_the_images_of_smallest_hash(splitmix64_words: Callable[..., int]) -> None:
@@ -103,31 +73,32 @@ def test_the_digest_is_that_of_the_pixels_and_the_keys_behind_them() -> None:
     assert short_digest(images.images, images.keys) == expected[:16]
 
 
-def test_images_to_confirm_with_are_taken_first_by_a_hash_of_their_own() -> None:
-    """Of 20,000 keys a tenth each, independently: 2,000, and a tenth of the other 18,000; 5 standard deviations."""
-    whole = keyed(torch.arange(20_000))
-    split = split_images(whole, train_limit=0, holdout_rate=0.1, confirm_rate=0.1)
+def test_parts_are_those_that_a_hash_of_the_key_and_a_salt_for_each_choice_names(
+    splitmix64_words: Callable[..., int],
+) -> None:
+    """Images to confirm with are taken first; who is held out does not depend on it."""
+
+    def below(salt: bytes, rate: float) -> set[int]:
+        return {key for key in range(2000) if splitmix64_words(int.from_bytes(salt), key) % 2**64 < rate * 2**64}
+
+    whole = keyed(torch.arange(2000))
+    split = split_images(whole, train_limit=0, holdout_rate=0.1, confirm_rate=0.2)
+    confirm, held = below(b"confirm", 0.2), below(b"holdout", 0.1)
     assert split.confirm is not None
-    parts = [chosen(part) for part in (split.train, split.holdout, split.confirm)]
-    assert [len(part) for part in parts] == [
-        pytest.approx(16_200, abs=5 * 55),
-        pytest.approx(1_800, abs=5 * 41),
-        pytest.approx(2_000, abs=5 * 42.4),
-    ]
-    assert set().union(*parts) == set(range(20_000))
-    assert sum(map(len, parts)) == 20_000  # no image is in two of them
+    assert chosen(split.confirm) == confirm
+    assert chosen(split.holdout) == held - confirm
+    assert chosen(split.train) == set(range(2000)) - held - confirm
     without = split_images(whole, train_limit=0, holdout_rate=0.1)
     assert without.confirm is None
-    assert parts[1] == chosen(without.holdout) - parts[2]  # who is held out does not depend on it
+    assert chosen(without.holdout) == held
     assert split.scored("holdout") is split.holdout
     assert split.scored("confirm") is split.confirm
 
 
 def numbered(count: int) -> ImageSet:
     images = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(count, 1, 2, 2)
-    return ImageSet(
-        "numbered", images, torch.arange(count) % 3, torch.arange(count) + 100, ("a", "b", "c"), (0.5,), (1.0,)
-    )
+    rows = torch.arange(count)
+    return ImageSet("numbered", images, rows % 3, rows + 100, ("a", "b", "c"), (0.5,), (1.0,))
 
 
 def test_rows_takes_image_label_and_key_together_by_index_and_by_mask() -> None:
@@ -137,12 +108,8 @@ def test_rows_takes_image_label_and_key_together_by_index_and_by_mask() -> None:
     assert by_index.images[:, 0, 0, 0].tolist() == [4, 1]
     assert by_index.labels.tolist() == [1, 1]
     assert by_index.keys.tolist() == [104, 101]
-    assert (by_index.name, by_index.class_names, by_index.mean, by_index.std) == (
-        "numbered",
-        ("a", "b", "c"),
-        (0.5,),
-        (1.0,),
-    )
+    for field in ("name", "class_names", "mean", "std"):
+        assert getattr(by_index, field) == getattr(data, field)
     by_mask = data.rows(torch.tensor([False, True, False, False, True, False]))
     assert by_mask.keys.tolist() == [101, 104]
 

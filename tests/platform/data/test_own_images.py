@@ -25,6 +25,8 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 class Pictures(Dataset[Any]):
     """As torchvision's datasets without a transform: PIL images and plain labels."""
 
+    _images: Any
+
     def __init__(self, images: Tensor, labels: list[Any] | None = None) -> None:
         self._images, self._labels = images, labels
 
@@ -85,17 +87,17 @@ def test_datasets_of_torch_are_images_with_their_labels(dataset: Dataset[Any], l
     assert images.name == type(dataset).__name__
 
 
-class Listed(Dataset[Any]):
+class Listed(Pictures):
     """Some pictures."""
 
     def __init__(self, *pictures: Image.Image) -> None:
-        self._pictures = pictures
-
-    def __len__(self) -> int:
-        return len(self._pictures)
+        self._images = pictures
 
     def __getitem__(self, number: int) -> Image.Image:
-        return self._pictures[number]
+        return self._images[number]
+
+
+GREY_3 = Image.new("L", (3, 3))
 
 
 def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
@@ -151,18 +153,9 @@ def test_an_image_set_is_taken_as_it_is() -> None:
         (_set(name="../mine"), "images.name: not a name, got '../mine'"),
         (Pictures(RGB, ["cat"] * 6), "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown"),
         ([RGB[0]], "nothing that can be trained on, got list"),
-        (
-            Listed(Image.new("L", (3, 3)), Image.new("L", (4, 3))),
-            r"be of one size, got \(3, 3\) and, at 1, \(3, 4\)",
-        ),
-        (
-            Listed(Image.new("L", (3, 3)), Image.new("I", (3, 3), 40_000)),
-            "got pixels of mode I, .* 16 bits, at 1",
-        ),
-        (
-            Listed(Image.new("L", (3, 3)), Image.new("F", (3, 3), 40_000)),
-            "got pixels of mode F, .* 16 bits, at 1",
-        ),
+        (Listed(GREY_3, Image.new("L", (4, 3))), r"be of one size, got \(3, 3\) and, at 1, \(3, 4\)"),
+        (Listed(GREY_3, Image.new("I", (3, 3), 40_000)), "got pixels of mode I, .* 16 bits, at 1"),
+        (Listed(GREY_3, Image.new("F", (3, 3), 40_000)), "got pixels of mode F, .* 16 bits, at 1"),
     ],
 )
 def test_everything_else_is_one_sentence(given: Any, said: str) -> None:

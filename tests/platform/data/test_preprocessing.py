@@ -33,37 +33,24 @@ def test_uint8_and_floats_in_zero_to_one_give_the_same():
     assert torch.equal(preprocessing(images), preprocessing(images.double() / 255))
 
 
-def test_half_maps_black_to_minus_one_and_white_to_one():
-    data = image_set(torch.tensor([0, 255], dtype=torch.uint8)[:, None, None, None].expand(2, 1, 8, 8))
-    views = preprocessing_for(ViewsConfig(normalisation="half"), data)(data.images)
-    assert views[0].unique().tolist() == [-1.0]
-    assert views[1].unique().tolist() == [1.0]
-
-
-def test_none_leaves_the_image_range():
-    data = image_set(torch.full((1, 3, 8, 8), 51, dtype=torch.uint8))
-    assert preprocessing_for(ViewsConfig(normalisation="none"), data)(data.images).unique().tolist() == [
-        pytest.approx(0.2)
-    ]
-
-
-def test_dataset_uses_the_datasets_own_statistics_and_size():
-    data = image_set(torch.zeros(1, 3, 12, 12, dtype=torch.uint8))
-    assert preprocessing_for(ViewsConfig(), data) == Preprocessing(12, data.mean, data.std)
-
-
-@pytest.mark.parametrize("normalisation", ["dataset", "half", "none"])
-def test_the_pixel_range_is_what_black_and_white_become(normalisation):
-    black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 8, 8)
-    preprocessing = preprocessing_for(ViewsConfig(normalisation=normalisation), image_set(black_and_white))
-    low, high = preprocessing(black_and_white)[:, :, 0, 0].tolist()
-    assert preprocessing.pixel_range.low == pytest.approx(low)
-    assert preprocessing.pixel_range.high == pytest.approx(high)
-
-
-def test_the_image_size_setting_overrides_the_datasets():
-    data = image_set(torch.zeros(1, 1, 12, 12, dtype=torch.uint8))
-    assert preprocessing_for(ViewsConfig(image_size=8), data)(data.images).shape == (1, 1, 8, 8)
+@pytest.mark.parametrize(
+    ("normalisation", "low", "high"),
+    [
+        ("dataset", [-0.2 / 0.5, -0.3 / 0.6, -0.4 / 0.7], [0.8 / 0.5, 0.7 / 0.6, 0.6 / 0.7]),
+        ("half", [-1.0] * 3, [1.0] * 3),
+        ("none", [0.0] * 3, [1.0] * 3),
+    ],
+)
+def test_black_and_white_become_what_each_normalisation_says(normalisation, low, high):
+    black_and_white = image_set(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 12, 12))
+    for setting, size in ((0, 12), (8, 8)):
+        views = ViewsConfig(normalisation=normalisation, image_size=setting)
+        preprocessing = preprocessing_for(views, black_and_white)
+        found = preprocessing(black_and_white.images)
+        assert found.shape == (2, 3, size, size)
+        assert found[:, :, 0, 0].tolist() == [pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6)]
+        assert preprocessing.pixel_range.low == pytest.approx(low)
+        assert preprocessing.pixel_range.high == pytest.approx(high)
 
 
 @pytest.mark.parametrize("std", [(0.5, 0.0, 0.7), (0.5,)])

@@ -162,13 +162,7 @@ def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Pa
 
 TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "no images": ("folder", "a/0.png a/1.heic a/2.JXL a/3.jxl labels.csv LICENSE", ["a"], 1, 0),
-    "thumbnails": (
-        "folder",
-        "train/a/0.png train/a/@eaDir/0.png/T.jpg @eaDir/2.png test/a/3.png",
-        ["a"],
-        1,
-        1,
-    ),
+    "thumbnails": ("folder", "train/a/0.png train/a/@eaDir/0.png/T.jpg @eaDir/2.png test/a/3.png", ["a"], 1, 1),
     "training": ("folder", "training/a/0.png training/b/1.png testing/a/2.png", ["a", "b"], 2, 1),
     "Training": ("folder", "Training/a/0.png Testing/a/1.png", ["a"], 1, 1),
     "valid": ("folder", "train/a/0.png valid/a/1.png", ["a"], 1, 1),
@@ -255,11 +249,7 @@ FOLDERS_IN_TARS: dict[str, tuple[list[str], list[str], list[int]]] = {
     # refiner#124, tars of torchvision's folders: class folders were not labels
     "classes": (["a.tar:cat/1.png dog/2.png cat/3.png"], ["cat", "dog"], [0, 1, 0]),
     "a tar a class": (["cat.tar:cat/1.png", "dog.tar:dog/2.png"], ["cat", "dog"], [0, 1]),
-    "below folders that all have": (
-        ["a.tar:./x/y/cat/1.png ./x/y/dog/b/2.png ./x/y/3.png"],
-        ["cat", "dog"],
-        [0, 1, -1],
-    ),
+    "folders that all have": (["a.tar:./x/y/cat/1.png ./x/y/dog/b/2.png ./x/y/3.png"], ["cat", "dog"], [0, 1, -1]),
     "train in train.tar": (["train.tar:train/cat/1.png train/dog/2.png"], ["cat", "dog"], [0, 1]),
     "labels go first": (["a.tar:x/1.png x/1.cls y/2.png"], ["cat"], [0, -1]),
     "one folder is none": (["a.tar:images/1.png images/2.png"], [], [-1, -1]),
@@ -309,13 +299,7 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
         [3, 1, -1],
         "labels are those of metadata.jsonl; 1 of 3 images without a row, which have no label: 3.png",
     ),
-    "from Excel": (
-        "ä.png 2.png",
-        {"metadata.csv": "\ufefflabel;file_name\r\ncat;ä.png\r\n;2.png"},
-        ["cat"],
-        [-1, 0],
-        "",
-    ),
+    "Excel": ("ä.png 2.png", {"metadata.csv": "\ufefflabel;file_name\r\ncat;ä.png\r\n;2.png"}, ["cat"], [-1, 0], ""),
     "from Windows": ("a/1.png", {"metadata.csv": 'file_name\tlabel\n"a\\1.png"\t7.0\n'}, [], [7], ""),
     "in each part": (
         "train/1.png test/1.png",
@@ -340,20 +324,14 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
         "1 of 3 images without a row",
     ),
     # Kaggle's labels.csv and train.csv name images by ids, without their suffix and folder
-    "by setting": (
+    "by id": (
         "train/1.png train/2.png test/3.png",
         {"labels.csv": "id,breed\n2,pug\n1,fox"},
         ["fox", "pug"],
         [0, 1],
         "",
     ),
-    "not set": (
-        "1.png",
-        {"labels.csv": "id,breed\n1,pug"},
-        [],
-        [-1],
-        "1 .csv; data.labels=FILE reads labels from a table",
-    ),
+    "not set": ("1.png", {"labels.csv": "id,breed\n1,pug"}, [], [-1], "1 .csv; data.labels=FILE reads labels"),
 }
 """Images, tables, and the classes, labels and warning that they give."""
 
@@ -371,41 +349,25 @@ def put_tables(folder: Path, images: str, tables: dict[str, str]) -> str:
 def test_tables_beside_images_hold_their_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str) -> None:
     images, tables, names, labels, told = TABLES[case]
     name = put_tables(tmp_path, images, tables)
-    found = load_split(name, None, "train", BY_ID if case == "by setting" else Reading())
+    found = load_split(name, None, "train", BY_ID if case == "by id" else Reading())
     assert (found.class_names, found.labels.tolist()) == (tuple(names), labels)
     assert told in caplog.text
     assert len(caplog.records) == 1
 
 
 TABLES_REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
-    "two labels": (
-        "1.png",
-        {"metadata.csv": "file_name,label\n1.png,a\n1.png,b"},
-        "got 1 rows with another label: 1.png",
-    ),
+    "two labels": ("1.png", {"metadata.csv": "file_name,label\n1.png,a\n1.png,b"}, "1 rows with another label: 1.png"),
     "other names": ("1.png", {"metadata.csv": "file_name,label\n/x/1.png,a"}, "names none of the images, got /x/1.png"),
     "of two parts": (
         "train/1.png test/1.png",
         {"labels.csv": "id,breed\n1,a"},
         "labels.csv names none of the images, got 1; write their paths",
     ),
-    "other columns": (
-        "1.png",
-        {"labels.csv": "image,breed\n1,a"},
-        "data.image_column: .* no column id, got image, breed",
-    ),
+    "other columns": ("1.png", {"labels.csv": "image,breed\n1,a"}, "image_column: .* no column id, got image, breed"),
     "no such file": ("1.png", {}, "labels.csv cannot be read, got no such file"),
-    "more values": (
-        "1.png",
-        {"metadata.csv": "file_name,label\n1.png,a,b\n2.png\n"},
-        "got 2 rows without 2 values, such",
-    ),
+    "more values": ("1.png", {"metadata.csv": "file_name,label\n1.png,a,b\n2.png\n"}, "2 rows without 2 values, such"),
     "no rows": ("1.png", {"metadata.csv": "file_name,label\n"}, "needs one label for an image, got no row"),
-    "a list": (
-        "1.png",
-        {"metadata.jsonl": '{"file_name": "1.png", "label": [1]}'},
-        "image 1.png needs a whole number or",
-    ),
+    "a list": ("1.png", {"metadata.jsonl": '{"file_name": "1.png", "label": [1]}'}, "image 1.png needs a whole number"),
     "no JSON": ("1.png", {"metadata.jsonl": "[1]"}, r"metadata.jsonl cannot be read, got \[1\] in place of an object"),
     "words and numbers": ("1.png 2.png", {"metadata.csv": "file_name,label\n1.png,a\n2.png,3"}, "both numbers and a"),
     "another encoding": ("1.png", {"metadata.csv": "\ud800"}, "metadata.csv cannot be read, got 'utf-8' codec"),
@@ -459,11 +421,7 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
 @pytest.mark.parametrize(
     ("file", "remedy"),
     # datasets#7337, MedMNIST#38
-    [
-        ("a.zip", "unpack it"),
-        ("a.npz", r"give arrays to ebclab.pretrain\(images=...\)"),
-        ("a.tar", "by webdataset:PATH"),
-    ],
+    [("a.zip", "unpack it"), ("a.npz", r"give arrays to ebclab.pretrain\(images=...\)"), ("a.tar", "webdataset:PATH")],
 )
 def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, remedy: str) -> None:
     put(tmp_path / file, b"x")

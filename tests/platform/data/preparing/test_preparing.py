@@ -71,7 +71,7 @@ def splits() -> Splits:
     return {"train": image_set(2500, 0), "test": image_set(30, 1)}
 
 
-def test_a_prepared_set_holds_the_same_images_labels_keys_names_and_statistics(tmp_path: Path, splits: Splits) -> None:
+def test_a_prepared_set_holds_the_same_images_shuffled_and_describes_itself(tmp_path: Path, splits: Splits) -> None:
     lines: list[str] = []
     prepare_dataset(splits, tmp_path / "set", progress=lines.append)
     assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 file"]
@@ -80,37 +80,21 @@ def test_a_prepared_set_holds_the_same_images_labels_keys_names_and_statistics(t
         found = set_at(tmp_path / "set", split)
         assert_same_rows(found, wanted)
         assert (found.class_names, found.mean, found.std) == (wanted.class_names, wanted.mean, wanted.std)
-
-
-def test_neighbours_in_a_shard_have_nothing_in_common(tmp_path: Path, splits: Splits) -> None:
-    prepare_dataset(splits, tmp_path / "set", progress=lambda line: None)
     labels = load_split(f"parquet:{tmp_path}/set", None, "train").labels  # sorted by class before
     changes = int((labels[1:] != labels[:-1]).sum())
     assert abs(changes - 1249.5) < 4 * 25  # a fair coin: mean 2499 / 2, deviation sqrt(2499) / 2
-
-
-def test_checksums_and_description_are_true(tmp_path: Path, splits: Splits) -> None:
-    prepare_dataset(splits, tmp_path / "set", shards=2, progress=lambda line: None)
     sums = json.loads((tmp_path / "set/checksums.json").read_text())
-    files = {path.relative_to(tmp_path / "set").as_posix(): path for path in (tmp_path / "set").rglob("*.parquet")}
+    files = {name: each for name, each in content(tmp_path / "set").items() if name.endswith(".parquet")}
     assert sums == {
-        name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for name, path in files.items()
+        name: {"bytes": len(each), "sha256": hashlib.sha256(each).hexdigest()} for name, each in files.items()
     }
-    assert sorted(files) == [
-        "test/part-00000-of-00001.parquet",
-        "train/part-00000-of-00002.parquet",
-        "train/part-00001-of-00002.parquet",
-    ]
+    parts = [f"train/part-0000{number}-of-00003.parquet" for number in range(3)]
+    assert sorted(files) == ["test/part-00000-of-00001.parquet", *parts]
     told = json.loads((tmp_path / "set/dataset.json").read_text())
-    assert told["num_images"] == {"train": 2500, "test": 30}
-    assert told["shape"] == [3, 4, 5]
-    schema = pq.read_schema(files["train/part-00000-of-00002.parquet"])
-    assert [(field.name, str(field.type)[:30]) for field in schema] == [
-        ("image", "extension<arrow.fixed_shape_te"),
-        ("label", "int64"),
-        ("index", "int64"),
-    ]
+    assert (told["num_images"], told["shape"]) == ({"train": 2500, "test": 30}, [3, 4, 5])
+    schema = pq.read_schema(tmp_path / "set" / parts[0])
+    types = [("image", "extension<arrow.fixed_shape_te"), ("label", "int64"), ("index", "int64")]
+    assert [(field.name, str(field.type)[:30]) for field in schema] == types
 
 
 @pytest.mark.parametrize(
@@ -126,10 +110,7 @@ def test_checksums_and_description_are_true(tmp_path: Path, splits: Splits) -> N
 )
 def test_the_number_of_shards(images: int, image_bytes: int, asked: int, shards: int) -> None:
     assert shard_count(images, image_bytes, asked) == shards
-
-
-def test_row_groups_are_at_most_8_mib_of_large_images() -> None:
-    assert (group_rows(784), group_rows(8 << 13), group_rows(1 << 20), group_rows(1 << 30)) == (1024, 128, 8, 1)
+    assert [group_rows(each) for each in (784, 8 << 13, 1 << 20, 1 << 30)] == [1024, 128, 8, 1]  # at most 8 MiB
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, splits: Splits) -> None:
@@ -198,14 +179,6 @@ def prepare(source: FolderSource, target: Path, lines: list[str] | None = None, 
     return lines
 
 
-def test_a_prepared_folder_is_the_folder(photos: Path, tmp_path: Path) -> None:
-    lines = prepare(Watched(photos), tmp_path / "set")
-    assert lines == ["train: 40 images, 2 classes, in 8 files"]
-    found, wanted = set_at(tmp_path / "set"), folder_at(photos)
-    assert_same_rows(found, wanted)
-    assert (found.class_names, found.mean, found.std) == (wanted.class_names, *channel_statistics(wanted.images))
-
-
 def test_a_row_group_of_images_is_in_memory(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = []
 
@@ -246,15 +219,11 @@ def test_a_killed_preparation_goes_on_and_leaves_the_same_bytes(photos: Path, tm
     assert not unfinished.exists()
 
 
-def break_some(photos: Path) -> None:
+def test_damaged_images_stop_it_or_are_all_named(photos: Path, tmp_path: Path) -> None:
     whole = (photos / "cats/01.png").read_bytes()
     (photos / "cats/01.png").write_bytes(whole[: len(whole) // 2])
-    (photos / "dogs/02.png").write_bytes(b"text")
-    (photos / "dogs/04.png").write_bytes(b"text")
-
-
-def test_damaged_images_stop_it_or_are_all_named(photos: Path, tmp_path: Path) -> None:
-    break_some(photos)
+    for name in ("02", "04"):
+        (photos / f"dogs/{name}.png").write_bytes(b"text")
     with pytest.raises(DataError, match=r"\d\d\.png: not a readable image, got .*data\.skip_corrupt=true"):
         prepare(Watched(photos), tmp_path / "set")
     lines = prepare(Watched(photos, LENIENT), tmp_path / "set")
@@ -263,12 +232,11 @@ def test_damaged_images_stop_it_or_are_all_named(photos: Path, tmp_path: Path) -
         "left out 3 of 40 images: 2 of no known format, 1 damaged or cut off; left_out.jsonl in the set names them",
     ]
     named = [json.loads(line) for line in (tmp_path / "set" / LEFT_OUT).read_text().splitlines()]
-    assert {Path(each["name"]).name: each["kind"] for each in named} == {
-        "01.png": "damaged or cut off",
-        "02.png": "of no known format",
-        "04.png": "of no known format",
-    }
-    assert_same_rows(set_at(tmp_path / "set"), folder_at(photos, LENIENT))
+    kinds = {"01.png": "damaged or cut off", "02.png": "of no known format", "04.png": "of no known format"}
+    assert {Path(each["name"]).name: each["kind"] for each in named} == kinds
+    found, wanted = set_at(tmp_path / "set"), folder_at(photos, LENIENT)
+    assert_same_rows(found, wanted)
+    assert (found.class_names, found.mean, found.std) == (wanted.class_names, *channel_statistics(wanted.images))
     assert json.loads((tmp_path / "set/dataset.json").read_text())["num_images"] == {"train": 37}
 
 

@@ -98,45 +98,21 @@ LAST = tensors(IMAGES.transpose(0, 2, 3, 1).copy())
 TOO_LARGE = pa.array([2**64 - 1] * 10, pa.uint64())
 MEASURED = '{"class_names": [], "mean": [0.5], "std": %s}'
 REFUSALS: dict[str, tuple[Any, str]] = {
-    "channels last": (
-        {"image": LAST},
-        r"holds no images, got extension<.*value_type=uint8, shape=\[6,6,3\]",
-    ),
+    "channels last": ({"image": LAST}, r"holds no images, got extension<.*value_type=uint8, shape=\[6,6,3\]"),
     "channels last in memory": ({"image": of_kind((6, 6, 3), LAST.storage, permutation=[2, 0, 1])}, "holds no images"),
     "no image column": ({"pixels": [1], "label": [0]}, "data.image_column: .*has no column image, got columns pixels"),
     "no images in it": ({"image": ["text"]}, "data.image_column: image of .*a.parquet holds no images, got string"),
     "floats": ({"image": tensors(IMAGES.astype(np.float32)[:1])}, "image of .*a.parquet holds no images"),
-    "label of lists": (
-        {"image": tensors(), "label": [[1]] * 10},
-        "column label of .* must hold whole numbers or",
-    ),
-    "too large labels": (
-        {"image": tensors(), "label": TOO_LARGE},
-        "label_column: .* must hold whole numbers of 64",
-    ),
-    "words for keys": (
-        {"image": tensors(), "index": ["a"] * 10},
-        "column index of .* must hold whole numbers, got",
-    ),
-    "index twice": (
-        {"image": tensors(), "index": [7, 7, *range(8)]},
-        "column index of .* must differ .*, got 7 3",
-    ),
+    "label of lists": ({"image": tensors(), "label": [[1]] * 10}, "column label of .* must hold whole numbers or"),
+    "too large labels": ({"image": tensors(), "label": TOO_LARGE}, "label_column: .* must hold whole numbers of 64"),
+    "words for keys": ({"image": tensors(), "index": ["a"] * 10}, "column index of .* must hold whole numbers, got"),
+    "index twice": ({"image": tensors(), "index": [7, 7, *range(8)]}, "column index of .* must differ .*, got 7 3"),
     "empty": ({"image": tensors().slice(0, 0)}, "data.name: parquet:.* holds no rows, got 1 empty files"),
     "an empty tensor": ({"image": of_kind((1, 2, 2), [[1] * 4, None])}, "group 0: tensors need all .*, got 1 that are"),
     "empty values": ({"image": of_kind((1, 2, 2), [[1, None, 1, None]])}, "tensors need all their values, got 2 that"),
-    "two columns image": (
-        {"a.parquet": twice("image")},
-        "a.parquet has several columns called image; rename",
-    ),
-    "two columns label": (
-        {"a.parquet": twice("label")},
-        "a.parquet has several columns called label; rename",
-    ),
-    "two columns index": (
-        {"a.parquet": twice("index")},
-        "a.parquet has several columns called index; rename",
-    ),
+    "two columns image": (twice("image"), "a.parquet has several columns called image; rename"),
+    "two columns label": (twice("label"), "a.parquet has several columns called label; rename"),
+    "two columns index": (twice("index"), "a.parquet has several columns called index; rename"),
     "two shapes": (
         {"a.parquet": SOUND, "b.parquet": pa.table({"image": tensors(IMAGES[..., :4])})},
         r"must be of one size, got .*a\.parquet of 6x6 and .*b\.parquet of 4x6 pixels",
@@ -154,15 +130,9 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     ),
     "another shard": ({"checksums.json": '{"a.parquet": {"bytes": 5}}'}, r"a\.parquet: .* bytes instead of 5; copy it"),
     "a shard outside": ({"checksums.json": '{"../a.parquet": {"bytes": 7}}'}, "not complete, the file is missing"),
-    "sums of none": ({"checksums.json": "7"}, "checksums.json: damaged, "),
     "sums of numbers": ({"checksums.json": '{"a.parquet": 7}'}, "checksums.json: damaged, a.parquet"),
     "half a description": ({"dataset.json": "{"}, "dataset.json: damaged, "),
-    "a list": ({"dataset.json": "[]"}, "dataset.json: damaged, "),
     "no mean": ({"dataset.json": '{"class_names": []}'}, "dataset.json: damaged, mean: Field required"),
-    "classes": (
-        {"dataset.json": '{"class_names": 3, "mean": [0], "std": [1]}'},
-        "damaged, class_names: ",
-    ),
     "no std": ({"dataset.json": MEASURED % "[]"}, "needs a mean and a std of at least 0"),
     "std below 0": ({"dataset.json": MEASURED % "[-1]"}, "needs a mean and a std of at least 0"),
     "std of no number": ({"dataset.json": MEASURED % "[NaN]"}, "needs a mean and a std of at least 0"),
@@ -173,8 +143,8 @@ REFUSALS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_files_that_are_no_image_set_are_explained_in_a_sentence(tmp_path: Path, case: str) -> None:
     files, message = REFUSALS[case]
-    if not any("." in name for name in files):
-        files = {"a.parquet": pa.table(files)}
+    if isinstance(files, pa.Table) or not any("." in name for name in files):
+        files = {"a.parquet": files if isinstance(files, pa.Table) else pa.table(files)}
     elif all(name.endswith(".json") for name in files):
         files = {"a.parquet": SOUND, **files}
     for name, held in files.items():

@@ -182,14 +182,6 @@ def test_crop_and_resize_agree_with_torchvision(size):
     assert_like_torchvision(images, parameters, size, ViewsConfig())
 
 
-def test_flip_mirrors_left_and_right():
-    images = some_images(8, 3, 12, 12)
-    flip = torch.arange(8) % 2 == 0
-    views = apply_parameters(images, plain(8, 12, flip=flip), ViewsConfig(flip_rate=0.5), untouched(3, 12))[0]
-    expected = torch.where(flip[:, None, None, None], images.flip(3), images) / 255
-    torch.testing.assert_close(views, expected, atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -261,19 +253,3 @@ def test_normalisation_comes_last_and_agrees_with_torchvision():
     raw = apply_parameters(images, parameters, EVERYTHING, untouched(3, 16))
     normalised = apply_parameters(images, parameters, EVERYTHING, Preprocessing(16, mean, std))
     torch.testing.assert_close(normalised, tv.normalize(raw, list(mean), list(std)), atol=TOLERANCE, rtol=0)
-
-
-def test_without_any_operation_views_are_the_preprocessed_images():
-    images = some_images(10, 3, 14, 14)
-    preprocessing = Preprocessing(9, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
-    views = apply_parameters(images, plain(10, 14), ViewsConfig(), preprocessing)[0]
-    torch.testing.assert_close(views, preprocessing(images), atol=TOLERANCE, rtol=0)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_pixels_stay_in_the_image_range_before_noise_and_normalisation(channels):
-    images = some_images(60, channels, 16, 16)
-    parameters = draw_parameters(torch.arange(60), EVERYTHING, 16, 16, seed=0, epoch=0, views=range(2))
-    views = apply_parameters(images, parameters, EVERYTHING, untouched(channels, 16))
-    assert views.min() >= -1e-6  # rounding
-    assert views.max() <= 1 + 1e-6

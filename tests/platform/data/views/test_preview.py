@@ -22,9 +22,8 @@ def coloured(side: int = 8) -> ImageSet:
     """Three classes, four images each, every image in the one colour of its class."""
     labels = torch.arange(3).repeat_interleave(4)
     images = COLOURS[labels].view(-1, 3, 1, 1).expand(-1, 3, side, side).contiguous()
-    return ImageSet(
-        "coloured", images, labels, torch.arange(12), ("red", "green", "blue"), (0.4, 0.3, 0.5), (0.2, 0.1, 0.3)
-    )
+    names = ("red", "green", "blue")
+    return ImageSet("coloured", images, labels, torch.arange(12), names, (0.4, 0.3, 0.5), (0.2, 0.1, 0.3))
 
 
 def count_of(picture: np.ndarray, colour: torch.Tensor) -> int:
@@ -43,15 +42,8 @@ def test_every_class_has_its_row_of_tiles_in_its_own_colour(tmp_path: Path, side
 
 
 def test_views_of_another_size_and_of_one_channel_are_drawn(tmp_path: Path) -> None:
-    grey = ImageSet(
-        "grey",
-        torch.full((2, 1, 8, 8), 77, dtype=torch.uint8),
-        torch.tensor([-1, 5]),
-        torch.arange(2),
-        (),
-        (0.1,),
-        (0.5,),
-    )
+    images = torch.full((2, 1, 8, 8), 77, dtype=torch.uint8)
+    grey = ImageSet("grey", images, torch.tensor([-1, 5]), torch.arange(2), (), (0.1,), (0.5,))
     draw_views(grey, ViewsConfig(image_size=20, normalisation="half"), tmp_path / "views.png", count=9, views=1)
     with Image.open(tmp_path / "views.png") as picture:
         pixels = np.asarray(picture)

@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from ebclab.config import compose, parse_experiment, to_mapping
+from ebclab.config import compose
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.data.views.parameters import draw_parameters
 from ebclab.errors import ConfigError
 
 BATCH = 8
@@ -28,10 +27,8 @@ CROPS = ViewsConfig(crop_scale_min=0.08, flip_rate=0.5, jitter_rate=1.0, brightn
 def alike() -> ImageSet:
     """Equal images of which no two pixels agree: views are equal exactly where their parameters are."""
     image = torch.randperm(3 * 8 * 8, generator=torch.Generator().manual_seed(0)).to(torch.uint8).view(1, 3, 8, 8)
-    rows = torch.arange(NUM_IMAGES)
-    return ImageSet(
-        "alike", image.expand(NUM_IMAGES, 3, 8, 8).contiguous(), rows, rows * 11, (), (0.5,) * 3, (1.0,) * 3
-    )
+    images, rows = image.expand(NUM_IMAGES, 3, 8, 8).contiguous(), torch.arange(NUM_IMAGES)
+    return ImageSet("alike", images, rows, rows * 11, (), (0.5,) * 3, (1.0,) * 3)
 
 
 def resident(shared_by: str, **changes: Any) -> ResidentData:
@@ -83,20 +80,6 @@ def test_seeds_and_epochs_change_the_shared_draw(shared_by: str) -> None:
 
 
 @pytest.mark.parametrize("shared_by", ["batch", "chunk"])
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_the_ranks_shares_side_by_side_are_the_global_batch_asked_for_in_any_order(
-    shared_by: str, world_size: int
-) -> None:
-    asked = {"num_proposals": 5, "noise_std": 0.1}
-    whole = resident(shared_by, **asked)
-    ranks = [resident(shared_by, rank=rank, world_size=world_size, **asked) for rank in range(world_size)]
-    for position in (4, 0, 2):  # a resumed run asks for the middle of an epoch first
-        expected, parts = whole.batch(2, position), [data.batch(2, position) for data in ranks]
-        assert torch.equal(torch.cat([part.views for part in parts], dim=1), expected.views)
-        assert torch.equal(torch.cat([part.proposals for part in parts]), expected.proposals)
-
-
-@pytest.mark.parametrize("shared_by", ["batch", "chunk"])
 def test_pixel_noise_is_each_images_own(shared_by: str) -> None:
     for _, views in epoch_of(resident(shared_by, noise_std=0.1)):
         assert kinds(views.flatten(0, 1)) == 2 * BATCH
@@ -119,18 +102,6 @@ def test_images_drawn_at_random_share_256_at_a_time(shared_by: str, expected: in
         assert [kinds(part) for part in shown.split(256)] == [1, 1, 1]
 
 
-def test_a_shared_draw_has_the_distribution_of_an_images_own() -> None:
-    words = torch.arange(4000)
-    config = replace(CROPS, grayscale_rate=0.2)
-    drawn = {"seed": 0, "epoch": 0, "views": range(1)}
-    shared = draw_parameters(torch.zeros_like(words), config, 32, 32, **drawn, shared=words)
-    own = draw_parameters(words, config, 32, 32, **drawn)
-    for name in ("height", "width", "flip", "brightness", "grayscale"):
-        one, other = (getattr(parameters, name).double() for parameters in (shared, own))
-        assert not torch.equal(one, other), name  # independent of the draw of an image whose key is that word
-        assert abs(one.mean() - other.mean()) < 5 * (2 / 4000) ** 0.5 * other.std(), name
-
-
 def test_views_of_a_pipeline_that_knows_no_batches_cannot_be_shared_by_batch() -> None:
     asked = ["data.views_on=pipeline", "views.recipe=digits"]
     with pytest.raises(ConfigError) as caught:
@@ -140,9 +111,3 @@ def test_views_of_a_pipeline_that_knows_no_batches_cannot_be_shared_by_batch() -
         "set data.views_on=worker"
     ]
     assert compose("simclr", overrides=[*asked, "views.shared_by=chunk"]).views.shared_by == "chunk"
-
-
-def test_a_run_of_the_time_before_shared_views_keeps_its_own_draws() -> None:
-    mapping = to_mapping(compose("simclr", overrides=["views.recipe=digits"]))
-    del mapping["views"]["shared_by"]
-    assert parse_experiment(mapping).views.shared_by == "image"

@@ -12,12 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 import torch
-from made_up_images import encoded, pixels, put_set
+from made_up_images import encoded, pixels, put, put_set
 from made_up_layouts import write_imagenet, write_stl10
-from PIL import Image
 from ray.exceptions import RayError
 from torch import Tensor
 
@@ -83,11 +81,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image folder of 100 images in two classes."""
     place = tmp_path_factory.mktemp("folder")
-    generator = np.random.default_rng(0)
     for number in range(100):
-        path = place / f"{'ab'[number % 2]}/{number}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+        put(place / f"{'ab'[number % 2]}/{number}.png", encoded(pixels(number, 8, 8)))
     return place
 
 
@@ -98,9 +93,8 @@ def config_of(name: str, *overrides: str) -> ExperimentConfig:
 def plan_of(prepared: str, rows_per_block: int, seed: int = 0) -> StreamPlan:
     source = open_source(prepared, "train", Reading())
     config = config_of(prepared)
-    settings = ViewSettings(
-        config.views, preprocessing_for(config.views, load_split(prepared, None, "train")), seed, BATCH
-    )
+    preprocessing = preprocessing_for(config.views, load_split(prepared, None, "train"))
+    settings = ViewSettings(config.views, preprocessing, seed, BATCH)
     return StreamPlan(source, source.index, settings, rows_per_block)
 
 
@@ -300,8 +294,7 @@ def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(
     streaming: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(70):
-        pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        put(tmp_path / f"{number}.png", encoded(pixels(number, 8, 8)))
     name, nothing_else = f"folder:{tmp_path}", ("data.holdout_rate=0.0", "evaluation.knn_bank_limit=1")
     stream = streaming.plan_stream(config_of(name, *nothing_else), num_views=2)
     (tmp_path / "33.png").write_bytes(b"nothing")
