@@ -58,7 +58,7 @@ def test_a_recall_that_is_a_tenth_is_reached_exactly() -> None:
 
 
 @pytest.mark.parametrize("interpolation", BOTH)
-@pytest.mark.parametrize("levels", [3, 1000])
+@pytest.mark.parametrize("levels", [1, 3, 1000])
 def test_rankings_with_and_without_ties_are_those_of_the_slow_loop(interpolation: Interpolation, levels: int) -> None:
     generator = torch.Generator().manual_seed(levels)
     for _ in range(10):
@@ -66,21 +66,6 @@ def test_rankings_with_and_without_ties_are_those_of_the_slow_loop(interpolation
         relevant = torch.rand(40, generator=generator) < 0.3
         expected = slow(scores.tolist(), relevant.tolist(), interpolation)
         assert average_precision(scores, relevant, interpolation) == pytest.approx(float(expected), abs=1e-14)
-
-
-@pytest.mark.parametrize("interpolation", BOTH)
-def test_limits(interpolation: Interpolation) -> None:
-    relevant = torch.tensor([True, True, False, False, False])
-    assert average_precision(torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0]), relevant, interpolation) == 1.0
-    # All scores equal: one threshold, precision P / n at every recall.
-    assert average_precision(torch.zeros(5), relevant, interpolation) == pytest.approx(2 / 5, abs=1e-15)
-
-
-def test_the_order_of_images_does_not_matter() -> None:
-    generator = torch.Generator().manual_seed(0)
-    scores, relevant = torch.randint(5, (30,), generator=generator), torch.rand(30, generator=generator) < 0.4
-    order = torch.randperm(30, generator=generator)
-    assert average_precision(scores, relevant, "area") == average_precision(scores[order], relevant[order], "area")
 
 
 @pytest.mark.parametrize("interpolation", BOTH)

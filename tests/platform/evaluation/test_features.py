@@ -24,29 +24,18 @@ def conv_net() -> nn.Module:
     return net
 
 
-def test_a_network_in_train_mode_keeps_every_bit_of_its_state() -> None:
-    net = conv_net().train()
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    compute_features(net, grey_images(50), PLAIN, batch_size=16, device="cpu")
-    after = net.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_each_submodule_returns_to_its_own_mode() -> None:
+def test_a_network_in_training_keeps_its_bits_and_the_mode_of_each_part() -> None:
     net = conv_net().train()
     net[1].eval()  # a frozen norm inside a network in training
-    compute_features(net, grey_images(4), PLAIN, batch_size=2, device="cpu")
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    compute_features(net, grey_images(50), PLAIN, batch_size=16, device="cpu")
+    colour = Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
+    with pytest.raises(RuntimeError):  # modes return even when the encoder fails
+        compute_features(net, grey_images(4).expand(4, 3, 8, 8), colour, batch_size=2, device="cpu")
+    assert before.keys() == net.state_dict().keys()
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
     assert [part.training for part in net] == [True, False, True, True, True]
     assert net.training
-
-
-def test_modes_return_even_when_the_encoder_fails() -> None:
-    net = conv_net().train()
-    colour = Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
-    with pytest.raises(RuntimeError):
-        compute_features(net, grey_images(4).expand(4, 3, 8, 8), colour, batch_size=2, device="cpu")
-    assert all(part.training for part in net.modules())
 
 
 def test_batch_norm_uses_running_statistics_and_dropout_does_nothing() -> None:

@@ -45,20 +45,6 @@ def test_the_parts_are_the_mean_squares_of_the_two_way_table(num_seeds: int, num
     assert parts.fixed_seeds == pytest.approx(images / size, rel=1e-12)
 
 
-def test_the_parts_are_unbiased() -> None:
-    """sigma_a = .3, sigma_b = .8, sigma_e = .5, R = 4, n = 30: the expectations of S, I and F by the model."""
-    generator, found = np.random.default_rng(1), []
-    for _ in range(4000):
-        effects = 0.3 * generator.standard_normal((4, 1)) + 0.8 * generator.standard_normal((1, 30))
-        parts = VarianceParts.of(effects + 0.5 * generator.standard_normal((4, 30)))
-        found.append((parts.seeds, parts.images, parts.fixed_seeds))
-    seeds, images, fixed = np.mean(found, axis=0)
-    rest = 0.25 / (4 * 30)
-    assert seeds == pytest.approx(0.09 / 4 + rest, rel=0.05)  # 4,000 draws with 3 degrees of freedom: 1.3 %
-    assert images == pytest.approx(0.64 / 30, rel=0.02)
-    assert fixed == pytest.approx(0.64 / 30 + rest, rel=0.02)
-
-
 def test_equal_runs_have_the_paired_interval_over_images_of_agresti_and_min() -> None:
     """b images only the one has right, c only the other: (b - c)/(n + 2) +- t sqrt(variance / (n + 2))."""
     both, b, c, neither = 100, 9, 4, 28
@@ -154,35 +140,6 @@ def test_one_image_says_next_to_nothing() -> None:
     assert (low, high) == pytest.approx((0.6 - half, 0.6 + half))
 
 
-def test_a_difference_has_the_same_interval_the_other_way_round() -> None:
-    one, other = drawn(4, 60), drawn(4, 60, seed=5)
-    low, high = difference_interval(one, other, CHANCE)
-    assert difference_interval(other, one, CHANCE) == pytest.approx((-high, -low), abs=1e-12)
-
-
-def test_it_is_as_wide_as_a_bootstrap_of_seeds_and_images_for_many_of_both() -> None:
-    """Owen's (2007) pigeonhole bootstrap: rows and columns drawn again. It overestimates by the residual's part."""
-    one, other = drawn(60, 400), drawn(60, 400, seed=9)
-    generator, table = np.random.default_rng(0), one - other
-    means = [table[generator.integers(60, size=60)][:, generator.integers(400, size=400)].mean() for _ in range(2000)]
-    low, high = difference_interval(one, other, CHANCE)
-    assert (high - low) / (2 * Z) == pytest.approx(np.std(means), rel=0.06)
-
-
 def test_the_quantile_is_that_of_both_tails() -> None:
     assert quantile(0.05, 1) == pytest.approx(math.tan(0.475 * math.pi), rel=1e-12)
     assert quantile(0.05, 10**9) == pytest.approx(Z, rel=1e-8)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("num_seeds", [2, 3, 5])
-def test_it_covers_at_least_as_often_as_it_says_whatever_the_shares(share: float, num_seeds: int) -> None:
-    """Normal effects, 300 images; ``share`` of the variance of the mean is that of seeds. 4,000 tables: se 0.34 %."""
-    generator, inside, images = np.random.default_rng(3), 0, 300
-    for _ in range(4000):
-        seeds = (share * num_seeds) ** 0.5 * generator.standard_normal(num_seeds)
-        by_image = ((1 - share) * images) ** 0.5 * generator.standard_normal(images)
-        parts = VarianceParts.of(seeds[:, None] + by_image)
-        half = parts.half_width(num_seeds, images, CHANCE)
-        inside += abs(seeds.mean() + by_image.mean()) <= half
-    assert inside / 4000 > 0.95 - 3 * 0.0034

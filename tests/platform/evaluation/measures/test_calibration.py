@@ -67,18 +67,6 @@ def test_a_classifier_with_known_bins_has_the_errors_worked_out_by_hand() -> Non
     assert largest_error(table) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("num_bins", [15, 20])
-def test_errors_agree_with_torchmetrics_where_no_confidence_is_one(num_bins: int) -> None:
-    logits, labels = _case()
-    probabilities = logits.softmax(dim=1)
-    scores, hits = _confidences(logits, labels)
-    assert float(scores.max()) < 1
-    table = bin_table(scores, hits, equal_width(num_bins))
-    for norm, ours in (("l1", calibration_error(table)), ("max", largest_error(table))):
-        theirs = MulticlassCalibrationError(4, n_bins=num_bins, norm=norm)(probabilities, labels)
-        assert ours == pytest.approx(float(theirs), abs=1e-6)
-
-
 def test_a_confidence_of_one_is_in_the_last_bin_where_torchmetrics_gives_it_its_own() -> None:
     # one bin of 4: |3/4 - .995| = .245; two bins of 2: .5 |1/2 - 1| + .5 |1 - .99| = .255
     probabilities = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.99, 0.01], [0.99, 0.01]], dtype=torch.float64)
