@@ -26,8 +26,8 @@ from page import write_page
 from torch import nn
 
 from ebclab.card.card import GroupResult
-from ebclab.card.catalog import GROUPS
 from ebclab.card.feature_store import FeatureStore
+from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, named_set, outside_set
 from ebclab.card.measure import chosen_groups, measure_group
 from ebclab.card.measuring import CardOptions, Measuring, Part

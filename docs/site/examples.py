@@ -11,7 +11,7 @@ import ebclab
 from ebclab.card.card import Card, CardFolder, GroupResult
 from ebclab.card.document import card_document
 from ebclab.card.results import Findings
-from ebclab.card.side_by_side import SideBySide
+from ebclab.card.side_by_side import Cards
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import read_findings
 from ebclab.comparisons.plan import ComparisonFolder, read_comparison
@@ -48,7 +48,7 @@ def write_examples(to: Path) -> None:
     ebclab.report(*(RECORDS / run for run in RUNS), to=to / "runs.html")
     ebclab.report(RECORDS / SWEEP, to=to / "sweep.html")
     write_comparison(RECORDS / COMPARISON, to)
-    (to / "card.html").write_text(as_page(card_document(SideBySide.of(read_cards(RECORDS / CARD)))), encoding="utf-8")
+    (to / "card.html").write_text(as_page(card_document(Cards(tuple(read_cards(RECORDS / CARD))))), encoding="utf-8")
     for path in to.iterdir():
         path.write_text(path.read_text(encoding="utf-8").replace(f"{RECORDS}/", ""), encoding="utf-8")
     plotly = get_plotlyjs()

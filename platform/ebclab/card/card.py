@@ -126,7 +126,6 @@ class CardFolder:
 
 
 def _checked(name: str) -> str:
-    """Return ``name`` if it may be part of a path."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"a name of letters, digits and hyphens is needed, got {name!r:.80}")
     return name

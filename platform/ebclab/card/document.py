@@ -8,9 +8,9 @@ from dataclasses import replace
 import plotly.graph_objects as go
 
 from ebclab.card.card import Card
-from ebclab.card.catalog import GROUPS
+from ebclab.card.groups import GROUPS
 from ebclab.card.results import Findings
-from ebclab.card.side_by_side import EncoderCell, EncoderColumn, NumberRow, SideBySide
+from ebclab.card.side_by_side import Cards, EncoderCell, EncoderColumn, NumberRow
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -31,11 +31,11 @@ _SHOWN = 4  # metrics per group in the plot at the top
 _ARROWS = {"higher": "↑", "lower": "↓", "neither": ""}
 
 
-def card_document(compared: SideBySide) -> Document:
+def card_document(compared: Cards) -> Document:
     """Return the document of a comparison of cards; that of a single card compares nothing."""
     columns, rows = compared.columns, compared.rows
     measured = {result.group for card in compared.cards for result in card.results if not result.problem}
-    groups = [GROUPS[name].info for name in GROUPS if name in measured]
+    groups = [GROUPS[name] for name in GROUPS if name in measured]
     glance = _glance(columns, rows)
     skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
@@ -47,14 +47,13 @@ def card_document(compared: SideBySide) -> Document:
         Section(_title(columns), head, is_head=True),
         Section("At a glance", (glance,) if glance else ()),
         Section("What was measured", (_subjects(compared), Remark(what_intervals_say(columns), "note"))),
-        *(Section(info.title, tuple(_group(compared, info.name)), info.name) for info in groups),
+        *(Section(each.title, tuple(_group(compared, each.name)), each.name) for each in groups),
     )
     files = "All numbers: card.json beside this page."
     return Document(_title(columns), "card", "evaluation card", sections, files)
 
 
-def _subjects(compared: SideBySide) -> Facts:
-    """Return what was measured: encoders, images, machine."""
+def _subjects(compared: Cards) -> Facts:
     facts: list[tuple[str, str | RichText]] = [
         (column.label, RichText(card.origin, (card.address,))) for column in compared.columns for card in column.cards
     ]
@@ -72,12 +71,12 @@ def _subjects(compared: SideBySide) -> Facts:
     return Facts((*facts, ("Machine", "; ".join(words))))
 
 
-def _group(compared: SideBySide, group: str) -> Iterator[Block]:
+def _group(compared: Cards, group: str) -> Iterator[Block]:
     rows = [row for row in compared.rows if row.group == group]
     if rows:
         yield numbers_table(compared, group)
         protocols = Facts(tuple((row.number.title, _protocol(row)) for row in rows))
-        yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].info.source}.", "note")))
+        yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].source}.", "note")))
     several = len(compared.columns) > 1
     for card, findings in _first_of_each(compared.columns, group):
         yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in findings.remarks)
@@ -94,7 +93,7 @@ def _protocol(row: NumberRow) -> str:
     return f"{row.number.protocol}{seeds}"
 
 
-def numbers_table(compared: SideBySide, group: str, *, is_brief: bool = False, title: str = "") -> Table:
+def numbers_table(compared: Cards, group: str, *, is_brief: bool = False, title: str = "") -> Table:
     """Return the numbers of a group: a row for each, a column for each encoder.
 
     Brief tables have a star in place of intervals and verdicts, so that several encoders fit a terminal.
@@ -177,7 +176,6 @@ def _first_of_each(columns: Sequence[EncoderColumn], group: str) -> list[tuple[C
 
 
 def _form(row: NumberRow) -> NumberFormat:
-    """Return how a metric is written: shares as percentages, others with three decimals."""
     return SHARE if row.number.unit == "share" else PLAIN
 
 
@@ -190,7 +188,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
     """Return a one-sentence summary: one metric of each group, of the first column."""
     chosen: dict[str, NumberRow] = {}
     for row in rows:
-        if row.group not in chosen or row.number.name == GROUPS[row.group].info.headline:
+        if row.group not in chosen or row.number.name == GROUPS[row.group].headline:
             chosen[row.group] = row
     card = columns[0].cards[0]
     parts = [
@@ -234,7 +232,7 @@ def problems(cards: Sequence[Card], *, failed: bool) -> list[str]:
             if result.problem and result.failed == failed:
                 labels.setdefault((result.group, result.problem), []).append(card.label)
     return [
-        f"{GROUPS[group].info.title if group in GROUPS else group}{of}: {problem}"
+        f"{GROUPS[group].title if group in GROUPS else group}{of}: {problem}"
         for (group, problem), names in labels.items()
         for of in ["" if len(names) == len(cards) else f" of {', '.join(dict.fromkeys(names))}"]
     ]

@@ -7,14 +7,12 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from ebclab.card.card import FORMAT, Card, CardFolder
+from ebclab.card.card import Card, CardFolder
 from ebclab.card.document import card_document
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, named_set, outside_set, slug
@@ -22,7 +20,7 @@ from ebclab.card.measure import CardTask, groups_of, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.request import CardRequest
 from ebclab.card.results import as_score
-from ebclab.card.side_by_side import EncoderCell, SideBySide
+from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
@@ -44,41 +42,6 @@ from ebclab.storage.own_folder import own_folder
 
 PAGE = "card.html"
 _FOLDER = "cards"
-
-
-@dataclass(frozen=True)
-class Cards:
-    """The measured cards of all encoders."""
-
-    cards: tuple[Card, ...]  # in the order requested; references follow their encoder
-    page: str  # path or address
-
-    @cached_property
-    def side_by_side(self) -> SideBySide:
-        return SideBySide.of(self.cards)
-
-    @property
-    def failures(self) -> list[str]:
-        """Groups that failed unexpectedly, one line each."""
-        return [
-            f"{card.label}: {each.group}: {each.problem}" for card in self.cards for each in card.results if each.failed
-        ]
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return cards and their comparison as plain values."""
-        beside = self.side_by_side
-        compared = [
-            {
-                "group": row.group,
-                "number": row.number.name,
-                "columns": {
-                    column.label: cell and _plain_cell(cell)
-                    for column, cell in zip(beside.columns, row.cells, strict=True)
-                },
-            }
-            for row in beside.rows
-        ]
-        return {"format": FORMAT, "cards": [card.to_mapping() for card in self.cards], "side_by_side": compared}
 
 
 def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Cards:
@@ -165,7 +128,6 @@ def _tasks(
 
 
 def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
-    """Return the cards of one encoder and its references, measured in this process."""
     cards = []
     for task in tasks:
         threads = set_threads(min(task.threads, num_cores()))  # the run's machine may have had more cores
@@ -243,7 +205,7 @@ def _address(subjects: Sequence[Subject], base: Path) -> str:
 
 
 def _write(base: Path, done: Cards) -> None:
-    document = card_document(done.side_by_side)
+    document = card_document(done)
     try:
         atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
         atomic.write_text(base / "card.md", as_markdown(document))
@@ -281,9 +243,3 @@ def _once(cards: Sequence[Card]) -> list[Card]:
 
 def _file_name(subject: Subject) -> str:
     return slug(subject.label) or "encoder"
-
-
-def _plain_cell(cell: EncoderCell) -> dict[str, Any]:
-    value, gap = cell.value, cell.against_first
-    plain = {"mean": value.mean, "low": value.low, "high": value.high, "std": value.std, "runs": cell.runs}
-    return plain | {"against_first": gap and gap.as_difference() | {"verdict": gap.verdict}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
@@ -45,7 +45,6 @@ class MeasuredSet:
 
     @property
     def unlabelled(self) -> int:
-        """Number of images without a label."""
         return sum(int((part.labels < 0).sum()) for part in (self.train, self.test))
 
     @property
@@ -119,17 +118,21 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def short_names(sets: Sequence[MeasuredSet]) -> tuple[str, ...]:
-    """Return a unique name of lowercase letters, digits and hyphens for each set."""
-    taken: list[str] = []
-    for measured in sets:
-        plain = slug(short_name(measured.name)) or "images"
+def unique_names(names: Iterable[str], separator: str = "-") -> list[str]:
+    """Return names with a number behind each that was there before."""
+    unique: list[str] = []
+    for plain in names:
         name, number = plain, 1
-        while name in taken:
+        while name in unique:
             number += 1
-            name = f"{plain}-{number}"
-        taken.append(name)
-    return tuple(taken)
+            name = f"{plain}{separator}{number}"
+        unique.append(name)
+    return unique
+
+
+def short_names(sets: Sequence[MeasuredSet]) -> list[str]:
+    """Return a unique name of lowercase letters, digits and hyphens for each set."""
+    return unique_names(slug(short_name(measured.name)) or "images" for measured in sets)
 
 
 def named_set(name: str | None, subject: Subject, data_root: str | None) -> MeasuredSet:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebclab.card.card import Card, CardFolder, GroupResult
-from ebclab.card.catalog import GROUPS
+from ebclab.card.groups import GROUPS
 from ebclab.card.measuring import Measuring, Need
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings
@@ -34,7 +34,7 @@ def chosen_groups(only: Sequence[str]) -> list[str]:
     if probes := [name for name in only if name in PROBES]:
         raise UserError(f"--only: name groups of the card or single probes, got both, {', '.join(probes)} among groups")
     if not only:
-        return [name for name, entry in GROUPS.items() if entry.info.is_quick]
+        return [name for name, entry in GROUPS.items() if entry.is_quick]
     return [name for name in GROUPS if name in only or "all" in only]
 
 
@@ -66,7 +66,7 @@ class CardTask:
         kept = self.folder.read(group, key) if self.folder else None
         if kept is not None:
             return kept
-        missing = [problem for need in GROUPS[group].info.needs if (problem := _missing(need, self.measuring))]
+        missing = [problem for need in GROUPS[group].needs if (problem := _missing(need, self.measuring))]
         return GroupResult(group, key, _NOTHING, 0.0, missing[0]) if missing else None
 
     def keep(self, result: GroupResult) -> None:

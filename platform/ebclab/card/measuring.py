@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,10 +23,9 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
 from ebclab.evaluation.features import Encoder, compute_features
-from ebclab.evaluation.linear_head import LinearClassifier, best_classifier
+from ebclab.evaluation.linear_head import LinearHead, best_head
 from ebclab.evaluation.measures.geometry import two_views
 from ebclab.evaluation.progress import OnProgress
-from ebclab.evaluation.protocols import LBFGS
 from ebclab.export.energies import REFERENCES, Energies
 from ebclab.training.restore import load_trained_method, method_from
 from energy_contrast.classifier import Classifier
@@ -49,31 +48,6 @@ class CardOptions(GroupOptions):
     def of(cls, request: GroupOptions, settings: EvaluationConfig) -> CardOptions:
         """Return the options of a request."""
         return cls(settings, **values_of(GroupOptions, request))
-
-
-@dataclass(frozen=True)
-class GroupInfo:
-    """Description of a group, for help, documentation and the card."""
-
-    name: str  # as in ``--only``
-    title: str
-    doc: str
-    source: str  # references of its protocols
-    needs: tuple[Need, ...] = ()  # without them the group is skipped, with an explanation
-    looks_at: tuple[Part, ...] = ()  # images whose features it uses; Ray workers compute these before the group starts
-    is_quick: bool = True  # whether it is measured by default, without ``--only``
-    headline: str = ""  # name of the metric that represents the group in a summary; if empty, its first one
-
-    def in_words(self) -> str:
-        """Return one line with its description, its requirements, and whether it must be requested explicitly."""
-        words: dict[Need, str] = {
-            "labels": "labels",
-            "outside": "--ood",
-            "other dataset": "a second --dataset",
-            "energy": "a method with an energy",
-        }
-        needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
-        return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"
 
 
 @dataclass(eq=False)
@@ -119,7 +93,6 @@ class Measuring:
 
     @cached_property
     def images(self) -> dict[str, ImageSet]:
-        """The image sets of all parts, keyed like those of one."""
         return {name: images for part in get_args(Part) for name, images in self.images_of(part).items()}
 
     @cached_property
@@ -129,7 +102,7 @@ class Measuring:
         return features[~held_out], features[held_out]
 
     @cached_property
-    def classifier(self) -> LinearClassifier:
+    def classifier(self) -> LinearHead:
         """The linear classifier that groups evaluate; fitted, and its penalty chosen, without the test set."""
         fitted, held_out = self.measured.parts
         if len(held_out) == 0:
@@ -139,17 +112,16 @@ class Measuring:
             )
         x, held_x = self.part_features
         y, classes = fitted.labels, self.measured.num_classes
-        return best_classifier(LBFGS, (x, y), (held_x, held_out.labels), classes, self.on_progress)
+        return best_head((x, y), (held_x, held_out.labels), classes, self.on_progress)
 
     @cached_property
     def held_out_logits(self) -> Tensor:
-        """(h, K) float64 logits of the held-out training images."""
-        return self.classifier.head.logits(self.part_features[1].double())
+        return self.classifier.logits(self.part_features[1].double())
 
     @cached_property
     def test_logits(self) -> Tensor:
         """(m, K) float64 logits of the test images."""
-        return self.classifier.head.logits(self.features(self.measured.test).double())
+        return self.classifier.logits(self.features(self.measured.test).double())
 
     @property
     def code_not_run(self) -> tuple[str, ...]:
@@ -232,7 +204,6 @@ class Measuring:
 
     @cached_property
     def own_test_logits(self) -> Tensor:
-        """(m, K) float64 logits of the method's own classifier of the test images."""
         return self.own_logits(self.measured.test)
 
 
@@ -240,8 +211,27 @@ OWN_CLASSIFIER = "the classifier that the method trained with the encoder, on it
 """Protocol of numbers of the method's own classifier."""
 
 
-class Group(NamedTuple):
-    """One group of a card."""
+@dataclass(frozen=True)
+class Group:
+    """One group of a card, with its description for help, documentation and the card."""
 
-    info: GroupInfo
+    name: str  # as in ``--only``
+    title: str
+    doc: str
+    source: str  # references of its protocols
     measure: Callable[[Measuring], Findings]
+    needs: tuple[Need, ...] = ()  # without them the group is skipped, with an explanation
+    looks_at: tuple[Part, ...] = ()  # images whose features it uses; Ray workers compute these before the group starts
+    is_quick: bool = True  # whether it is measured by default, without ``--only``
+    headline: str = ""  # name of the metric that represents the group in a summary; if empty, its first one
+
+    def in_words(self) -> str:
+        """Return one line with its description, its requirements, and whether it must be requested explicitly."""
+        words: dict[Need, str] = {
+            "labels": "labels",
+            "outside": "--ood",
+            "other dataset": "a second --dataset",
+            "energy": "a method with an energy",
+        }
+        needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
+        return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ebclab.document.document import Picture, Plot, Table
-from ebclab.evaluation.answers import images_key, table_of
-from ebclab.evaluation.intervals import Score, mean_and_std, score_of
+from ebclab.evaluation.answers import Score, images_key, mean_and_std, score_of, table_of
 from ebclab.evaluation.seeds_and_images import quantile
 from ebclab.interval import Interval
 

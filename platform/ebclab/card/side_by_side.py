@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 
-from ebclab.card.card import Card
+from ebclab.card.card import FORMAT, Card
 from ebclab.card.results import Number
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import (
@@ -54,8 +56,13 @@ class EncoderCell:
     """A metric of one column."""
 
     value: Interval  # the mean over runs, with their standard deviation, if there are several
-    runs: int  # number of runs
     against_first: Interval | None  # this minus the first column; None in the first, and if that lacks the metric
+
+    def to_mapping(self, runs: int) -> dict[str, Any]:
+        """Return the cell of a column of so many runs as plain values."""
+        value, gap = self.value, self.against_first
+        plain = {"mean": value.mean, "low": value.low, "high": value.high, "std": value.std, "runs": runs}
+        return plain | {"against_first": gap and gap.as_difference() | {"verdict": gap.verdict}}
 
 
 @dataclass(frozen=True)
@@ -68,18 +75,42 @@ class NumberRow:
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """Cards and their comparison, computed once for all outputs."""
+class Cards:
+    """Measured cards and their comparison, computed once for all outputs."""
 
-    cards: tuple[Card, ...]  # at least one; the others are compared with the first
-    columns: list[EncoderColumn]  # cards that differ only in the seed share one
-    rows: list[NumberRow]  # every metric that at least one column has, group by group
+    cards: tuple[Card, ...]  # at least one, in the order requested; the others are compared with the first
+    page: str = ""  # path or address
 
-    @classmethod
-    def of(cls, cards: Sequence[Card]) -> SideBySide:
-        """Return the comparison of cards."""
-        columns = columns_of(cards)
-        return cls(tuple(cards), columns, rows_of(columns))
+    @cached_property
+    def columns(self) -> list[EncoderColumn]:
+        return columns_of(self.cards)
+
+    @cached_property
+    def rows(self) -> list[NumberRow]:
+        """Every metric that at least one column has, group by group."""
+        return rows_of(self.columns)
+
+    @property
+    def failures(self) -> list[str]:
+        """Groups that failed unexpectedly, one line each."""
+        return [
+            f"{card.label}: {each.group}: {each.problem}" for card in self.cards for each in card.results if each.failed
+        ]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return cards and their comparison as plain values."""
+        compared = [
+            {
+                "group": row.group,
+                "number": row.number.name,
+                "columns": {
+                    column.label: cell and cell.to_mapping(len(column.cards))
+                    for column, cell in zip(self.columns, row.cells, strict=True)
+                },
+            }
+            for row in self.rows
+        ]
+        return {"format": FORMAT, "cards": [card.to_mapping() for card in self.cards], "side_by_side": compared}
 
 
 def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
@@ -130,7 +161,6 @@ def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
 
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[EncoderCell | None, ...]:
-    """Return a metric of all columns; differences are to the first of them."""
     measured = [(column, column.numbers(group, name)) for column in columns]
     first = measured[0]
     compared = max(1, sum(bool(numbers) for _, numbers in measured) - 1)
@@ -147,7 +177,7 @@ _Measured = tuple[EncoderColumn, list[Number]]
 def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
     values = [number.value for number in numbers]
     if len(values) == 1:
-        return EncoderCell(numbers[0].interval, 1, against)
+        return EncoderCell(numbers[0].interval, against)
     low = high = None
     if (table := _table(numbers)) is not None and numbers[0].is_rate:
         low, high = mean_interval(table, CHANCE)
@@ -155,7 +185,7 @@ def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
         low, high = _around(table, CHANCE)
         if numbers[0].unit == "share":
             low, high = max(0.0, low), min(1.0, high)
-    return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), len(values), against)
+    return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), against)
 
 
 def _difference(this: _Measured, other: _Measured, compared: int) -> Interval:
@@ -210,5 +240,4 @@ def _around(table: Table, chance: float) -> tuple[float, float]:
 
 
 def _tail(card: Card) -> str:
-    """Return the last part of an address, which distinguishes columns with equal labels."""
     return card.address.rstrip("/").rpartition("/")[2] or card.address

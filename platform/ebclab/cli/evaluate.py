@@ -17,8 +17,8 @@ from ebclab.formatting import count
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
-    from ebclab.card.evaluate import Cards
-    from ebclab.evaluation.intervals import Score
+    from ebclab.card.side_by_side import Cards
+    from ebclab.evaluation.answers import Score
     from ebclab.runs.evaluate import Evaluation
 
 
@@ -52,22 +52,21 @@ def _measure(request: CardRequest, as_json: bool) -> None:
 
 def _print_cards(done: Cards) -> None:
     """Print one table per group, with one row per metric and one column per encoder."""
-    from ebclab.card.catalog import GROUPS
     from ebclab.card.document import numbers_table, problems, what_intervals_say
+    from ebclab.card.groups import GROUPS
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
 
-    compared = done.side_by_side
-    several = len(compared.columns) > 1
+    several = len(done.columns) > 1
     for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
         say(line)
-    groups = dict.fromkeys(row.group for row in compared.rows)
-    print_blocks(numbers_table(compared, group, is_brief=several, title=GROUPS[group].info.title) for group in groups)
+    groups = dict.fromkeys(row.group for row in done.rows)
+    print_blocks(numbers_table(done, group, is_brief=several, title=GROUPS[group].title) for group in groups)
     for failed in (True, False):
         print_blocks(Remark(f"not measured: {line}") for line in problems(done.cards, failed=failed))
     if several:
-        print_blocks([Remark(f"*: beyond noise against {compared.columns[0].label}; intervals are on the page")])
-    print_blocks([Remark(what_intervals_say(compared.columns))])
+        print_blocks([Remark(f"*: beyond noise against {done.columns[0].label}; intervals are on the page")])
+    print_blocks([Remark(what_intervals_say(done.columns))])
 
 
 def _probe(request: CardRequest, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from ebclab.formatting import is_terminal
 from ebclab.terminal import console, say
 
 if TYPE_CHECKING:
-    from ebclab.card.evaluate import Cards
+    from ebclab.card.side_by_side import Cards
     from ebclab.evaluation.progress import OnProgress
     from ebclab.runs.evaluate import Evaluation
     from ebclab.training.samples import Samples

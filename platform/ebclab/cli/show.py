@@ -49,9 +49,9 @@ def show(
         _print_pairs({name: protocol.doc for name, protocol in PROTOCOLS.items()})
         _print_pairs({f"--fine-tuning {name}": protocol.doc for name, protocol in FINE_TUNING.items()})
     if card:
-        from ebclab.card.catalog import GROUPS
+        from ebclab.card.groups import GROUPS
 
-        _print_pairs({name: group.info.in_words() for name, group in GROUPS.items()})
+        _print_pairs({name: group.in_words() for name, group in GROUPS.items()})
     if methods:
         _print_pairs(listing("methods"))
         _print_costs(cost_rows())

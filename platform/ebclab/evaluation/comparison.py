@@ -62,8 +62,6 @@ def mean_and_interval(measured: Measurements, num_compared: int, *, is_rate: boo
 def difference(one: Measurements, other: Measurements, num_compared: int) -> Interval:
     """Return how much higher the mean of ``one`` is than that of ``other``, with its 95 % interval.
 
-    The comparison is paired by seed and, with answers, by image.
-
     The comparison is paired by seed and, with answers, by image; intervals of all differences of ``num_compared``
     settings have simultaneous coverage.
     """
@@ -109,7 +107,6 @@ def _tie(values: Sequence[float], scale: float = 0.0) -> bool:
 
 
 def _students(values: Sequence[float], chance: float) -> tuple[float, float]:
-    """Return Student's t interval of the mean with confidence level 1 - ``chance``."""
     half = quantile(chance, len(values) - 1) * stdev(values) / len(values) ** 0.5
     return fmean(values) - half, fmean(values) + half
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.evaluation.answers import Score, score_of
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
-from ebclab.evaluation.intervals import Score, score_of
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
 from ebclab.evaluation.linear import linear_within
 from ebclab.evaluation.progress import OnProgress, silent

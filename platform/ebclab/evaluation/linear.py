@@ -47,7 +47,7 @@ def linear_within(
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(chosen, SolvedProtocol):
-        logits, classes = _solved_logits(chosen, train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
+        logits, classes = _solved_logits(train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
         known = test_y.cpu()[:, None]
         return torch.stack([(classes[_largest(logits, top)] == known).any(dim=1)[None] for top in tops])
@@ -63,12 +63,12 @@ def _largest(logits: Tensor, top: int) -> Tensor:
 
 
 def _solved_logits(
-    protocol: SolvedProtocol, train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
+    train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
 ) -> tuple[Tensor, Tensor]:
     """Return logits (m, K) of the test rows, and the classes (K,) of their columns."""
     train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
     classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
-    minimum = solved(protocol, SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
+    minimum = solved(SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
     return test @ minimum.weights + minimum.biases, classes
 
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from torch import Tensor
 from ebclab.data.holdout import LabelList
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import SolvedProtocol
+from ebclab.evaluation.protocols import LBFGS
 from ebclab.optimization.softmax_regression import Minimum, SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -39,36 +38,18 @@ class LinearHead:
     weights: Tensor  # (D, K) float64
     biases: Tensor  # (K,) float64
     l2: float  # penalty that it was fitted with
+    # of each of ``PENALTIES``, on images that were not fitted on; none if the penalty was not chosen
+    accuracies: tuple[float, ...] = ()
 
     def logits(self, features: Tensor) -> Tensor:
         """Return (m, K) logits of (m, D) features, in the features' dtype and on their device."""
         return features @ self.weights.to(features) + self.biases.to(features)
 
 
-class ChosenPenalty(NamedTuple):
-    """The penalty that was best on images that were not fitted on."""
-
-    l2: float  # of equally good ones the strongest
-    # or mean AP of multi-label images, of each of ``PENALTIES``; none if there is nothing to choose by
-    accuracies: tuple[float, ...]
-
-    @classmethod
-    def by(cls, accuracies: Sequence[float]) -> ChosenPenalty:
-        """Return the best of ``PENALTIES`` by the accuracy of each."""
-        return cls(PENALTIES[accuracies.index(max(accuracies))], tuple(accuracies))
-
-
-class LinearClassifier(NamedTuple):
-    """A linear classifier with the results of its penalty search."""
-
-    head: LinearHead
-    chosen: ChosenPenalty
-
-
 class HeadFitting:
     """Training features and labels of classifiers, standardised once for all penalties."""
 
-    def __init__(self, protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int) -> None:
+    def __init__(self, x: Tensor, y: Tensor, num_classes: int) -> None:
         missing = sorted(set(range(num_classes)) - set(y.tolist()))
         if missing:
             raise DataError(
@@ -76,7 +57,6 @@ class HeadFitting:
                 f"{', '.join(map(str, missing[:5]))}{' ...' if missing[5:] else ''}; add images, or measure on a "
                 "dataset whose training part has all classes"
             )
-        self._protocol = protocol
         self._mean, self._std = (part.cpu() for part in moments(x))
         self._regression = SoftmaxRegression((x.cpu().double() - self._mean) / self._std, y.cpu(), num_classes)
 
@@ -87,7 +67,7 @@ class HeadFitting:
         unscaled = None
         if start is not None:
             unscaled = start.weights * self._std[:, None], start.biases + self._mean @ start.weights
-        minimum = solved(self._protocol, self._regression, l2, unscaled, on_step)
+        minimum = solved(self._regression, l2, unscaled, on_step)
         scaled = minimum.weights / self._std[:, None]  # (D, K)
         return LinearHead(scaled, minimum.biases - self._mean @ scaled, l2)
 
@@ -99,25 +79,17 @@ class HeadFitting:
             yield head
 
 
-def fit_head(
-    protocol: SolvedProtocol, x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None
-) -> LinearHead:
+def fit_head(x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None) -> LinearHead:
     """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``."""
-    return HeadFitting(protocol, x, y, num_classes).head(l2, start)
+    return HeadFitting(x, y, num_classes).head(l2, start)
 
 
-def best_classifier(
-    protocol: SolvedProtocol,
-    train: tuple[Tensor, Tensor],
-    held_out: tuple[Tensor, Tensor],
-    num_classes: int,
-    on_progress: OnProgress = silent,
-) -> LinearClassifier:
+def best_head(
+    train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], num_classes: int, on_progress: OnProgress = silent
+) -> LinearHead:
     """Return the classifier of highest held-out accuracy among those fitted with each of ``PENALTIES``."""
     x, y = held_out
-    if len(x) == 0:
-        raise DataError("held-out images: at least one is needed to choose a penalty, got 0")
-    fitting = HeadFitting(protocol, *train, num_classes)
+    fitting = HeadFitting(*train, num_classes)
     heads: list[LinearHead] = []
 
     def report() -> None:
@@ -126,8 +98,13 @@ def best_classifier(
     for head in fitting.path(report):
         heads.append(head)
         report()
-    chosen = ChosenPenalty.by([float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads])
-    return LinearClassifier(heads[PENALTIES.index(chosen.l2)], chosen)
+    accuracies = tuple(float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads)
+    return replace(heads[PENALTIES.index(best_penalty(accuracies))], accuracies=accuracies)
+
+
+def best_penalty(accuracies: Sequence[float]) -> float:
+    """Return the best of ``PENALTIES`` by the accuracy of each; of equally good ones the strongest."""
+    return PENALTIES[accuracies.index(max(accuracies))]
 
 
 def num_folds(labels: LabelList) -> int:
@@ -136,34 +113,23 @@ def num_folds(labels: LabelList) -> int:
 
 
 def few_labels_head(
-    protocol: SolvedProtocol,
-    x: Tensor,
-    y: Tensor,
-    labels: LabelList,
-    *,
-    usual_l2: float,
-    on_progress: OnProgress = silent,
-) -> LinearClassifier:
-    """Return the classifier fitted on a list, x (m, D) and y (m,), with the penalty best in cross-validation."""
-    folds = num_folds(labels)
-    chosen = ChosenPenalty(usual_l2, ())
-    if folds > 1:
-        chosen = _cross_validated(protocol, x, y, labels, folds, on_progress)
-    return LinearClassifier(fit_head(protocol, x, y, len(labels.counts), chosen.l2), chosen)
+    x: Tensor, y: Tensor, labels: LabelList, *, usual_l2: float, on_progress: OnProgress = silent
+) -> LinearHead:
+    """Return the classifier fitted on a list, x (m, D) and y (m,), with the penalty best in cross-validation.
 
-
-def _cross_validated(
-    protocol: SolvedProtocol, x: Tensor, y: Tensor, labels: LabelList, folds: int, on_progress: OnProgress
-) -> ChosenPenalty:
-    """Return the penalty of highest accuracy when each fold is left out once; of equal ones the strongest."""
+    If a class has a single image, so that this is impossible, the penalty is ``usual_l2``.
+    """
+    classes, folds = len(labels.counts), num_folds(labels)
+    if folds < 2:
+        return fit_head(x, y, classes, usual_l2)
     right = [0] * len(PENALTIES)
     for number in range(folds):
         part = labels.fold(number, folds)
-        fitting = HeadFitting(protocol, x[~part], y[~part], len(labels.counts))
-        for place, head in enumerate(fitting.path()):
+        for place, head in enumerate(HeadFitting(x[~part], y[~part], classes).path()):
             right[place] += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
         on_progress(number + 1, folds, f"part left out to choose a penalty for {len(y):,} labels")
-    return ChosenPenalty.by([count / len(y) for count in right])
+    accuracies = tuple(count / len(y) for count in right)
+    return replace(fit_head(x, y, classes, best_penalty(accuracies)), accuracies=accuracies)
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,24 +140,21 @@ def moments(train: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def solved(
-    protocol: SolvedProtocol,
     regression: SoftmaxRegression,
     l2: float,
     start: tuple[Tensor, Tensor] | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> Minimum:
     """Return the minimum of L on standardised features; a warning is logged if the solver does not converge."""
-    tolerance = protocol.tolerance_for(l2)
-    minimum = regression.minimum(
-        l2, tolerance=tolerance, max_steps=protocol.max_iterations, start=start, on_step=on_step
-    )
-    if minimum.steps >= protocol.max_iterations and minimum.steepest > tolerance:
+    tolerance, most = LBFGS.tolerance_for(l2), LBFGS.max_iterations
+    minimum = regression.minimum(l2, tolerance=tolerance, max_steps=most, start=start, on_step=on_step)
+    if minimum.steps >= most and minimum.steepest > tolerance:
         _log.warning(
             "linear probe %s: not converged after %d of at most %d iterations, its accuracy may be low; "
             "a larger evaluation.linear_l2 (now %g) converges sooner",
-            protocol.name,
+            LBFGS.name,
             minimum.steps,
-            protocol.max_iterations,
+            most,
             l2,
         )
     return minimum

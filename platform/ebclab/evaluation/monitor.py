@@ -21,10 +21,9 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.errors import DataError
-from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.features import Encoder, compute_features, frozen, require_labels
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.linear_head import LinearHead, few_labels_head, fit_head
 from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
@@ -38,7 +37,6 @@ from ebclab.evaluation.measures.geometry import MOST_IMAGES, MOST_IN_POOL, geome
 from ebclab.evaluation.measures.rankings import Alteration, altered_half, auroc
 from ebclab.evaluation.objectives import ANSWERED, MONITOR_OF, NEED_LABELS
 from ebclab.evaluation.progress import silent
-from ebclab.evaluation.protocols import LBFGS
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
 
 _MOST_PAIRS = 2_048  # maximum number of images for two views: uniformity is computed over all pairs
@@ -171,8 +169,7 @@ class Monitored:
 
     @cached_property
     def head(self) -> LinearHead:
-        """The linear classifier with the penalty ``evaluation.linear_l2``, fitted on the bank."""
-        return fit_head(LBFGS, self.known.cpu(), self.bank.labels, self.num_classes, self.config.linear_l2)
+        return fit_head(self.known.cpu(), self.bank.labels, self.num_classes, self.config.linear_l2)
 
     def embed(self, images: ImageSet) -> Tensor:
         """Return embeddings (n, D) of images, on ``device``."""
@@ -237,7 +234,7 @@ def _few_labels(monitored: Monitored) -> dict[str, float]:
     bank = monitored.bank
     labels = label_list(bank, _PERCENT, 0, monitored.num_classes)
     x, y = monitored.known.cpu()[labels.rows], bank.labels[labels.rows]
-    head = few_labels_head(LBFGS, x, y, labels, usual_l2=monitored.config.linear_l2).head
+    head = few_labels_head(x, y, labels, usual_l2=monitored.config.linear_l2)
     right = head.logits(monitored.held.cpu().double()).argmax(dim=1) == monitored.holdout.labels
     return {"holdout_few_labels": float(right.double().mean())}
 

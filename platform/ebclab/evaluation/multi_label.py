@@ -23,71 +23,63 @@ Shapes: n training images, m other images, D features, K classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import PENALTIES, ChosenPenalty, LinearHead, moments, solved
+from ebclab.evaluation.linear_head import PENALTIES, LinearHead, best_penalty, moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import SolvedProtocol
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 Interpolation = Literal["11-point", "area"]
 
 
-class MarkedImages(NamedTuple):
-    """Features of images and their multi-label marks."""
+def fit_each_class(
+    features: Tensor,
+    marks: Tensor,
+    is_held_out: Tensor,
+    class_names: Sequence[str],
+    on_progress: OnProgress = silent,
+) -> LinearHead:
+    """Return K binary classifiers as one head, whose logits (m, K) are the log-odds of each class.
 
-    features: Tensor  # (n, D)
-    marks: Tensor  # (n, K) int8: 1 if the image has the class, 0 if not, -1 if it is ignored for the class
+    They are fitted on all images, features (n, D) and marks (n, K), with the penalty of largest mean 11-point AP on
+    those that are held out, of equally good ones the strongest. Classes that no such image has do not count for it.
+    """
+    held_x, held_marks = features[is_held_out].double(), marks[is_held_out]
+    has = (held_marks == 1).any(dim=0)
+    if not has.any():
+        raise DataError(
+            f"held-out images: one with a label is needed to choose a penalty, got none among {len(held_marks):,}"
+        )
+    names = [name for name, is_there in zip(class_names, has.tolist(), strict=True) if is_there]
+    means: list[float] = []
+    for l2 in PENALTIES:
+        logits = _fitted(features[~is_held_out], marks[~is_held_out], l2, class_names).logits(held_x)
+        means.append(float(average_precisions(logits[:, has], held_marks[:, has], "11-point", names).mean()))
+        on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
+    return _fitted(features, marks, best_penalty(means), class_names)
 
 
-def fit_each_class(protocol: SolvedProtocol, train: MarkedImages, l2: float, class_names: Sequence[str]) -> LinearHead:
-    """Return K binary classifiers as one head, whose logits (m, K) are the log-odds of each class."""
-    mean, std = moments(train.features)
-    x = (train.features.double() - mean) / std
+def _fitted(features: Tensor, marks: Tensor, l2: float, class_names: Sequence[str]) -> LinearHead:
+    mean, std = moments(features)
+    x = (features.double() - mean) / std
     weights, biases = [], []
     for label, name in enumerate(class_names):
-        counts = train.marks[:, label] >= 0
-        y = (train.marks[:, label] == 1)[counts].long()
+        counts = marks[:, label] >= 0
+        y = (marks[:, label] == 1)[counts].long()
         if not 0 < int(y.sum()) < len(y):
             raise DataError(
                 f"marks: a classifier of {name} needs training images with and without it, got {int(y.sum()):,} of "
                 f"{len(y):,} with it; add images, or measure on another set"
             )
-        found = solved(protocol, SoftmaxRegression(x[counts], y, 2), l2)
+        found = solved(SoftmaxRegression(x[counts], y, 2), l2)
         weights.append(found.weights[:, 1] - found.weights[:, 0])
         biases.append(found.biases[1] - found.biases[0])
     scaled = torch.stack(weights, dim=1) / std[:, None]  # (D, K)
     return LinearHead(scaled, torch.stack(biases) - mean @ scaled, l2)
-
-
-def choose_penalty_by_ap(
-    protocol: SolvedProtocol,
-    train: MarkedImages,
-    held_out: MarkedImages,
-    class_names: Sequence[str],
-    on_progress: OnProgress = silent,
-) -> ChosenPenalty:
-    """Return the penalty with the largest mean 11-point AP on held-out images; of equal ones the strongest.
-
-    Classes that no held-out image has are ignored.
-    """
-    has = (held_out.marks == 1).any(dim=0)
-    if not has.any():
-        raise DataError(
-            f"held-out images: one with a label is needed to choose a penalty, got none among {len(held_out.marks):,}"
-        )
-    means = []
-    for l2 in PENALTIES:
-        logits = fit_each_class(protocol, train, l2, class_names).logits(held_out.features.double())
-        names = [name for name, is_there in zip(class_names, has.tolist(), strict=True) if is_there]
-        precisions = average_precisions(logits[:, has], held_out.marks[:, has], "11-point", names)
-        means.append(float(precisions.mean()))
-        on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
-    return ChosenPenalty.by(means)
 
 
 def average_precisions(

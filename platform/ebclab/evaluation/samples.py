@@ -20,7 +20,6 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.linear_head import LinearHead, fit_head
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import LBFGS
 from energy_contrast.chains.restarts import saturated_share
 from energy_contrast.method import PixelRange
 
@@ -102,7 +101,7 @@ def fit_judge(
     classes, labels = torch.unique(few.labels.cpu(), return_inverse=True)
     pixels = [_shrunk(block, side) for _, block in _blocks(few.images, preprocessing, torch.device("cpu"))]
     on_progress(0, 1, "classifier of pixels")
-    head = fit_head(LBFGS, torch.cat(pixels), labels, len(classes), l2)
+    head = fit_head(torch.cat(pixels), labels, len(classes), l2)
     on_progress(1, 1, "classifier of pixels")
     return Judge(head, classes, len(few), side)
 
@@ -151,7 +150,6 @@ def _blocks(images: Tensor, preprocessing: Preprocessing, device: torch.device) 
 
 
 def _shrunk(pixels: Tensor, side: int) -> Tensor:
-    """Return pixels (m, D) of images made no larger than ``side``."""
     if max(pixels.shape[-2:]) > side:
         pixels = functional.interpolate(pixels, (side, side), mode="bilinear", antialias=True)
     return pixels.flatten(1)

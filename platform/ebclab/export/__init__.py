@@ -1,6 +1,6 @@
 """Exports of encoders: weights in open formats, with a card."""
 
-from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.answers import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import LoadedEncoder, load_encoder, save_encoder
 

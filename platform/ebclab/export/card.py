@@ -11,7 +11,7 @@ from ebclab.config.experiment import to_mapping
 from ebclab.config.yaml_text import dump_yaml
 from ebclab.document.document import CellValue, Table
 from ebclab.document.markdown import bullets, escape_markdown, fenced, table_as_markdown
-from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.answers import Score
 from ebclab.export.description import EncoderDescription
 from ebclab.export.energies import Energies
 from ebclab.export.formats import Converted, opens_in_timm

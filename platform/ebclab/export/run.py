@@ -16,7 +16,7 @@ from ebclab.data.sources.image_source import read_rows, statistics_rows
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of, short_name
 from ebclab.errors import DataError, EbclabError
-from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.answers import Score
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 from ebclab.export.energies import Energies, no_energy

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ebclab.card.catalog import GROUPS
 from ebclab.card.evaluate import measure_cards
+from ebclab.card.groups import GROUPS
 from ebclab.card.measuring import CardOptions
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean

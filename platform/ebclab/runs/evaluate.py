@@ -22,8 +22,8 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, RunError, UnsavedError, UserError
+from ebclab.evaluation.answers import Score
 from ebclab.evaluation.evaluate import evaluate_encoder
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint

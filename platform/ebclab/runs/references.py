@@ -17,10 +17,9 @@ from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
 from ebclab.errors import RunError, UserError
-from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder

@@ -13,8 +13,8 @@ from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
 from ebclab.errors import StoreError, TrainingError, UserError
+from ebclab.evaluation.answers import Score
 from ebclab.evaluation.comparison import difference
-from ebclab.evaluation.intervals import Score
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock
 from ebclab.runs.evaluate import Evaluation, evaluate_run

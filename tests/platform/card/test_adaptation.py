@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +11,10 @@ from scipy import stats
 from sklearn.metrics import top_k_accuracy_score
 from torch import nn
 
-from ebclab.card.card import CardFolder
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measure import CardTask, measure_card
+from ebclab.card.measure import CardTask
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
@@ -111,14 +109,10 @@ def test_few_labels_reports_frozen_fine_tuned_and_from_scratch_for_each_share() 
     assert "2 images of each class" in found.numbers[0].protocol
     assert "by 2-fold cross-validation among the labelled images" in found.numbers[0].protocol
     assert len(found.plots) == 1
-
-
-def test_the_table_names_each_list_by_its_sum() -> None:
-    work = measuring()
-    table = few_labels.measure(work).tables[0]
-    expected = [label_list(work.measured.train, percent, seed, 3).digest for percent in (5, 20) for seed in (0, 1)]
-    assert [row[-1] for row in table.rows] == expected
+    (table,) = found.tables
     assert [row[:3] for row in table.rows] == [(5, 0, 6), (5, 1, 6), (20, 0, 24), (20, 1, 24)]
+    sums = [label_list(work.measured.train, percent, seed, 3).digest for percent in (5, 20) for seed in (0, 1)]
+    assert [row[-1] for row in table.rows] == sums
 
 
 def test_only_labels_of_the_list_are_looked_at() -> None:
@@ -247,50 +241,14 @@ def test_labels_that_do_not_serve_are_one_sentence(make: Callable[[], MeasuredSe
         transfer.measure(measuring(others=(make(),)))
     assert str(caught.value) == sentence
     assert fine_tuning.measure(measuring(others=(make(),), seeds=1)).remarks == (sentence,)
-
-
-@pytest.mark.parametrize(("make", "sentence"), PROBLEMS)
-def test_groups_that_need_labels_are_left_out_with_the_same_sentence(
-    make: Callable[[], MeasuredSet], sentence: str, tmp_path: Path
-) -> None:
-    folder = CardFolder(tmp_path)
-    card = measure_card(CardTask(measuring(data=make()), ("few-labels", "fine-tuning"), folder), {"ebclab": "0"})
-    assert [(result.problem, result.failed) for result in card.results] == [(sentence, False)] * 2
-
-
-def test_images_with_other_channels_are_one_sentence() -> None:
-    data = a_set()
-    colour = replace(
-        data,
-        **{
-            each: replace(getattr(data, each), images=getattr(data, each).images.expand(-1, 3, -1, -1))
-            for each in ("train", "test")
-        },
-    )
-    for group in (few_labels, fine_tuning):
-        with pytest.raises(DataError, match=r"the encoder expects 1 channel\(s\), got 3"):
-            group.measure(measuring(data=colour))
+    task = CardTask(measuring(data=make()), ("few-labels", "fine-tuning"), None)
+    assert [getattr(task.known(group, "0"), "problem", "") for group in task.groups] == [sentence] * 2
 
 
 def test_names_of_datasets_are_plain_and_different() -> None:
     names = ("mnist", "folder:/a/Birds 2", "folder:/b/birds_2", "own:mnist", "folder:/c/?")
-    assert short_names([a_set(name) for name in names]) == (
-        "mnist",
-        "folder-birds-2",
-        "folder-birds-2-2",
-        "own-mnist",
-        "folder",
-    )
-
-
-def test_other_epochs_are_measured_anew(tmp_path: Path) -> None:
-    keys = []
-    for epochs in (3, 4):
-        work = measuring(data=one_class())
-        work.options = replace(work.options, fine_tuning_epochs=epochs)
-        card = measure_card(CardTask(work, ("few-labels",), CardFolder(tmp_path / str(epochs))), {"ebclab": "0"})
-        keys.append(card.results[0].key)
-    assert len(set(keys)) == 2
+    short = ["mnist", "folder-birds-2", "folder-birds-2-2", "own-mnist", "folder"]
+    assert short_names([a_set(name) for name in names]) == short
 
 
 def test_top_5_of_few_labels_is_that_of_scikit_learn_and_contains_top_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from ebclab.card.evaluate import Cards, measure_cards
-from ebclab.card.images import named_set, outside_set
+from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
-from ebclab.card.subject import open_subject
+from ebclab.card.side_by_side import Cards
 from ebclab.cli import main
-from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError, RunError, UserError
-from ebclab.runs.evaluate import with_channels
 
 TINY = ["--set", "data.train_limit=96", "--set", "training.batch_size=32", "--set", "resources.threads=1"]
 
@@ -136,28 +132,3 @@ def test_what_cannot_be_measured_is_refused_in_a_sentence(
     with pytest.raises(error, match=sentence) as caught:
         _measure(*encoders, **asked)
     assert "\n" not in str(caught.value)
-
-
-def test_altered_halves_are_told_from_the_other_half(copies: Path) -> None:
-
-    subject = open_subject("runs/s0")
-    own = named_set(None, subject, None)
-    for name in ("rotated", "inverted"):
-        made = outside_set(f"near={name}", subject, own, None)
-        inside, outside = set(made.inside.keys.tolist()), set(made.outside.keys.tolist())
-        assert not inside & outside
-        assert inside | outside == set(own.test.keys.tolist())
-        original = own.test.images[torch.isin(own.test.keys, made.outside.keys)]
-        undone = 255 - made.outside.images if name == "inverted" else made.outside.images.rot90(-1, dims=(2, 3))
-        assert torch.equal(undone, original)
-
-
-def test_grey_images_are_repeated_for_colour_and_colour_is_not_thrown_away() -> None:
-    grey = ImageSet(
-        "g", torch.full((2, 1, 4, 4), 7, dtype=torch.uint8), torch.tensor([0, 1]), torch.arange(2), (), (0.1,), (0.2,)
-    )
-    colour = with_channels(grey, 3, "wide")
-    assert colour.images.shape == (2, 3, 4, 4)
-    assert colour.mean == (0.1, 0.1, 0.1)
-    with pytest.raises(DataError, match=r"narrow takes images of 1 channel\(s\), got 3"):
-        with_channels(colour, 1, "narrow")

@@ -29,6 +29,14 @@ from ebclab.evaluation.linear_head import PENALTIES
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from energy_contrast.classifier import Classifier
 
+DIGITS = MeasuredSet(
+    "digits",
+    load_split("digits", None, "train").rows(torch.arange(300)),
+    load_split("digits", None, "test").rows(torch.arange(200)),
+)
+PIXELS = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")
+OF_STRIPES: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name="stripes"), method=None))
+
 
 class Bright(nn.Module, Classifier):
     """Says row, column or neither by where images are brightest."""
@@ -40,33 +48,31 @@ class Bright(nn.Module, Classifier):
         return torch.stack([row, column, torch.zeros_like(row)], dim=1)
 
 
-@pytest.mark.parametrize("dataset", ["stripes", "another"])
 def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
-    make: Any, subject: Subject, measured: MeasuredSet, dataset: str
+    make: Any, subject: Subject, measured: MeasuredSet
 ) -> None:
-    trained: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name=dataset), method=None))
-    measuring = make(subject=replace(subject, trained=trained))
-    measuring.__dict__["method"] = Bright()
-    numbers = {number.name: number for number in measure(measuring).numbers}
-    assert ("own-classifier" in numbers) == (dataset == "stripes")
-    if dataset == "stripes":
-        pixels = (measured.test.images.float() / 255 - 0.5) / 0.25
-        right = sum(
-            int(Bright().classify(image[None]).argmax()) == int(label)
-            for image, label in zip(pixels, measured.test.labels, strict=True)
-        )
-        assert numbers["own-classifier"].value == pytest.approx(right / 90)
-        assert right >= 45  # better than chance
+    numbers = []
+    for data in (measured, replace(measured, name="another")):
+        measuring = make(subject=replace(subject, trained=OF_STRIPES), measured=data)
+        measuring.__dict__["method"] = Bright()
+        numbers.append({number.name: number for number in measure(measuring).numbers})
+    assert "own-classifier" not in numbers[1]
+    pixels = (measured.test.images.float() / 255 - 0.5) / 0.25
+    right = sum(
+        int(Bright().classify(image[None]).argmax()) == int(label)
+        for image, label in zip(pixels, measured.test.labels, strict=True)
+    )
+    assert numbers[0]["own-classifier"].value == pytest.approx(right / 90)
+    assert right >= 45  # better than chance
 
 
 def test_calibration_and_outside_images_know_the_methods_own_probabilities(
     make: Any, subject: Subject, measured: MeasuredSet
 ) -> None:
-    trained: Any = SimpleNamespace(config=SimpleNamespace(data=SimpleNamespace(name="stripes"), method=None))
     dark = replace(measured.test, images=measured.test.images // 2, keys=measured.test.keys + 5_000)
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5), seeds=1, bins=7)
     outside = (OutsideSet("dark", "near", dark, measured.test),)
-    measuring = make(subject=replace(subject, trained=trained), outside=outside, options=options)
+    measuring = make(subject=replace(subject, trained=OF_STRIPES), outside=outside, options=options)
     measuring.__dict__["method"] = Bright()
     p, q = (
         Bright().classify((part.images.double() / 255 - 0.5) / 0.25).softmax(dim=1).numpy()
@@ -90,12 +96,9 @@ def test_calibration_and_outside_images_know_the_methods_own_probabilities(
 
 
 def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_best_on_held_out_images(make: Any) -> None:
-    parts = {split: load_split("digits", None, split) for split in ("train", "test")}
-    digits = MeasuredSet("digits", parts["train"].rows(torch.arange(300)), parts["test"].rows(torch.arange(200)))
-    plain = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")
-    numbers = {number.name: number for number in measure(make(subject=plain, measured=digits)).numbers}
-    x, test_x = (part.images.flatten(1).double().numpy() / 255 for part in (digits.train, digits.test))
-    y, held = digits.train.labels.numpy(), digits.is_held_out.numpy()
+    numbers = {number.name: number for number in measure(make(subject=PIXELS, measured=DIGITS)).numbers}
+    x, test_x = (part.images.flatten(1).double().numpy() / 255 for part in (DIGITS.train, DIGITS.test))
+    y, held = DIGITS.train.labels.numpy(), DIGITS.is_held_out.numpy()
 
     def fitted(rows: NDArray[np.bool_], l2: float) -> Pipeline:
         model = LogisticRegression(C=1 / (rows.sum() * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
@@ -104,7 +107,7 @@ def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_bes
     best = max(PENALTIES, key=lambda l2: fitted(~held, l2).score(x[held], y[held]))  # the first of equals
     logits = fitted(held | ~held, best).decision_function(test_x)
     for count in (1, 5):
-        expected = top_k_accuracy_score(digits.test.labels.numpy(), logits, k=count)
+        expected = top_k_accuracy_score(DIGITS.test.labels.numpy(), logits, k=count)
         assert numbers[f"linear-top{count}"].value == pytest.approx(expected, abs=1e-12)
     assert numbers["linear-top1"].value < numbers["linear-top5"].value < 1
 
@@ -115,21 +118,18 @@ def test_a_probe_of_any_protocol_is_trained_once_for_top_1_and_top_5(
 ) -> None:
     if isinstance(PROTOCOLS[protocol], EpochProtocol):
         monkeypatch.setitem(PROTOCOLS, protocol, replace(PROTOCOLS[protocol], epochs=12))
-    parts = {split: load_split("digits", None, split) for split in ("train", "test")}
-    digits = MeasuredSet("digits", parts["train"].rows(torch.arange(300)), parts["test"].rows(torch.arange(200)))
-    plain = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5, linear_protocol=protocol), seeds=2)
     trained = []
     for name in ("train_layers", "_solved_logits"):
         function = getattr(linear, name)
         monkeypatch.setattr(linear, name, lambda *given, _do=function: trained.append(_do(*given)) or trained[-1])
-    numbers = {each.name: each for each in measure(make(subject=plain, measured=digits, options=options)).numbers}
+    numbers = {each.name: each for each in measure(make(subject=PIXELS, measured=DIGITS, options=options)).numbers}
     ((one, other),) = trained
-    x = digits.test.images.flatten(1).float() / 255
+    x = DIGITS.test.images.flatten(1).float() / 255
     logits = one[None].numpy() if protocol == "lbfgs" else (x @ one + other).numpy()
     for top, name in ((1, "linear"), (5, "top5")):
         expected = [
-            top_k_accuracy_score(digits.test.labels.numpy(), each, k=top, labels=np.arange(10)) for each in logits
+            top_k_accuracy_score(DIGITS.test.labels.numpy(), each, k=top, labels=np.arange(10)) for each in logits
         ]
         assert numbers[name].value == pytest.approx(np.mean(expected), abs=0.003)  # one of 400 may tie
     assert numbers["linear"].value < numbers["top5"].value

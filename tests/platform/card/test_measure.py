@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,16 @@ import pytest
 import torch
 
 from ebclab.card.card import Card, CardFolder
-from ebclab.card.catalog import GROUPS
+from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
-from ebclab.card.measuring import Group, GroupInfo, Measuring
-from ebclab.card.request import CardRequest
+from ebclab.card.measuring import Group, Measuring
+from ebclab.card.request import CardRequest, GroupOptions
 from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import DataError, UserError
+from ebclab.evaluation import fine_tuning
 
 from .conftest import Cosines
 
@@ -60,7 +61,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.delitem(GROUPS, name)
         for name, each in measures.items():
             needs = each.needs if hasattr(each, "needs") else ()
-            monkeypatch.setitem(GROUPS, name, Group(GroupInfo(name, name.title(), "doc", "source", needs), each))
+            monkeypatch.setitem(GROUPS, name, Group(name, name.title(), "doc", "source", each, needs))
 
     return put
 
@@ -109,7 +110,18 @@ def test_a_failed_group_is_measured_again(make: Any, groups: Any, tmp_path: Path
     assert group.times == 2
 
 
-@pytest.mark.parametrize("what", ["encoder", "images", "labels", "name", "seeds", "version"])
+def test_every_option_and_setting_is_part_of_the_key(make: Any) -> None:
+    options = make().options
+    changed = [replace(options, settings=replace(options.settings, linear_l2=0.5))]
+    for entry in fields(GroupOptions):
+        value = getattr(options, entry.name)
+        other = f"{value} too" if isinstance(value, str) else not value if isinstance(value, bool) else value + 1
+        changed.append(replace(options, **{entry.name: other}))
+    keys = {CardTask(make(options=each), (), None).key("one", "1") for each in (options, *changed)}
+    assert len(keys) == 1 + len(changed)
+
+
+@pytest.mark.parametrize("what", ["encoder", "images", "labels", "name", "version"])
 def test_whatever_changes_a_number_measures_it_anew(
     make: Any, groups: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, what: str
 ) -> None:
@@ -126,8 +138,6 @@ def test_whatever_changes_a_number_measures_it_anew(
         changed = make(measured=replace(measured, test=replace(test, labels=(test.labels + 1) % 3)))
     elif what == "name":  # by which fine-tuning knows the usual views, and which the protocols say
         changed = make(measured=replace(measured, name="others"))
-    elif what == "seeds":
-        changed = make(options=replace(changed.options, seeds=7))
     _card(changed, tmp_path, **({"ebclab": "2"} if what == "version" else {}))
     assert group.times == 2
 
@@ -177,7 +187,7 @@ def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(
 
 def test_names_of_groups_are_checked_all_at_once() -> None:
     assert chosen_groups(["all"]) == list(GROUPS)
-    assert set(chosen_groups([])) == {name for name, group in GROUPS.items() if group.info.is_quick}
+    assert set(chosen_groups([])) == {name for name, group in GROUPS.items() if group.is_quick}
     with pytest.raises(UserError) as caught:
         chosen_groups(["geometri", "calibratoin", "geometry"])
     assert str(caught.value).count("--only: no such group") == 2
@@ -217,17 +227,19 @@ def test_all_mistakes_of_a_request_are_told_at_once() -> None:
 
 
 def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
-    make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet
+    make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 4)
+    options = replace(make().options, fine_tuning_epochs=1)
     before = {name: tensor.clone() for name, tensor in subject.encoder.state_dict().items()}
     half = torch.arange(len(measured.test)) < 45
     outside = OutsideSet("half", "near", measured.test.rows(half), measured.test.rows(~half))
     other = replace(measured, name="other stripes", test=measured.test.rows(half))
     results = []
     for name, group in GROUPS.items():
-        measuring = make(tmp_path, outside=(outside,), others=(other,))
+        measuring = make(tmp_path, outside=(outside,), others=(other,), options=options)
         measuring.__dict__["method"] = Cosines(subject.encoder)  # of no run
-        announced = {each for part in group.info.looks_at for each in measuring.images_of(part)}
+        announced = {each for part in group.looks_at for each in measuring.images_of(part)}
         asked: set[str] = set()
         measuring.store.known = _noting(measuring.store.known, asked)
         results.append(measure_group(name, "key", measuring))

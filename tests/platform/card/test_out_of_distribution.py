@@ -113,7 +113,7 @@ def test_every_detector_has_its_numbers_on_every_set_and_they_are_those_of_sciki
     sets = {"near-bright": NEAR, "near-dim": DIM, "far-folder-noise-co": FAR}
     detectors = 9 + 2
     assert len(found.numbers) == len({each.name for each in found.numbers}) == 2 * detectors * len(sets)
-    head = measuring(NEAR).classifier.head
+    head = measuring(NEAR).classifier
     for key, each in sets.items():
         energies = [-head.logits(pixels(images)).logsumexp(dim=1) for images in (each.inside, each.outside)]
         assert number(found, f"{key}-energy-auroc").value == pytest.approx(area(*energies), abs=1e-3)
@@ -124,6 +124,17 @@ def test_every_detector_has_its_numbers_on_every_set_and_they_are_those_of_sciki
         flagged = number(found, f"{key}-own-energy-fpr95")
         threshold = distances(each.outside).sort().values[int(0.05 * len(each.outside))]  # all but 5 % lie at or above
         assert flagged.value == pytest.approx(float((distances(each.inside) >= threshold).double().mean()))
+
+
+def test_detectors_know_nothing_of_the_training_images_that_are_held_out() -> None:
+    noise = image_set("dots", 240, 9, spread=215).images
+    others = torch.where(DATA.is_held_out[:, None, None, None], noise, DATA.train.images)
+    made = measuring(NEAR)
+    made.measured = replace(DATA, train=replace(DATA.train, images=others))
+    assert not torch.equal(made.features(made.measured.train), measuring(NEAR).features(DATA.train))
+    found = [out_of_distribution.measure(each) for each in (made, measuring(NEAR))]
+    for name in ("near-bright-knn-auroc", "near-bright-mahalanobis-auroc", "near-bright-mahalanobis-fpr95"):
+        assert len({number(each, name).value for each in found}) == 1, name
 
 
 def loop_over_pairs(inside: list[float], outside: list[float]) -> tuple[float, float]:

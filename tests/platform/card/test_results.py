@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from ebclab.card.results import accuracy, mean_over_images, two_samples
-from ebclab.evaluation.answers import images_key
-from ebclab.evaluation.intervals import wilson_interval
+from ebclab.evaluation.answers import images_key, wilson_interval
 
 
 def test_an_accuracy_is_the_mean_over_its_seeds_with_wilsons_interval() -> None:

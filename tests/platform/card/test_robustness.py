@@ -19,7 +19,6 @@ from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.results import Findings, Number
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
-from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import Classify, PixelClassifier, attackable_pixels, pgd
 
@@ -133,23 +132,12 @@ def test_the_same_seeds_give_the_same_numbers_in_any_batches(measuring: Measurin
     assert [number.value for number in again.numbers] == [number.value for number in findings.numbers]
 
 
-def test_images_above_the_size_of_the_encoder_are_attacked_after_the_resize() -> None:
-    large = torch.randint(256, (3, 1, 9, 9), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    preprocessing = Preprocessing(4, (0.4,), (0.25,))
-    pixels = attackable_pixels(large, preprocessing)
-    assert pixels.shape == (3, 1, 4, 4)
-    assert torch.allclose((pixels - 0.4) / 0.25, preprocessing(large))
-    assert attackable_pixels(large[:, :, :3, :3], preprocessing).shape == (3, 1, 3, 3)  # smaller: as stored
-    cropped = Preprocessing(4, (0.4,), (0.25,), read_size=6)  # cropped and scaled as bytes, first
-    assert torch.allclose((attackable_pixels(large, cropped) - 0.4) / 0.25, cropped(large))
-
-
 @pytest.mark.parametrize(("side", "read_size"), [(9, 0), (9, 6), (3, 0)])
 def test_the_classifier_of_pixels_is_the_one_of_stored_images(side: int, read_size: int) -> None:
     data = made_up_set(side=side, test=12)
     measuring = made_up_measuring(MadeUpEncoder(), data, FEW, read_size=read_size)
     subject = measuring.subject
-    model = PixelClassifier(subject.encoder, subject.preprocessing, measuring.classifier.head)
+    model = PixelClassifier(subject.encoder, subject.preprocessing, measuring.classifier)
     logits = model(attackable_pixels(data.test.images, subject.preprocessing))
     assert torch.allclose(logits, measuring.test_logits, atol=1e-4)
 

@@ -21,8 +21,7 @@ from ebclab.card.images import MeasuredSet, named_set
 from ebclab.card.measuring import Measuring
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
-from ebclab.evaluation.multi_label import MarkedImages, average_precisions, fit_each_class
-from ebclab.evaluation.protocols import LBFGS
+from ebclab.evaluation.multi_label import average_precisions
 
 NAMES = ("row", "column")
 
@@ -79,26 +78,6 @@ def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(
     assert found["voc-marked-map-area"].value == pytest.approx(np.mean(areas), abs=1e-6)
     assert found["voc-marked-map-11-point"].value == pytest.approx(np.mean(points), abs=1e-6)
     assert 0.6 < found["voc-marked-map-area"].value < 0.999  # better than chance, and no trivial ranking
-
-
-def test_each_classifier_is_at_the_minimum_of_its_loss_on_the_images_that_count(measured: MeasuredSet) -> None:
-    train = _marked(measured).train
-    assert train.marks is not None
-    x = train.images.flatten(1).double() / 255
-    l2 = 1e-2
-    head = fit_each_class(LBFGS, MarkedImages(x, train.marks), l2, NAMES)
-    mean, std = x.mean(dim=0), x.std(dim=0, correction=0)
-    for label in range(2):
-        w = (head.weights[:, label] * std).requires_grad_()
-        b = (head.biases[label] + mean @ head.weights[:, label]).requires_grad_()
-        counts = train.marks[:, label] >= 0
-        sign = 2 * train.marks[counts, label].double() - 1
-        loss = torch.nn.functional.softplus(-sign * (((x[counts] - mean) / std) @ w + b)).mean() + 0.5 * l2 * w @ w
-        loss.backward()
-        assert w.grad is not None
-        assert float(w.grad.abs().max()) < 1e-5
-        assert b.grad is not None
-        assert abs(float(b.grad)) < 1e-5
 
 
 def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_named(

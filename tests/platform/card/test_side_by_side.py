@@ -13,12 +13,12 @@ import torch
 
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.document import card_document, problems, summary
-from ebclab.card.evaluate import Cards
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
-from ebclab.card.side_by_side import SideBySide, columns_of, rows_of
+from ebclab.card.side_by_side import Cards, EncoderCell
 from ebclab.card.subject import open_subject
 from ebclab.document.html import as_page
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+from ebclab.interval import Interval
 
 KEYS = torch.arange(200)
 
@@ -43,6 +43,27 @@ def _runs(label: str, rows: Sequence[torch.Tensor], seeds: Sequence[int]) -> lis
     ]
 
 
+def _cells(*cards: Card) -> list[EncoderCell]:
+    """Return the only metric of cards, of which every column has it."""
+    (row,) = Cards(cards).rows
+    return [cell for cell in row.cells if cell is not None]
+
+
+def _gaps(*cards: Card) -> list[Interval]:
+    """Return the differences of the only metric to the first column."""
+    return [cell.against_first for cell in _cells(*cards) if cell.against_first is not None]
+
+
+def _ends(gap: Interval) -> tuple[float, float]:
+    assert gap.low is not None
+    assert gap.high is not None
+    return gap.low, gap.high
+
+
+def _table(rows: Sequence[torch.Tensor]) -> np.ndarray:
+    return np.stack([each.numpy().astype(float) for each in rows])
+
+
 def test_what_was_not_measured_is_said_once_and_failures_apart() -> None:
     skipped = GroupResult("transfer", "k", Findings(()), 0.0, "no other dataset")
     failed = GroupResult("geometry", "k", Findings(()), 0.0, "OSError: x", failed=True)
@@ -54,10 +75,14 @@ def test_what_was_not_measured_is_said_once_and_failures_apart() -> None:
 
 def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
     ones = _runs("simclr", [_right(0.8, seed) for seed in range(3)], (2, 0, 1))
+    (again,) = _runs("simclr", [_right(0.8, 3)], (0,))  # a repetition with the same seed is no other seed
     other = _card("simclr", _accuracy(_right(0.5, 9)), settings="other settings", seed=0, address="runs/warm")
-    columns = columns_of([*ones, other])
-    assert [column.label for column in columns] == ["simclr (simclr-0)", "simclr (warm)"]
-    assert columns[0].seeds == (0, 1, 2)
+    columns = Cards((*ones, other, replace(again, address="runs/b"))).columns
+    assert [(column.label, column.seeds) for column in columns] == [
+        ("simclr (simclr-0)", (0, 1, 2)),
+        ("simclr (warm)", (0,)),
+        ("simclr (b)", (0,)),
+    ]
 
 
 def test_a_run_that_has_not_finished_and_a_best_checkpoint_are_no_other_seed_of_finished_ones(tmp_path: Path) -> None:
@@ -72,32 +97,21 @@ def test_a_run_that_has_not_finished_and_a_best_checkpoint_are_no_other_seed_of_
     assert len(others | {settings}) == 3
 
 
-def test_a_repetition_with_the_same_seed_is_no_other_seed() -> None:
-    rows = [_right(0.8, place) for place in range(3)]
-    (again,) = _runs("simclr", rows[2:], (0,))
-    columns = columns_of([*_runs("simclr", rows[:2], (0, 1)), replace(again, address="runs/b")])
-    assert [(column.label, column.seeds) for column in columns] == [("simclr (simclr-0)", (0, 1)), ("simclr (b)", (0,))]
-
-
 def test_columns_of_equal_names_are_told_apart_wherever_they_are_shown() -> None:
     cards = [_card("encoder", _accuracy(_right(0.8, place)), address=f"/{place}/encoder") for place in range(2)]
-    done = Cards((*cards, _card("encoder", _accuracy(_right(0.8, 2)), address="/2/other")), "page")
+    done = Cards((*cards, _card("encoder", _accuracy(_right(0.8, 2)), address="/2/other")))
     (compared,) = done.to_mapping()["side_by_side"]
     expected = ["encoder (/0/encoder)", "encoder (/1/encoder)", "encoder (other)"]
-    assert [column.label for column in done.side_by_side.columns] == expected
-    assert list(compared["columns"]) == expected
+    assert [column.label for column in done.columns] == list(compared["columns"]) == expected
 
 
 def test_images_of_another_dataset_are_not_the_same_for_having_the_same_keys() -> None:
     one, other = _card("a", _accuracy(_right(0.8, 1))), _card("b", _accuracy(_right(0.5, 2)))
     machine = dict.fromkeys(("processor", "device", "torch", "ebclab", "commit"), "some")
-    cards = [one, replace(other, dataset="e", data="others")]
-    compared = SideBySide.of([replace(card, environment=machine) for card in cards])
+    cards = [replace(card, environment=machine) for card in (one, replace(other, dataset="e", data="others"))]
+    compared = Cards(tuple(cards))
     assert [column.label for column in compared.columns] == ["a (d)", "b (e)"]
-    (row,) = compared.rows
-    assert row.cells[1] is not None
-    gap = row.cells[1].against_first
-    assert gap is not None
+    (gap,) = _gaps(*cards)
     assert (gap.verdict, gap.low, gap.high) == ("measured on other images", None, None)
     page = as_page(card_document(compared))
     assert "d: 10 for training, 200 for testing" in page
@@ -106,95 +120,59 @@ def test_images_of_another_dataset_are_not_the_same_for_having_the_same_keys() -
 
 def test_several_seeds_have_the_interval_over_seeds_and_images() -> None:
     rows, others = [_right(0.8, seed) for seed in range(3)], [_right(0.6, seed) for seed in range(10, 13)]
-    (row,) = rows_of(columns_of([*_runs("a", rows, range(3)), *_runs("b", others, range(3))]))
-    first, second = row.cells
-    assert first is not None
-    assert second is not None
-    table, other = (np.stack([each.numpy().astype(float) for each in part]) for part in (rows, others))
-    assert (first.value.low, first.value.high) == pytest.approx(mean_interval(table, 0.05))
+    first, second = _cells(*_runs("a", rows, range(3)), *_runs("b", others, range(3)))
+    assert _ends(first.value) == pytest.approx(mean_interval(_table(rows), 0.05))
     assert second.against_first is not None
-    assert (second.against_first.low, second.against_first.high) == pytest.approx(
-        difference_interval(other, table, 0.05)
-    )
+    assert _ends(second.against_first) == pytest.approx(difference_interval(_table(others), _table(rows), 0.05))
     assert second.against_first.verdict == "beyond noise"
 
 
 def test_runs_are_compared_by_seed_and_other_seeds_are_not_compared() -> None:
     rows = [_right(0.8, seed) for seed in range(2)]
     same = _runs("b", rows[::-1], (1, 0))  # the same answers at the same seeds, given in another order
-    (row,) = rows_of(columns_of([*_runs("a", rows, (0, 1)), *same]))
-    assert row.cells[1] is not None
-    assert row.cells[1].against_first is not None
-    assert row.cells[1].against_first.mean == 0
-    (row,) = rows_of(columns_of([*_runs("a", rows, (0, 1)), *_runs("b", rows, (5, 6))]))
-    assert row.cells[1] is not None
-    assert row.cells[1].against_first is not None
-    assert row.cells[1].against_first.verdict == "other seeds"
+    assert [gap.mean for gap in _gaps(*_runs("a", rows, (0, 1)), *same)] == [0]
+    (gap,) = _gaps(*_runs("a", rows, (0, 1)), *_runs("b", rows, (5, 6)))
+    assert gap.verdict == "other seeds"
 
 
 def test_one_encoder_each_is_compared_over_images_as_a_paired_bootstrap_does() -> None:
     one, other = _right(0.8, 1), _right(0.7, 2)
-    (row,) = rows_of(columns_of([_card("a", _accuracy(one)), _card("b", _accuracy(other))]))
-    assert row.cells[1] is not None
-    gap = row.cells[1].against_first
-    assert gap is not None
-    assert gap.low is not None
-    assert gap.high is not None
+    (gap,) = _gaps(_card("a", _accuracy(one)), _card("b", _accuracy(other)))
     draws = np.random.default_rng(0).integers(0, 200, (20_000, 200))
     means = (other.numpy().astype(float) - one.numpy().astype(float))[draws].mean(axis=1)
-    assert (gap.low, gap.high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.006)
+    assert _ends(gap) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.006)
 
 
 def test_more_encoders_have_wider_intervals() -> None:
     cards = [_card(name, _accuracy(_right(0.7, place))) for place, name in enumerate("abcd")]
-    widths = []
-    for count in (2, 4):
-        (row,) = rows_of(columns_of(cards[:count]))
-        assert row.cells[1] is not None
-        gap = row.cells[1].against_first
-        assert gap is not None
-        assert gap.low is not None
-        assert gap.high is not None
-        widths.append(gap.high - gap.low)
-    assert widths[1] / widths[0] == pytest.approx(2.413 / 1.972, rel=1e-3)  # Student, 199 degrees: 5 % / 3 against 5 %
+    (low, high), (wide_low, wide_high) = (_ends(_gaps(*cards[:count])[0]) for count in (2, 4))
+    ratio = 2.413 / 1.972  # Student, 199 degrees: 5 % / 3 against 5 %
+    assert (wide_high - wide_low) / (high - low) == pytest.approx(ratio, rel=1e-3)
 
 
 def test_encoders_that_agree_on_every_image_are_not_certain_to_be_equal() -> None:
-    right = _right(0.7, 1)
-    (row,) = rows_of(columns_of([_card("a", _accuracy(right)), _card("b", _accuracy(right))]))
-    assert row.cells[1] is not None
-    gap = row.cells[1].against_first
-    assert gap is not None
-    assert gap.low is not None
-    assert gap.low < 0 < (gap.high or 0)
+    (gap,) = _gaps(*(_card(name, _accuracy(_right(0.7, 1))) for name in "ab"))
+    low, high = _ends(gap)
+    assert low < 0 < high
     assert gap.verdict == "within noise"
 
 
 def test_what_is_no_run_stands_beside_every_seed() -> None:
-    rows = [_right(0.8, seed) for seed in range(3)]
-    pixels = _right(0.4, 7)
-    (row,) = rows_of(columns_of([*_runs("a", rows, range(3)), _card("raw pixels", _accuracy(pixels))]))
-    assert row.cells[1] is not None
-    gap = row.cells[1].against_first
-    assert gap is not None
-    table = np.stack([each.numpy().astype(float) for each in rows])
-    expected = difference_interval(np.broadcast_to(pixels.numpy().astype(float), table.shape), table, 0.05)
-    assert (gap.low, gap.high) == pytest.approx(expected)
+    rows, pixels = [_right(0.8, seed) for seed in range(3)], _right(0.4, 7)
+    (gap,) = _gaps(*_runs("a", rows, range(3)), _card("raw pixels", _accuracy(pixels)))
+    assert _ends(gap) == pytest.approx(difference_interval(_table([pixels] * 3), _table(rows), 0.05))
 
 
 def test_other_images_and_numbers_without_contributions_have_no_interval() -> None:
     one = _card("a", _accuracy(_right(0.8, 1)))
     elsewhere = _card("b", _accuracy(_right(0.8, 2), KEYS + 1))
     plain = _card("c", Number("knn", "kNN", 0.5, "p", 200, "higher"))
-    (row,) = rows_of(columns_of([one, elsewhere, plain]))
-    verdicts = [cell.against_first.verdict for cell in row.cells if cell is not None and cell.against_first is not None]
-    assert verdicts == ["measured on other images", "no interval"]
+    assert [gap.verdict for gap in _gaps(one, elsewhere, plain)] == ["measured on other images", "no interval"]
 
 
 def test_a_number_that_only_one_encoder_has_leaves_the_other_cell_empty() -> None:
-    one = _card("a", _accuracy(_right(0.8, 1)))
     brier = mean_over_images("brier", "Brier", torch.rand(200), KEYS, protocol="p", better="lower")
-    rows = rows_of(columns_of([one, _card("b", brier)]))
+    rows = Cards((_card("a", _accuracy(_right(0.8, 1))), _card("b", brier))).rows
     assert [[cell is not None for cell in row.cells] for row in rows] == [[True, False], [False, True]]
 
 
@@ -204,9 +182,9 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
         GroupResult("classification", "key", Findings((accurate,)), 1.0),
         GroupResult("calibration", "key", Findings((replace(accurate, name="accuracy"), wrong)), 1.0),
     )
-    columns = columns_of([replace(_card("a", accurate), results=results)])
+    done = Cards((replace(_card("a", accurate), results=results),))
     share = 100 * accurate.value
-    assert summary(columns, rows_of(columns)) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
+    assert summary(done.columns, done.rows) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
 
 
 def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
@@ -214,10 +192,5 @@ def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
         mean_over_images("auroc", "AUROC", torch.full((200,), each), KEYS, protocol="p", better="higher")
         for each in (0.9, 0.99)
     ]
-    cards = [_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)]
-    (row,) = rows_of(columns_of(cards))
-    assert row.cells[0] is not None
-    assert (row.cells[0].value.low, row.cells[0].value.high) == (
-        pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3),
-        1.0,
-    )
+    (cell,) = _cells(*(_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)))
+    assert _ends(cell.value) == (pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3), 1.0)

@@ -16,8 +16,8 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import ConfigError, DataError
+from ebclab.evaluation.answers import Score, wilson_interval
 from ebclab.evaluation.evaluate import evaluate_encoder
-from ebclab.evaluation.intervals import Score, wilson_interval
 from ebclab.evaluation.protocols import PROTOCOLS
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))

@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from ebclab.errors import ConfigError, DataError
+from ebclab.errors import DataError
+from ebclab.evaluation import linear_head
 from ebclab.evaluation.linear import _Convergence, linear_within, rate_at, standardise, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
@@ -54,19 +55,6 @@ def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(PROTOCOLS, name, dataclasses.replace(PROTOCOLS[name], epochs=40))
 
 
-@pytest.mark.parametrize("l2", [1e-3, 1e-1])
-def test_lbfgs_is_as_accurate_as_a_tight_fit_on_standardised_features(
-    digits: tuple[Tensor, Tensor, Tensor, Tensor], l2: float
-) -> None:
-    train_x, train_y, test_x, test_y = digits
-    scaler = StandardScaler().fit(train_x.double().numpy())
-    model = LogisticRegression(C=1 / (1400 * l2), tol=1e-8, max_iter=10_000)
-    model.fit(scaler.transform(train_x.double().numpy()), train_y.numpy())
-    expected = model.score(scaler.transform(test_x.double().numpy()), test_y.numpy())
-    measured = linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(0, 1), l2=l2)
-    assert measured == pytest.approx([expected], abs=1 / 397)  # one number; one image of 397 may differ
-
-
 @pytest.mark.parametrize("sums", [1, 2])
 @pytest.mark.parametrize("count", [500, 1000])
 @pytest.mark.parametrize("l2", [1e-3, 1e-4, 1e-5])
@@ -83,11 +71,6 @@ def test_lbfgs_is_the_solution_where_features_are_ill_conditioned(sums: int, cou
     assert linear_accuracies("lbfgs", *data, num_classes=10, seeds=(), l2=l2) == [expected]
 
 
-def test_the_penalty_of_lbfgs_is_felt(digits: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
-    weak, strong = (linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=l2)[0] for l2 in (1e-3, 1e2))
-    assert weak != strong
-
-
 def test_standardise_equals_scikit_learn_and_leaves_constant_columns_at_their_scale() -> None:
     draw = torch.Generator().manual_seed(0)
     train = torch.randn(50, 4, generator=draw) * torch.tensor([1.0, 1e-3, 100.0, 0.0]) + 0.1
@@ -102,7 +85,7 @@ def test_a_fit_cut_short_is_logged_and_a_converged_one_is_not(
 ) -> None:
     linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
     assert caplog.records == []
-    monkeypatch.setitem(PROTOCOLS, "lbfgs", dataclasses.replace(PROTOCOLS["lbfgs"], max_iterations=3))
+    monkeypatch.setattr(linear_head, "LBFGS", dataclasses.replace(linear_head.LBFGS, max_iterations=3))
     linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
     (record,) = caplog.records
     assert record.name == "ebclab.evaluation"
@@ -116,7 +99,7 @@ def test_layers_equal_a_plain_pytorch_loop(optimizer: str, order: str) -> None:
     x, y, _, _ = blobs(0.5)
     weights, biases = train_layers(protocol, x, y, 4, (7, 8), silent)
     for row, seed in enumerate((7, 8)):
-        layer = plain_loop(protocol, x, y, seed)
+        layer, _ = plain_loop(protocol, x, y, seed)
         torch.testing.assert_close(weights[row], layer.weight.detach().T, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(biases[row, 0], layer.bias.detach(), rtol=1e-4, atol=1e-5)
 
@@ -129,20 +112,7 @@ def test_a_seed_is_trained_until_its_loss_stalls_whatever_others_do(caplog: pyte
     weights, _ = train_layers(fast, x, y, 4, (7, 8), silent)
     ends = []
     for row, seed in enumerate((7, 8)):
-        layer, losses = nn.Linear(4, 4), []
-        generator = torch.Generator().manual_seed(seed)
-        layer.weight.data = torch.empty(4, 4).uniform_(-0.5, 0.5, generator=generator).T
-        layer.bias.data = torch.empty(4).uniform_(-0.5, 0.5, generator=generator)
-        optimizer = torch.optim.Adam(layer.parameters(), 0.05)
-        while len(losses) <= 10 or losses[-11] - losses[-1] >= 1e-3:
-            total = 0.0
-            for rows in torch.randperm(len(x), generator=generator).split(64):
-                loss = nn.functional.cross_entropy(layer(x[rows]), y[rows])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                total += loss.item() * len(rows)
-            losses.append(total / len(x))
+        layer, losses = plain_loop(fast, x, y, seed)
         torch.testing.assert_close(weights[row], layer.weight.detach().T, rtol=1e-3, atol=1e-4)
         ends.append(len(losses))
     assert ends[0] != ends[1]
@@ -170,8 +140,8 @@ def test_a_seed_that_has_converged_is_not_taken_up_again() -> None:
     assert (epochs, [part.flatten().tolist() for part in until.layer]) == (40, [[11.0, 40.0]] * 2)
 
 
-def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> nn.Linear:
-    """Train one nn.Linear with torch's own loss, optimizer and cosine schedule, from the same draws."""
+def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> tuple[nn.Linear, list[float]]:
+    """Train one nn.Linear with torch's own loss, optimizer and cosine schedule, from the same draws; with losses."""
     generator = torch.Generator().manual_seed(seed)
     layer = nn.Linear(4, 4)
     layer.weight.data = torch.empty(4, 4).uniform_(-0.5, 0.5, generator=generator).T  # 1 / sqrt(4)
@@ -181,16 +151,23 @@ def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> nn.L
     steps = math.ceil(len(x) / protocol.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, protocol.epochs * steps)
     order = torch.randperm(len(x), generator=generator)
+    losses: list[float] = []
     for epoch in range(protocol.epochs):
         if epoch > 0 and protocol.order == "every-epoch":
             order = torch.randperm(len(x), generator=generator)
-        for start in range(0, len(x), protocol.batch_size):
-            rows = order[start : start + protocol.batch_size]
+        total = 0.0
+        for rows in order.split(protocol.batch_size):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(layer(x[rows]), y[rows]).backward()
+            loss = nn.functional.cross_entropy(layer(x[rows]), y[rows])
+            loss.backward()
             optimizer.step()
-            schedule.step()
-    return layer
+            total += loss.item() * len(rows)
+            if protocol.schedule == "cosine":
+                schedule.step()
+        losses.append(total / len(x))
+        if protocol.tolerance and len(losses) > 10 and losses[-11] - losses[-1] < protocol.tolerance:
+            break
+    return layer, losses
 
 
 def test_a_rate_per_256_images_follows_the_batch_that_fits() -> None:
@@ -227,24 +204,6 @@ def test_a_seed_gives_the_same_alone_and_beside_others(protocol: str) -> None:
 
 
 @pytest.mark.usefixtures("shortened")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_separable_classes_score_one(protocol: str) -> None:
-    train_x, train_y, test_x, test_y = blobs(0.05)
-    wide = (train_x.repeat(1, 100), train_y, test_x.repeat(1, 100), test_y)  # many features: a few Adam steps suffice
-    measured = linear_accuracies(protocol, *wide, num_classes=4, seeds=(0, 1), l2=1e-3)
-    assert measured == [1.0] * (1 if protocol == "lbfgs" else 2)
-
-
-@pytest.mark.usefixtures("shortened")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_shuffled_labels_score_chance(protocol: str) -> None:
-    draw = torch.Generator().manual_seed(0)
-    x, y = torch.randn(1300, 8, generator=draw), torch.randint(0, 4, (1300,), generator=draw)
-    measured = linear_accuracies(protocol, x[:300], y[:300], x[300:], y[300:], num_classes=4, seeds=(0,), l2=1e-3)
-    assert abs(measured[0] - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 1000)  # four standard errors over 1,000 rows
-
-
-@pytest.mark.usefixtures("shortened")
 def test_progress_counts_epochs() -> None:
     seen: list[tuple[int, int, str]] = []
     linear_accuracies(
@@ -253,12 +212,7 @@ def test_progress_counts_epochs() -> None:
     assert seen == [(epoch, 40, "linear") for epoch in range(1, 41)]
 
 
-def test_an_unknown_protocol_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"linear_protocol: no such protocol, got 'lbgfs'; did you mean lbfgs\?"):
-        linear_accuracies("lbgfs", *blobs(0.1), num_classes=4, seeds=(0,), l2=0.1)
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ["lbfgs", "vem-sgd"])
 def test_one_class_is_one_sentence(protocol: str) -> None:
     x, y = torch.randn(8, 2), torch.full((8,), 3)
     with pytest.raises(DataError, match="at least two classes, got only class 3"):

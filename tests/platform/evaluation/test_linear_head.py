@@ -1,13 +1,18 @@
-"""The penalty that is chosen, and its classifier, against scikit-learn's; what is reported meanwhile."""
+"""The penalty that is chosen, and its classifier, against scikit-learn's; of few labels, by cross-validation."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from ebclab.evaluation.linear_head import PENALTIES, best_classifier, fit_head
-from ebclab.evaluation.protocols import LBFGS
+from ebclab.data.holdout import LabelList, label_list
+from ebclab.data.image_set import ImageSet
+from ebclab.evaluation.linear_head import PENALTIES, best_head, few_labels_head, fit_head, num_folds
 
 
 def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None:
@@ -15,7 +20,7 @@ def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None
     x, y = torch.tensor(pixels[:, 8:24], dtype=torch.float32), torch.tensor(labels)  # two rows of pixels: not all right
     train, held_out = (x[:400], y[:400]), (x[400:800], y[400:800])
     told: list[tuple[int, int, str]] = []
-    head, chosen = best_classifier(LBFGS, train, held_out, 10, lambda *step: told.append(step))
+    head = best_head(train, held_out, 10, lambda *step: told.append(step))
     mean, std = x[:400].double().mean(dim=0), x[:400].double().std(dim=0, correction=0)
     scaled = [((part.double() - mean) / torch.where(std > 0, std, 1.0)).numpy() for part in (train[0], held_out[0])]
     shares = []
@@ -23,10 +28,60 @@ def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None
         model = LogisticRegression(C=1 / (400 * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
         shares.append(float(model.fit(scaled[0], train[1].numpy()).score(scaled[1], held_out[1].numpy())))
     assert len(set(shares)) > 2
-    assert list(chosen.accuracies) == shares
-    assert chosen.l2 == head.l2 == PENALTIES[shares.index(max(shares))]
-    alone = fit_head(LBFGS, *train, 10, chosen.l2)  # begins at 0, not at the next stronger penalty
+    assert list(head.accuracies) == shares
+    assert head.l2 == PENALTIES[shares.index(max(shares))]
+    alone = fit_head(*train, 10, head.l2)  # begins at 0, not at the next stronger penalty
     torch.testing.assert_close(head.logits(held_out[0].double()), alone.logits(held_out[0].double()), rtol=0, atol=1e-2)
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
     assert told[-1][:2] == (6, 6)
     assert len(told) > 2 * len(PENALTIES)  # a long search reports after each step, not only when it ends
+
+
+def listed(counts: list[int], percent: int) -> tuple[torch.Tensor, torch.Tensor, LabelList]:
+    """Features, labels and list of made-up images whose classes overlap."""
+    labels = torch.cat([torch.full((count,), label) for label, count in enumerate(counts)])
+    keys = torch.arange(len(labels))
+    images = ImageSet("made-up", torch.zeros(len(labels), 1, 1, 1).byte(), labels, keys, (), (0.0,), (1.0,))
+    x = torch.randn(len(labels), 4, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    found = label_list(images, percent, 0, len(counts))
+    return x[found.rows], labels[found.rows], found
+
+
+def test_the_shares_are_those_of_scikit_learns_cross_validation() -> None:
+    x, y, labels = listed([60, 60, 60], 20)
+    found = few_labels_head(x, y, labels, usual_l2=1e-3)
+    folds = PredefinedSplit((labels.rank % 5).numpy())
+    for l2, share in zip(PENALTIES, found.accuracies, strict=True):
+        parts = sorted({int((labels.rank % 5 != number).sum()) for number in range(5)})
+        right = 0
+        for size in parts:  # the penalty is for a mean loss, so C depends on how many images are fitted
+            model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (size * l2), tol=1e-8, max_iter=20_000))
+            predicted = cross_val_predict(model, x.double().numpy(), y.numpy(), cv=folds)
+            of_size = torch.tensor([int((labels.rank % 5 != number % 5).sum()) == size for number in labels.rank])
+            right += int(((torch.from_numpy(predicted) == y) & of_size).sum())
+        assert share == pytest.approx(right / len(y), abs=1e-12)
+    assert found.l2 == PENALTIES[found.accuracies.index(max(found.accuracies))]
+
+
+def test_the_classifier_is_fitted_on_the_whole_list_with_the_chosen_penalty() -> None:
+    x, y, labels = listed([40, 40], 25)
+    found = few_labels_head(x, y, labels, usual_l2=1e-3)
+    expected = fit_head(x, y, 2, found.l2)
+    assert torch.equal(found.weights, expected.weights)
+    assert torch.equal(found.biases, expected.biases)
+
+
+def test_a_single_image_of_a_class_leaves_nothing_to_choose_on() -> None:
+    x, y, labels = listed([10, 10, 10], 10)
+    found = few_labels_head(x, y, labels, usual_l2=0.25)
+    assert labels.counts == (1, 1, 1)
+    assert (found.l2, found.accuracies) == (0.25, ())
+
+
+@pytest.mark.parametrize(
+    ("counts", "percent", "expected"), [([90] * 3, 10, 5), ([30] * 3, 10, 3), ([90, 90, 2], 20, 2)]
+)
+def test_the_smallest_class_says_into_how_many_parts_a_list_is_cut(
+    counts: list[int], percent: int, expected: int
+) -> None:
+    assert num_folds(listed(counts, percent)[2]) == expected

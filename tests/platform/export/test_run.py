@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ebclab.config import to_yaml
-from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.answers import Score
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 

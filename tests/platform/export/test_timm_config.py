@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
-from ebclab.evaluation.intervals import Score
+from ebclab.evaluation.answers import Score
 from ebclab.export import CardFacts, save_encoder
 from ebclab.export.card import render_card
 from ebclab.export.description import describe

@@ -15,9 +15,9 @@ import torch
 from PIL import Image
 
 from ebclab.card.card import Card, GroupResult
-from ebclab.card.evaluate import Cards
 from ebclab.card.request import CardRequest
 from ebclab.card.results import Findings, Number
+from ebclab.card.side_by_side import Cards
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
 from ebclab.evaluation import fine_tuning

@@ -21,8 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import StoreError, TrainingError
-from ebclab.evaluation.answers import Answers, table_of
-from ebclab.evaluation.intervals import score_of
+from ebclab.evaluation.answers import Answers, score_of, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
 from ebclab.storage.checksum import with_checksum

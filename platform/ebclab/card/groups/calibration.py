@@ -10,7 +10,7 @@ import torch
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
+from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
 from ebclab.card.results import Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.document.document import Plot, Table
 from ebclab.evaluation.measures.calibration import (
@@ -29,17 +29,6 @@ from ebclab.evaluation.measures.calibration import (
     nll_contributions,
 )
 from ebclab.reports.plots import BLUE, GREY, ORANGE, PURPLE, plot
-
-INFO = GroupInfo(
-    name="calibration",
-    title="Calibration",
-    doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's "
-    "own classifier, if it is one",
-    source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
-    needs=("labels",),
-    headline="ece-15",
-    looks_at=("train", "test"),
-)
 
 BINS = (15, 20)
 """15: the common choice; 20: the tables of VEM. Metrics with a single number of bins have that of the options."""
@@ -65,7 +54,6 @@ class _Probabilities(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name in tables and plots."""
         return self.words.removeprefix(", ") or "unscaled"
 
     @property
@@ -85,7 +73,7 @@ def measure(measuring: Measuring) -> Findings:
     data, held = measuring.measured, measuring.measured.parts[1]
     temperature = fit_temperature(measuring.held_out_logits, held.labels)
     classifier = (
-        f"softmax of logistic regression, l2 {measuring.classifier.chosen.l2:g} chosen on {len(held):,} held-out "
+        f"softmax of logistic regression, l2 {measuring.classifier.l2:g} chosen on {len(held):,} held-out "
         f"training images, fitted on the other {len(data.parts[0]):,}"
     )
     fitted = f"logits divided by {temperature:.4g}, the temperature of least NLL on the held-out images"
@@ -118,21 +106,24 @@ def measure(measuring: Measuring) -> Findings:
 
 def _numbers(state: _Probabilities) -> list[Number]:
     """Return the metrics of one temperature, in the same order before and after scaling."""
-    scores, right = state.confidences, state.right
-    numbers = [
-        _error(state, f"ece-{count}", f"ECE, {count} bins", state.bins(count), f"{count} equal bins")
-        for count in state.counts
-    ]
+    scores, right, probabilities, usual = state.confidences, state.right, state.logits.softmax(dim=1), state.usual
+    numbers = []
+    for count in state.counts:
+        contributions = error_contributions(scores, right, state.bins(count))
+        words = f"{count} equal bins of the confidence"
+        numbers.append(_without_interval(state, f"ece-{count}", f"ECE, {count} bins", contributions, words))
     numbers += [_largest(state, count) for count in state.counts]
-    adaptive = bin_table(scores, right, equal_mass(scores, state.usual))
-    held = f"{len(adaptive.counts)} bins of {int(adaptive.counts.min()):,} to {int(adaptive.counts.max()):,} images"
-    numbers.append(_error(state, f"adaptive-ece-{state.usual}", f"adaptive ECE, {state.usual} bins", adaptive, held))
-    classwise = classwise_contributions(state.logits.softmax(dim=1), state.labels, state.usual)
-    words = f"{state.usual} equal bins of every class's probability, mean over {state.logits.shape[1]} classes"
-    title = f"classwise ECE, {state.usual} bins"
-    numbers.append(_without_interval(state, f"classwise-ece-{state.usual}", title, classwise, words))
-    brier = brier_contributions(state.logits.softmax(dim=1), state.labels)
-    numbers.append(_mean(state, "brier", "Brier score", brier, "squared errors of all classes, 0 to 2", "plain"))
+    adaptive = bin_table(scores, right, equal_mass(scores, usual))
+    least, most = int(adaptive.counts.min()), int(adaptive.counts.max())
+    words = f"{len(adaptive.counts)} bins of {least:,} to {most:,} images of the confidence"
+    contributions, title = error_contributions(scores, right, adaptive), f"adaptive ECE, {usual} bins"
+    numbers.append(_without_interval(state, f"adaptive-ece-{usual}", title, contributions, words))
+    classwise = classwise_contributions(probabilities, state.labels, usual)
+    words = f"{usual} equal bins of every class's probability, mean over {state.logits.shape[1]} classes"
+    title = f"classwise ECE, {usual} bins"
+    numbers.append(_without_interval(state, f"classwise-ece-{usual}", title, classwise, words))
+    brier, words = brier_contributions(probabilities, state.labels), "squared errors of all classes, 0 to 2"
+    numbers.append(_mean(state, "brier", "Brier score", brier, words, "plain"))
     nll = nll_contributions(state.logits, state.labels)
     return [*numbers, _mean(state, "nll", "NLL", nll, "-log of the right class's probability", "nats")]
 
@@ -149,16 +140,9 @@ def _mean(state: _Probabilities, name: str, title: str, contributions: Tensor, w
     )
 
 
-def _error(state: _Probabilities, name: str, title: str, table: BinTable, words: str) -> Number:
-    return _without_interval(
-        state, name, title, error_contributions(state.confidences, state.right, table), f"{words} of the confidence"
-    )
-
-
 def _without_interval(state: _Probabilities, name: str, title: str, contributions: Tensor, words: str) -> Number:
     """Return a metric without interval: the estimate is biased upwards, so a t interval would be misleading."""
-    number = _mean(state, name, title, contributions, words, "share")
-    return replace(number, low=None, high=None)
+    return replace(_mean(state, name, title, contributions, words, "share"), low=None, high=None)
 
 
 def _largest(state: _Probabilities, count: int) -> Number:
@@ -251,3 +235,16 @@ def _reliability(states: Sequence[_Probabilities]) -> Plot:
         "modest. Bars: how many test images are in each point; small points, of few images, say little."
     )
     return plot("Reliability", note, figure, height=480)
+
+
+GROUP = Group(
+    name="calibration",
+    title="Calibration",
+    doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's "
+    "own classifier, if it is one",
+    source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
+    needs=("labels",),
+    headline="ece-15",
+    looks_at=("train", "test"),
+    measure=measure,
+)

@@ -6,21 +6,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
+from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy, as_number
 from ebclab.document.document import Table
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.linear_head import PENALTIES, fit_head
-from ebclab.evaluation.protocols import LBFGS
-
-INFO = GroupInfo(
-    name="classification",
-    title="Classification on frozen features",
-    doc="weighted kNN, a linear probe, and a linear probe whose penalty is chosen on held-out images; top 1 and top 5",
-    source="Wu et al. (2018), section 3.4; the linear protocols of `ebclab show --protocols`",
-    needs=("labels",),
-    looks_at=("train", "test"),
-)
 
 
 def measure(measuring: Measuring) -> Findings:
@@ -34,8 +24,8 @@ def measure(measuring: Measuring) -> Findings:
         for name, title in (("knn", "kNN"), ("linear", "linear probe"), ("top5", "linear probe, top 5"))
         if name != "top5" or data.num_classes > 5
     ]
-    fitted, chosen = measuring.classifier
-    head = fit_head(LBFGS, x, data.train.labels, data.num_classes, chosen.l2, start=fitted)
+    chosen = measuring.classifier
+    head = fit_head(x, data.train.labels, data.num_classes, chosen.l2, start=chosen)
     logits = head.logits(test_x.double())
     protocol = (
         f"logistic regression to convergence, l2 {chosen.l2:g} chosen from {PENALTIES[-1]:g} to {PENALTIES[0]:g} on "
@@ -64,9 +54,20 @@ def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Num
 
 
 def _penalties(measuring: Measuring) -> Table:
-    chosen = measuring.classifier.chosen
+    chosen = measuring.classifier
     rows = tuple(
         (f"{l2:g}", round(100 * share, 2), "chosen" if l2 == chosen.l2 else "")
         for l2, share in zip(PENALTIES, chosen.accuracies, strict=True)
     )
     return Table("Penalties tried", ("l2", "held-out accuracy, %", ""), rows, "No test image was looked at for this.")
+
+
+GROUP = Group(
+    name="classification",
+    title="Classification on frozen features",
+    doc="weighted kNN, a linear probe, and a linear probe whose penalty is chosen on held-out images; top 1 and top 5",
+    source="Wu et al. (2018), section 3.4; the linear protocols of `ebclab show --protocols`",
+    needs=("labels",),
+    looks_at=("train", "test"),
+    measure=measure,
+)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ebclab.card.groups.out_of_distribution import histogram, set_names
 from ebclab.card.groups.pictures import draw_grid
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
@@ -19,25 +19,14 @@ from ebclab.data.views import make_views
 from ebclab.document.document import Picture
 from ebclab.errors import UserError
 from ebclab.evaluation.chain_picture import grey_levels
-from ebclab.evaluation.measures.geometry import VIEWS
+from ebclab.evaluation.measures.geometry import VIEWS, VIEWS_IN_WORDS
 from ebclab.export.energies import REFERENCES, Energies, no_pair_energy
 from energy_contrast.sampling_method import PairEnergy
-
-INFO = GroupInfo(
-    name="energies",
-    title="Energies",
-    headline="test-mean",
-    doc="energies of images and of pairs of views by the encoder's own method, with the likeliest and unlikeliest",
-    source="EBCLR (Kim & Ye, 2022), eq. 8 and 20; VEM (Du et al.), eq. 2; JEM (Grathwohl et al., 2020), eq. 7",
-    needs=("energy",),
-    is_quick=False,
-)
 
 _QUANTILES = (0.05, 0.5, 0.95)
 _SHOWN = 10  # images at each end
 _PAIRED = 1_000  # test images whose views are paired
 _FOLDS = 10
-_VIEWS = "two fixed views: crops of 20 to 100 % of the area; brightness and contrast by up to 0.4, with a chance of 0.8"
 _FRAME = 2  # white columns between the views of a pair
 
 
@@ -109,7 +98,6 @@ def _distribution(
 
 
 def _ends(test: ImageSet, energies: Tensor) -> Picture:
-    """Return a picture of the test images with the lowest and with the highest energies."""
     order = energies.argsort(stable=True).tolist()
     rows = [
         [(test.images[place], f"E {energies[place]:.2f}") for place in places]
@@ -144,7 +132,7 @@ def _of_pairs(energy: Tensor, cosine: Tensor, same: Tensor, keys: Tensor) -> lis
     """Return numbers of pair energies and cosines (n, n) of first views with second views."""
     n = len(keys)
     own = torch.arange(n)
-    words = f"{_VIEWS}; {n:,} test images, all pairs of a first and a second view"
+    words = f"{VIEWS_IN_WORDS}; {n:,} test images, all pairs of a first and a second view"
     equal = mean_over_images(
         "pair-same",
         "pair energy, two views of one image",
@@ -223,3 +211,15 @@ def _ranks(values: Tensor, allowed: Tensor) -> Tensor:
 
 def _beside(first: Tensor, second: Tensor) -> Tensor:
     return torch.cat([first, first.new_full((*first.shape[:2], _FRAME), 255), second], dim=2)
+
+
+GROUP = Group(
+    name="energies",
+    title="Energies",
+    headline="test-mean",
+    doc="energies of images and of pairs of views by the encoder's own method, with the likeliest and unlikeliest",
+    source="EBCLR (Kim & Ye, 2022), eq. 8 and 20; VEM (Du et al.), eq. 2; JEM (Grathwohl et al., 2020), eq. 7",
+    needs=("energy",),
+    is_quick=False,
+    measure=measure,
+)

@@ -18,27 +18,15 @@ from ebclab.card.groups.fine_tuning import (
     task_on,
     within,
 )
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import LabelList, label_list
 from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, num_folds
-from ebclab.evaluation.protocols import LBFGS
 from ebclab.reports.plots import BLUE, GREY, ORANGE, plot
 
 PERCENTS = (1, 10)
-
-INFO = GroupInfo(
-    name="few-labels",
-    title="Few labels",
-    doc="top 1 and top 5 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights "
-    "fine-tuned, and the same network from scratch",
-    source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
-    needs=("labels",),
-    is_quick=False,
-    looks_at=("train", "test"),
-)
 
 _COLOURS = {"frozen": BLUE, "fine-tuned": ORANGE, "from-scratch": GREY}
 
@@ -74,65 +62,55 @@ def measure(measuring: Measuring) -> Findings:
     return Findings(numbers, tables=(_table(measured),), plots=plots, remarks=tuple(remarks))
 
 
+class _Way(NamedTuple):
+    """Answers of one way to use the labels."""
+
+    title: str
+    protocol: str
+    right: Tensor  # (S, 2, n) of the test set, as ``within`` has them
+    choices: list[str]  # the hyperparameter chosen on each list
+
+
 def _on_lists(measuring: Measuring, lists: tuple[LabelList, ...], both: tuple[Beginning, ...]) -> _Measured:
     percent, words = lists[0].percent, _list_in_words(measuring, lists[0])
-    right, frozen = _frozen(measuring, lists)
-    described = {"frozen": ("frozen, logistic regression", _frozen_words(lists[0]))}
-    choices, answered = {"frozen": frozen}, {"frozen": right}
-    for beginning in both:
-        right, rates = _trained(measuring, lists, beginning)
-        choices[beginning.name], answered[beginning.name] = rates, right
-        described[beginning.name] = beginning.title, _trained_words(measuring, beginning, lists[0])
-    numbers = {
-        name: _number(measuring, name, *words, answered[name][:, 0], lists[0]) for name, words in described.items()
-    }
+    ways = {"frozen": _frozen(measuring, lists), **{each.name: _trained(measuring, lists, each) for each in both}}
+    numbers = {name: _number(measuring, name, way, lists[0]) for name, way in ways.items()}
     if both:
         protocol = f"right after fine-tuning minus right from scratch, image by image, {words}; both as above"
         title = f"gain over the same network from scratch, {percent} % of the labels"
-        right_by_name = {each.name: answered[each.name][:, 0] for each in both}
-        numbers["gain"] = gain(f"gain-{percent}-percent", title, right_by_name, measuring, protocol)
+        right = {each.name: ways[each.name].right[:, 0] for each in both}
+        numbers["gain"] = gain(f"gain-{percent}-percent", title, right, measuring, protocol)
     if measuring.measured.num_classes > 5:
-        numbers |= {
-            f"{name}-top5": _number(measuring, name, *words, answered[name][:, 1], lists[0], top=5)
-            for name, words in described.items()
-        }
-    return _Measured(lists, numbers, choices)
+        numbers |= {f"{name}-top5": _number(measuring, name, way, lists[0], top=5) for name, way in ways.items()}
+    return _Measured(lists, numbers, {name: way.choices for name, way in ways.items()})
 
 
-def _number(
-    measuring: Measuring, name: str, title: str, protocol: str, right: Tensor, first: LabelList, top: int = 1
-) -> Number:
+def _number(measuring: Measuring, name: str, way: _Way, first: LabelList, top: int = 1) -> Number:
     return accuracy(
         f"{name}-{first.percent}-percent" + (f"-top{top}" if top > 1 else ""),
-        f"{title}, {first.percent} % of the labels" + (f", top {top}" if top > 1 else ""),
-        right,
+        f"{way.title}, {first.percent} % of the labels" + (f", top {top}" if top > 1 else ""),
+        way.right[:, int(top > 1)],
         measuring.measured.test.keys,
-        protocol=f"{protocol}; {_list_in_words(measuring, first)}",
+        protocol=f"{way.protocol}; {_list_in_words(measuring, first)}",
         seeds=measuring.seeds,
     )
 
 
-def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> tuple[Tensor, list[str]]:
-    """Return ``within`` (S, 2, n) of the test set with a frozen encoder, and the penalty of each list."""
-    data = measuring.measured
+def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> _Way:
+    """Measure logistic regression on frozen features; what is chosen is its penalty."""
+    data, l2 = measuring.measured, measuring.options.settings.linear_l2
     x, test_x = measuring.features(data.train), measuring.features(data.test).double()
     right, penalties = [], []
     for each in lists:
-        fitted = few_labels_head(
-            LBFGS,
-            x[each.rows],
-            data.train.labels[each.rows],
-            each,
-            usual_l2=measuring.options.settings.linear_l2,
-            on_progress=measuring.on_progress,
-        )
-        right.append(within(fitted.head.logits(test_x), data.test.labels))
-        penalties.append(f"{fitted.chosen.l2:g}")
-    return torch.stack(right), penalties
+        labelled = x[each.rows], data.train.labels[each.rows]
+        head = few_labels_head(*labelled, each, usual_l2=l2, on_progress=measuring.on_progress)
+        right.append(within(head.logits(test_x), data.test.labels))
+        penalties.append(f"{head.l2:g}")
+    return _Way("frozen, logistic regression", _frozen_words(lists[0]), torch.stack(right), penalties)
 
 
-def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> tuple[Tensor, list[str]]:
-    """Return ``within`` (S, 2, n) of the test set after fine-tuning, and the learning rate of each list."""
+def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> _Way:
+    """Measure fine-tuning; what is chosen is its learning rate."""
     right, rates = [], []
     for each in lists:
         labelled, folds = measuring.measured.train.rows(each.rows), num_folds(each)
@@ -142,7 +120,7 @@ def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Begi
         rate = chosen_rate(beginning, *parts, measuring, seed=each.seed, what=what).rate
         rates.append(f"{rate:g}")
         right.append(answers(beginning, labelled, measuring, rate=rate, seed=each.seed, what=what))
-    return torch.stack(right), rates
+    return _Way(beginning.title, _trained_words(measuring, beginning, lists[0]), torch.stack(right), rates)
 
 
 def _list_in_words(measuring: Measuring, first: LabelList) -> str:
@@ -170,7 +148,6 @@ def _trained_words(measuring: Measuring, beginning: Beginning, first: LabelList)
 
 
 def _table(measured: list[_Measured]) -> Table:
-    """Return a table of the label lists, with the hyperparameters chosen on each of them."""
     titles = {"frozen": "l2", "fine-tuned": "rate, fine-tuned", "from-scratch": "rate, from scratch"}
     chosen = [name for name in titles if name in measured[0].choices]
     rows: tuple[tuple[str | int, ...], ...] = tuple(
@@ -210,3 +187,16 @@ def _plot(measured: list[_Measured]) -> Plot:
     count = len(measured[0].lists)
     note = f"Means over {count} lists of labels; bars are one standard deviation over them."
     return plot("Accuracy by number of labels", note, figure)
+
+
+GROUP = Group(
+    name="few-labels",
+    title="Few labels",
+    doc="top 1 and top 5 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights "
+    "fine-tuned, and the same network from scratch",
+    source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
+    needs=("labels",),
+    is_quick=False,
+    looks_at=("train", "test"),
+    measure=measure,
+)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
@@ -27,15 +27,6 @@ from ebclab.evaluation.fine_tuning import (
 )
 from ebclab.evaluation.protocols import FINE_TUNING
 from ebclab.evaluation.seeds_and_images import difference_over_images
-
-INFO = GroupInfo(
-    name="fine-tuning",
-    title="Fine-tuning",
-    doc="top 1 after all weights were trained on all labels, also on every further dataset, beside random weights",
-    source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches; FlatNCE, appendix E.3, by name",
-    needs=("labels",),
-    is_quick=False,
-)
 
 
 class Beginning(NamedTuple):
@@ -177,3 +168,14 @@ def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, cho
         f"from {begin}: {task.in_words}; learning rate {chosen.rate:g}, {choice}; then trained on all "
         f"{len(data.train):,} training images"
     )
+
+
+GROUP = Group(
+    name="fine-tuning",
+    title="Fine-tuning",
+    doc="top 1 after all weights were trained on all labels, also on every further dataset, beside random weights",
+    source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches; FlatNCE, appendix E.3, by name",
+    needs=("labels",),
+    is_quick=False,
+    measure=measure,
+)

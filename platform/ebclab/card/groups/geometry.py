@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.errors import DataError
@@ -13,20 +13,10 @@ from ebclab.evaluation.measures.geometry import (
     MOST_IN_POOL,
     TEMPERATURE,
     TEMPERATURES,
+    VIEWS_IN_WORDS,
     geometry,
     view_information,
 )
-
-INFO = GroupInfo(
-    name="geometry",
-    title="Geometry of the features",
-    headline="effective-rank",
-    doc="alignment, uniformity, effective rank, effective sample size, InfoNCE and mutual information; no labels",
-    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018); FlatNCE, section 4",
-    looks_at=("test",),
-)
-
-_VIEWS = "two fixed views: crops of 20 to 100 % of the area; brightness and contrast by up to 0.4, with a chance of 0.8"
 
 
 def measure(measuring: Measuring) -> Findings:
@@ -43,22 +33,22 @@ def measure(measuring: Measuring) -> Findings:
     information, n = view_information(first, second, measuring.device), len(few)
     rank = f"exponential of the entropy of singular values of {len(test):,} x {features.shape[1]} test features"
     negatives = f"InfoNCE, {measures.num_negatives:,} negatives"
-    against = f"against {measures.num_negatives:,} others at temperature {TEMPERATURE:g}; {_VIEWS}"
-    potential = f"log of the mean Gaussian potential of all pairs, t = 2; mean of {_VIEWS}"
+    against = f"against {measures.num_negatives:,} others at temperature {TEMPERATURE:g}; {VIEWS_IN_WORDS}"
+    potential = f"log of the mean Gaussian potential of all pairs, t = 2; mean of {VIEWS_IN_WORDS}"
     contrast = f"embeddings {against}; chance is its bound, {measures.bound:.3f} nats"
     saturation = f"1 - InfoNCE / {measures.bound:.3f}: near 1, InfoNCE cannot say more; embeddings {against}"
     ess = f"1 / (K sum of squared softmax weights), mean over anchors; embeddings {against}"
     among = (
         f"InfoNCE of embeddings, each image among all {len(pool):,}, at temperature {information.temperature:g}, of "
         f"{TEMPERATURES[0]:g} to {TEMPERATURES[-1]:g} the one with the largest estimate; a lower bound in expectation, "
-        f"at most log {len(pool):,} = {information.bound:.3f} nats; {_VIEWS}"
+        f"at most log {len(pool):,} = {information.bound:.3f} nats; {VIEWS_IN_WORDS}"
     )
     alignment = mean_over_images(
         "alignment",
         "alignment",
         measures.distances,
         few.keys,
-        protocol=f"squared distance of unit embeddings of {_VIEWS}",
+        protocol=f"squared distance of unit embeddings of {VIEWS_IN_WORDS}",
         better="lower",
         unit="plain",
     )
@@ -75,3 +65,14 @@ def measure(measuring: Measuring) -> Findings:
             ),
         )
     )
+
+
+GROUP = Group(
+    name="geometry",
+    title="Geometry of the features",
+    headline="effective-rank",
+    doc="alignment, uniformity, effective rank, effective sample size, InfoNCE and mutual information; no labels",
+    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018); FlatNCE, section 4",
+    looks_at=("test",),
+    measure=measure,
+)

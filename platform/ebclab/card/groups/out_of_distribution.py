@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.images import OutsideSet, slug
-from ebclab.card.measuring import OWN_CLASSIFIER, GroupInfo, Measuring
+from ebclab.card.images import OutsideSet, slug, unique_names
+from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
 from ebclab.card.results import Findings, Number, mean_over_images, two_samples
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.document.document import Plot, Table
-from ebclab.evaluation.measures.detectors import Fitted, fit_detectors
+from ebclab.evaluation.measures.detectors import Detector, fit_detectors
 from ebclab.evaluation.measures.rankings import (
     FEWEST,
     OVERLAPPING,
@@ -32,15 +33,6 @@ from ebclab.interval import POINTS
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PURPLE, RED, plot
 
-INFO = GroupInfo(
-    name="out-of-distribution",
-    title="Images from outside",
-    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy and classifier",
-    source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
-    needs=("labels", "outside"),
-    looks_at=("train", "test", "outside"),
-)
-
 _PROTOCOL = (
     f"interval of about 95 % by DeLong's variance on the logit; Wilson's where fewer than {OVERLAPPING} images of a "
     f"kind overlap the other, none with fewer than {FEWEST} images of a kind"
@@ -51,56 +43,44 @@ _FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
 
-@dataclass(frozen=True)
-class _Detector:
-    """A detector; its scores are larger for out-of-distribution images."""
-
+class _Detector(NamedTuple):
     name: str
     title: str
     protocol: str  # its equation, settings and the data that it was fitted on
-    scores: Callable[[ImageSet], Tensor]  # (n,) of images, in their order
+    scores: Callable[[ImageSet], Tensor]  # (n,) of images, in their order; larger for out-of-distribution images
 
 
-@dataclass(frozen=True)
-class _Ranking:
+class _Ranking(NamedTuple):
     """Results of one detector on one out-of-distribution set."""
 
-    detector: str  # key of the detector
-    title: str
+    detector: _Detector
     auroc: Number  # without an interval if there are few images, without contributions if they do not vary
     fpr: Number  # at 95 % recall
-    aupr_out: float  # outside is the positive class
-    aupr_in: float  # inside is the positive class
+    auprs: tuple[float, float]  # with outside, and with inside, as the positive class
 
 
 def measure(measuring: Measuring) -> Findings:
     """Return the metrics of all detectors on each out-of-distribution set, and histograms of energies."""
-    head = measuring.classifier.head  # raises DataError if the set is too small
-    fitted = fit_detectors(measuring.part_features[0], measuring.measured.parts[0].labels, head)
+    head = measuring.classifier  # raises DataError if the set is too small
+    fitted, remarks = fit_detectors(measuring.part_features[0], measuring.measured.parts[0].labels, head)
     detectors = (*_plain(measuring, fitted), *_own(measuring), *_own_probability(measuring))
-    names = set_names(measuring.outside)
-    rankings = {
-        name: [_ranking(detector, name, outside) for detector in detectors]
-        for name, outside in zip(names, measuring.outside, strict=True)
-    }
-    numbers = [number for each in rankings.values() for ranking in each for number in (ranking.auroc, ranking.fpr)]
-    tables = [_of_one_set(rankings[name], outside) for name, outside in zip(names, measuring.outside, strict=True)]
-    if len(names) > 1:
-        tables.insert(0, _overview(rankings, measuring.outside))
-    plots = [_histogram(each, measuring) for each in detectors if each.name in (_ENERGY, _OWN)]
-    compared = [
-        _own_against_plain(rankings[name], outside)
-        for name, outside in zip(names, measuring.outside, strict=True)
-        if any(each.detector == _OWN for each in rankings[name])
+    sets = measuring.outside
+    ranked = [
+        (outside, [_ranking(detector, name, outside) for detector in detectors])
+        for name, outside in zip(set_names(sets), sets, strict=True)
     ]
-    return Findings(
-        tuple(numbers), tuple(tables), tuple(plots), remarks=(*fitted.remarks, *compared, *measuring.code_not_run)
-    )
+    numbers = [number for _, rankings in ranked for each in rankings for number in (each.auroc, each.fpr)]
+    tables = [_overview(ranked)] if len(sets) > 1 else []
+    tables += [_of_one_set(rankings, outside) for outside, rankings in ranked]
+    plots = [_histogram(each, measuring) for each in detectors if each.name in (_ENERGY, _OWN)]
+    has_own = any(each.name == _OWN for each in detectors)
+    compared = [_own_against_plain(rankings, outside) for outside, rankings in ranked if has_own]
+    return Findings(tuple(numbers), tuple(tables), tuple(plots), remarks=(*remarks, *compared, *measuring.code_not_run))
 
 
-def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
+def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[_Detector]:
     """Return the detectors on features and logits; scores of an image set are cached."""
-    head, count = measuring.classifier.head, len(measuring.measured.parts[0])
+    head, count = measuring.classifier, len(measuring.measured.parts[0])
     words = (
         f"features and logits of the linear classifier, l2 {head.l2:g} chosen on held-out images, fitted like the "
         f"detector on {count:,} training images"
@@ -113,10 +93,7 @@ def _plain(measuring: Measuring, fitted: Fitted) -> list[_Detector]:
 
         return _once(scores)
 
-    return [
-        _Detector(each.name, each.title, f"{each.protocol}; {words}", scores_by(each.score))
-        for each in fitted.detectors
-    ]
+    return [_Detector(each.name, each.title, f"{each.protocol}; {words}", scores_by(each.score)) for each in fitted]
 
 
 def _own(measuring: Measuring) -> list[_Detector]:
@@ -160,7 +137,6 @@ def _own_probability(measuring: Measuring) -> list[_Detector]:
 
 
 def _energies(measuring: Measuring, own: Energies) -> Callable[[ImageSet], Tensor]:
-    """Return a function from images to energies and their gradient norms (n, 2)."""
     compared = own.references.to(measuring.device)
 
     def energy_and_slope(batch: Tensor) -> Tensor:
@@ -193,12 +169,7 @@ def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor
 
 def set_names(sets: Sequence[OutsideSet]) -> list[str]:
     """Return a unique key for each set, of lowercase letters, digits and hyphens."""
-    names: list[str] = []
-    for each in sets:
-        name = slug(f"{each.kind}-{short_name(each.name)}")
-        taken = sum(known == name or known.startswith(f"{name}--") for known in names)
-        names.append(f"{name}--{taken + 1}" if taken else name)
-    return names
+    return unique_names((slug(f"{each.kind}-{short_name(each.name)}") for each in sets), "--")
 
 
 def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
@@ -225,8 +196,8 @@ def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
         len(inside) + len(outside),
         better="lower",
     )
-    aupr_out, aupr_in = precision_recall_area(outside, inside), precision_recall_area(-inside, -outside)
-    return _Ranking(detector.name, detector.title, _with_interval(number, area), fpr, aupr_out, aupr_in)
+    auprs = precision_recall_area(outside, inside), precision_recall_area(-inside, -outside)
+    return _Ranking(detector, _with_interval(number, area), fpr, auprs)
 
 
 def _with_interval(number: Number, area: Auroc) -> Number:
@@ -246,12 +217,9 @@ def _percent(value: float | None) -> float | None:
 
 def _of_one_set(rankings: Sequence[_Ranking], sets: OutsideSet) -> Table:
     rows = tuple(
-        (
-            each.title,
-            *map(_percent, (each.auroc.value, each.auroc.low, each.auroc.high)),
-            *map(_percent, (each.fpr.value, each.aupr_out, each.aupr_in)),
-        )
+        (each.detector.title, *map(_percent, (area.value, area.low, area.high, each.fpr.value, *each.auprs)))
         for each in rankings
+        for area in [each.auroc]
     )
     return Table(
         f"{sets.name} ({sets.kind}) against {len(sets.inside):,} images of {sets.inside.name}",
@@ -272,33 +240,27 @@ def _note(rankings: Sequence[_Ranking]) -> str:
     )
 
 
-def _overview(rankings: dict[str, list[_Ranking]], sets: Sequence[OutsideSet]) -> Table:
+def _overview(ranked: Sequence[tuple[OutsideSet, Sequence[_Ranking]]]) -> Table:
     """Return AUROC by detector and set, near sets before far ones, with means over kinds of several sets."""
-    order = [place for kind in ("near", "far") for place, each in enumerate(sets) if each.kind == kind]
-    by_set = [list(rankings.values())[place] for place in order]
-    kinds = [kind for kind in ("near", "far") if sum(each.kind == kind for each in sets) > 1]
+    ordered = sorted(ranked, key=lambda each: each[0].kind == "far")
+    places = {kind: [at for at, (each, _) in enumerate(ordered) if each.kind == kind] for kind in ("near", "far")}
+    several = {f"{kind}, mean": each for kind, each in places.items() if len(each) > 1}
     rows = []
-    for row, ranking in enumerate(by_set[0]):
-        values = [each[row].auroc.value for each in by_set]
-        means = []
-        for kind in kinds:
-            of_kind = [value for place, value in zip(order, values, strict=True) if sets[place].kind == kind]
-            means.append(sum(of_kind) / len(of_kind))
-        rows.append((ranking.title, *map(_percent, values), *map(_percent, means)))
-    return Table(
-        "AUROC by detector and set, %",
-        ("detector", *(f"{sets[place].kind}: {sets[place].name}" for place in order), *(f"{k}, mean" for k in kinds)),
-        tuple(rows),
-    )
+    for of_detector in zip(*(rankings for _, rankings in ordered), strict=True):
+        values = [each.auroc.value for each in of_detector]
+        means = [sum(values[at] for at in each) / len(each) for each in several.values()]
+        rows.append((of_detector[0].detector.title, *map(_percent, (*values, *means))))
+    columns = ("detector", *(f"{each.kind}: {each.name}" for each, _ in ordered), *several)
+    return Table("AUROC by detector and set, %", columns, tuple(rows))
 
 
 def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     """Return a sentence that compares the method's own energy with the best detector on features."""
-    (own,) = (each for each in rankings if each.detector == _OWN)
-    plain = [each for each in rankings if each.detector not in (_OWN, _SLOPE, _OWN_PROBABILITY)]
+    (own,) = (each for each in rankings if each.detector.name == _OWN)
+    plain = [each for each in rankings if each.detector.name not in (_OWN, _SLOPE, _OWN_PROBABILITY)]
     best = max(plain, key=lambda each: each.auroc.value)
     text = f"{sets.name} ({sets.kind}): the method's own energy has an AUROC of {100 * own.auroc.value:.1f} %, "
-    text += f"the best of {len(plain)} detectors on features, {best.title}, {100 * best.auroc.value:.1f} %; "
+    text += f"the best of {len(plain)} detectors on features, {best.detector.title}, {100 * best.auroc.value:.1f} %; "
     if own.auroc.low is None or own.auroc.contributions is None or best.auroc.contributions is None:
         why = f"there are fewer than {FEWEST} images of a kind" if own.auroc.low is None else "the sets do not overlap"
         points = POINTS.number(own.auroc.value - best.auroc.value)
@@ -317,7 +279,6 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
 
 
 def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
-    """Return histograms of the scores of the test images and of each out-of-distribution set, as lines."""
     samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test)}
     samples |= {f"{each.kind}: {each.name}": detector.scores(each.outside) for each in measuring.outside}
     title = f"{detector.title[:1].upper()}{detector.title[1:]}, inside and outside"
@@ -348,3 +309,14 @@ def histogram(title: str, note: str, axis: str, samples: Mapping[str, Tensor]) -
     figure.update_xaxes(title=axis)
     figure.update_yaxes(title="share of images", tickformat=".0%", rangemode="tozero")
     return plot(title, f"{note}; what is beyond the ends is in the first and last bin.", figure)
+
+
+GROUP = Group(
+    name="out-of-distribution",
+    title="Images from outside",
+    doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy and classifier",
+    source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
+    needs=("labels", "outside"),
+    looks_at=("train", "test", "outside"),
+    measure=measure,
+)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings
 from ebclab.data.holdout import limited
 from ebclab.data.image_set import ImageSet
@@ -19,14 +19,6 @@ from ebclab.document.document import Picture, Plot
 from ebclab.errors import DataError
 from ebclab.evaluation.chain_picture import enlarged
 from ebclab.reports.plots import plot
-
-INFO = GroupInfo(
-    name="pictures",
-    title="Pictures",
-    doc="maps of the test images by PCA and t-SNE, and a grid of nearest neighbours",
-    source="van der Maaten & Hinton (2008), t-SNE as scikit-learn has it",
-    looks_at=("train", "test"),
-)
 
 _MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
 _QUERIES, _NEIGHBOURS = 10, 8
@@ -84,7 +76,6 @@ def _words(count: int) -> str:
 
 
 def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
-    """Return a scatter plot of (n, 2) positions, one colour per class."""
     figure = go.Figure()
     for label in sorted(set(images.labels.tolist())):
         here = places[images.labels == label]
@@ -102,7 +93,6 @@ def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
 
 
 def _neighbours(measuring: Measuring) -> Picture:
-    """Return a picture of test images with their nearest training images by cosine similarity."""
     data = measuring.measured
     rows = limited(data.test.keys, _QUERIES)
     queries, unit = data.test.rows(rows), functional.normalize(measuring.features(data.test)[rows], dim=1)
@@ -159,3 +149,13 @@ def draw_grid(rows: Sequence[Sequence[tuple[Tensor, str]]], titles: Sequence[str
     file = io.BytesIO()
     canvas.save(file, format="PNG")
     return file.getvalue()
+
+
+GROUP = Group(
+    name="pictures",
+    title="Pictures",
+    doc="maps of the test images by PCA and t-SNE, and a grid of nearest neighbours",
+    source="van der Maaten & Hinton (2008), t-SNE as scikit-learn has it",
+    looks_at=("train", "test"),
+    measure=measure,
+)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,10 +12,9 @@ import torch
 from torch import Tensor
 
 from ebclab.card.groups.pictures import draw_grid
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import limit
-from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import (
@@ -33,18 +31,6 @@ from ebclab.formatting import how_to_install
 from ebclab.hardware import draws_put_back
 from ebclab.reports.plots import BLUE, ORANGE, PURPLE, plot
 
-INFO = GroupInfo(
-    name="robustness",
-    title="Adversarial robustness",
-    doc="accuracy under FGSM, PGD-20, Square and, when asked for, AutoAttack; whether gradients are masked; minutes",
-    source="Goodfellow et al. (2015); Madry et al. (2018); Andriushchenko et al. (2020); Croce & Hein (2020); checks "
-    "of Carlini et al. (2019)",
-    needs=("labels",),
-    headline="pgd-20",
-    is_quick=False,
-    looks_at=("train",),
-)
-
 LEVELS = (2, 4, 8, 16)
 """Values of eps at which PGD is tried, in 255ths."""
 
@@ -56,14 +42,16 @@ _SHOWN = 8  # images in the picture
 _Attack = Callable[[Tensor, Tensor, Tensor], Tensor]  # pixels, labels, keys -> pixels
 
 
-@dataclass(frozen=True)
 class _Target:
     """A classifier of pixels, and the test images on which it is attacked; ``right`` is its per-image correctness."""
 
-    measuring: Measuring
-    model: PixelClassifier
-    images: ImageSet
-    right: Tensor  # (n,) bool: without an attack
+    def __init__(self, measuring: Measuring) -> None:
+        subject = measuring.subject
+        model = PixelClassifier(subject.encoder, subject.preprocessing, measuring.classifier)
+        self.measuring, self.model = measuring, model.to(measuring.device)
+        self.images = limit(measuring.measured.test, measuring.options.attacked_images)
+        self.right = torch.ones(len(self.images), dtype=torch.bool)  # (n,) without an attack
+        self.right = self.under(lambda x, labels, keys: x, "images before an attack")
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return pixels, labels and keys of rows (b,), on the device."""
@@ -125,29 +113,25 @@ class _Outcomes(NamedTuple):
     autoattack: Tensor | None
 
 
-class _Check(NamedTuple):
-    """One check for masked gradients."""
-
-    words: str
-    found: str
-    holds: bool
+_Check = tuple[str, str, bool]
+"""A check for masked gradients: what should hold, what was found, and whether it holds."""
 
 
 def measure(measuring: Measuring) -> Findings:
     """Return accuracies under attack, and checks for masked gradients."""
     if measuring.options.autoattack:
         _check_autoattack(measuring.measured.num_classes)
-    target = _target(measuring)
+    target = _Target(measuring)
     outcomes = _attacked(target)
     checks = _checks(target, outcomes)
     table = Table(
         "Are gradients masked?",
         ("check", "found", ""),
-        tuple((check.words, check.found, "holds" if check.holds else "does not hold") for check in checks),
+        tuple((words, found, "holds" if holds else "does not hold") for words, found, holds in checks),
         "More, fewer and rise mean beyond two standard errors. Where a check does not hold, attacks by gradients miss "
         "what there is to find, and accuracies under them are too high.",
     )
-    failed = "; ".join(f"{check.words}: {check.found}" for check in checks if not check.holds)
+    failed = "; ".join(f"{words}: {found}" for words, found, holds in checks if not holds)
     remark = f"Gradients may be masked, accuracies under attack too high. What should hold and does not: {failed}."
     return Findings(
         tuple(_numbers(target, outcomes)),
@@ -156,16 +140,6 @@ def measure(measuring: Measuring) -> Findings:
         pictures=_picture(target, outcomes),
         remarks=(remark,) if failed else (),
     )
-
-
-def _target(measuring: Measuring) -> _Target:
-    """Return the classifier with the images that it is attacked on, and its per-image correctness on them."""
-    subject = measuring.subject
-    model = PixelClassifier(subject.encoder, subject.preprocessing, measuring.classifier.head).to(measuring.device)
-    images = limit(measuring.measured.test, measuring.options.attacked_images)
-    everything = _Target(measuring, model, images, torch.ones(len(images), dtype=torch.bool))
-    right = everything.under(lambda x, labels, keys: x, "images before an attack")
-    return _Target(measuring, model, images, right)
 
 
 def _attacked(target: _Target) -> _Outcomes:
@@ -222,13 +196,9 @@ def _numbers(target: _Target, outcomes: _Outcomes) -> list[Number]:
 def _protocol(target: _Target) -> str:
     images, seen = target.images.images, target.measuring.subject.preprocessing.image_size
     pixels = target.batch(torch.arange(1))[0]
-    side = f"{pixels.shape[-2]} x {pixels.shape[-1]}"
-    resized = (
-        f"after the resize of {images.shape[-2]} x {images.shape[-1]}"
-        if pixels.shape != images[:1].shape
-        else "as stored"
-    )
-    held, l2 = len(target.measuring.measured.parts[1]), target.measuring.classifier.chosen.l2
+    side, stored = (f"{each.shape[-2]} x {each.shape[-1]}" for each in (pixels, images))
+    resized = "as stored" if pixels.shape == images[:1].shape else f"after the resize of {stored}"
+    held, l2 = len(target.measuring.measured.parts[1]), target.measuring.classifier.l2
     return (
         f"L-infinity, pixels in [0, 1] of {side}, {resized}, seen at {seen} x {seen}; cross entropy of logistic "
         f"regression on the frozen encoder, l2 {l2:g} chosen on {held:,} held-out training images; "
@@ -245,19 +215,19 @@ def _checks(target: _Target, outcomes: _Outcomes) -> list[_Check]:
     levels = [target.right, *outcomes.curve.values()]
     rises = [clearly_more(later, earlier) for earlier, later in pairwise(levels)]
     return [
-        _Check("no image has a gradient of exactly 0", f"{zero:,} of {int(target.right.sum()):,} have", zero == 0),
-        _Check(
+        ("no image has a gradient of exactly 0", f"{zero:,} of {int(target.right.sum()):,} have", zero == 0),
+        (
             f"accuracy does not rise with eps: 0, {', '.join(f'{level}/255' for level in LEVELS)}",
             ", ".join(f"{_share(right):.1%}" for right in levels),
             not any(rises),
         ),
-        _Check("at eps 1, accuracy is no better than chance", f"{still:.1%}", still - spread <= chance),
-        _Check(
+        ("at eps 1, accuracy is no better than chance", f"{still:.1%}", still - spread <= chance),
+        (
             "PGD leaves no more images right than FGSM",
             f"{_share(outcomes.pgd[0]):.1%} against {_share(outcomes.fgsm[_USUAL]):.1%}",
             not clearly_more(outcomes.pgd[0], outcomes.fgsm[_USUAL]),
         ),
-        _Check(
+        (
             "Square, which knows no gradient, leaves no fewer images right than PGD",
             f"{_share(outcomes.square):.1%} against {_share(worst):.1%}",
             not clearly_more(worst, outcomes.square),
@@ -271,11 +241,8 @@ def _share(right: Tensor) -> float:
 
 def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
     figure = go.Figure()
-    ticks = (
-        {"0": target.right}
-        | {f"{level}/255": right for level, right in outcomes.curve.items()}
-        | {"1": outcomes.unbounded}
-    )
+    curve = {f"{level}/255": right for level, right in outcomes.curve.items()}
+    ticks = {"0": target.right, **curve, "1": outcomes.unbounded}
     lines = (
         (f"PGD-{_STEPS}", BLUE, "lines+markers", "circle", list(ticks), list(ticks.values())),
         ("FGSM", ORANGE, "markers", "diamond", [f"{e}/255" for e in outcomes.fgsm], list(outcomes.fgsm.values())),
@@ -301,7 +268,6 @@ def _curve(target: _Target, outcomes: _Outcomes) -> Plot:
 
 
 def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
-    """Return a picture of the first images that PGD misleads, else of those that resist; empty if there are none."""
     misled = target.right & ~outcomes.pgd[0]
     chosen = misled if bool(misled.any()) else target.right
     rows = chosen.nonzero()[:_SHOWN, 0]
@@ -353,3 +319,17 @@ def _autoattack(target: _Target, eps: float) -> _Attack:
         return found
 
     return moved
+
+
+GROUP = Group(
+    name="robustness",
+    title="Adversarial robustness",
+    doc="accuracy under FGSM, PGD-20, Square and, when asked for, AutoAttack; whether gradients are masked; minutes",
+    source="Goodfellow et al. (2015); Madry et al. (2018); Andriushchenko et al. (2020); Croce & Hein (2020); checks "
+    "of Carlini et al. (2019)",
+    needs=("labels",),
+    headline="pgd-20",
+    is_quick=False,
+    looks_at=("train",),
+    measure=measure,
+)

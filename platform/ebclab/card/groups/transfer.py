@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebclab.card.groups import classification
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measuring import GroupInfo, Measuring
+from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
@@ -16,22 +16,8 @@ from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES
 from ebclab.evaluation.multi_label import (
     Interpolation,
-    MarkedImages,
     average_precisions,
-    choose_penalty_by_ap,
     fit_each_class,
-)
-from ebclab.evaluation.protocols import LBFGS
-
-INFO = GroupInfo(
-    name="transfer",
-    title="Transfer",
-    doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder; mean AP of "
-    "images with several labels",
-    source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features; Everingham et al. "
-    "(2010), section 4.2",
-    needs=("other dataset",),
-    looks_at=("other",),
 )
 
 
@@ -88,19 +74,11 @@ _TITLES: dict[str, tuple[Interpolation, str]] = {
 def several_labels(measuring: Measuring) -> Findings:
     """Return the mean AP on the test images, and the AP of each class."""
     data, names = measuring.measured, measuring.measured.train.class_names
-    features, held = measuring.features(data.train), data.is_held_out
-    marks = _marks(data.train)
-    chosen = choose_penalty_by_ap(
-        LBFGS,
-        MarkedImages(features[~held], marks[~held]),
-        MarkedImages(features[held], marks[held]),
-        names,
-        measuring.on_progress,
-    )
-    head = fit_each_class(LBFGS, MarkedImages(features, marks), chosen.l2, names)
+    held = data.is_held_out
+    head = fit_each_class(measuring.features(data.train), _marks(data.train), held, names, measuring.on_progress)
     logits, test = head.logits(measuring.features(data.test).double()), _marks(data.test)
     protocol = (
-        f"a logistic regression a class to convergence, l2 {chosen.l2:g} chosen from {PENALTIES[-1]:g} to "
+        f"a logistic regression a class to convergence, l2 {head.l2:g} chosen from {PENALTIES[-1]:g} to "
         f"{PENALTIES[0]:g} by mean AP of {int(held.sum()):,} held-out training images, then fitted on all; images in "
         "which a class is difficult count neither for nor against it"
     )
@@ -128,3 +106,16 @@ def _marks(images: ImageSet) -> Tensor:
     if images.marks is None:
         raise DataError(f"{images.name}: images with marks for each class are needed, got one label an image")
     return images.marks
+
+
+GROUP = Group(
+    name="transfer",
+    title="Transfer",
+    doc="kNN and linear probes on every further dataset, its images seen through the same frozen encoder; mean AP of "
+    "images with several labels",
+    source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features; Everingham et al. "
+    "(2010), section 4.2",
+    needs=("other dataset",),
+    looks_at=("other",),
+    measure=measure,
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 
 from ebclab.card.card import Card, GroupResult
-from ebclab.card.catalog import GROUPS
+from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.ray_workers.schedule import TRIES, Job, Schedule
@@ -61,32 +61,24 @@ _Underway = dict[ray.ObjectRef[Any], tuple[_Worker, Job | None]]
 """Pending calls with their jobs; the first call of a worker, ``hello``, is no job."""
 
 
-@dataclass
 class _Evaluation:
-    tasks: Sequence[CardTask]
-    workers: int
-    on_progress: OnProgress
-    _results: dict[tuple[int, str], GroupResult] = field(default_factory=dict)
-    _features: dict[str, ray.ObjectRef[Array] | EbclabError] = field(default_factory=dict)
-    _sent: dict[int, Any] = field(default_factory=dict)
-    # of a worker, once one has answered
-    _environment: dict[str, Any] = field(
-        default_factory=lambda: describe_environment(torch.device("cpu"), torch.get_num_threads(), 1, sys.argv)
-    )
-
-    def __post_init__(self) -> None:
-        for number, task in enumerate(self.tasks):
-            for group in task.groups:
-                if (known := task.known(group, self._version)) is not None:
-                    self._results[number, group] = known
+    def __init__(self, tasks: Sequence[CardTask], workers: int, on_progress: OnProgress) -> None:
+        self.tasks, self.workers, self.on_progress = tasks, workers, on_progress
+        # of a worker, once one has answered
+        self._environment = describe_environment(torch.device("cpu"), torch.get_num_threads(), 1, sys.argv)
+        self._features: dict[str, ray.ObjectRef[Array] | EbclabError] = {}
+        self._sent: dict[int, Any] = {}
+        self._results = {
+            (number, group): known
+            for number, task in enumerate(tasks)
+            for group in task.groups
+            if (known := task.known(group, self._version)) is not None
+        }
+        self._total = sum(len(task.groups) for task in tasks)
 
     @property
     def _version(self) -> str:
         return str(self._environment["ebclab"])
-
-    @property
-    def _total(self) -> int:
-        return sum(len(task.groups) for task in self.tasks)
 
     @property
     def is_complete(self) -> bool:
@@ -105,13 +97,13 @@ class _Evaluation:
         for number, task in enumerate(self.tasks):
             measuring = task.measuring
             for group in (each for each in task.groups if (number, each) not in self._results):
-                info = GROUPS[group].info
-                needs = {name: images for part in info.looks_at for name, images in measuring.images_of(part).items()}
+                entry = GROUPS[group]
+                needs = {name: images for part in entry.looks_at for name, images in measuring.images_of(part).items()}
                 for name, images in needs.items():
                     if name not in self._features and (known := measuring.store.known(name, len(images))) is not None:
                         self._features[name] = ray.put(known.numpy())
                     jobs.append(Job(number, name, computes=True))
-                jobs.append(Job(number, group, frozenset(needs), is_long=not info.is_quick))
+                jobs.append(Job(number, group, frozenset(needs), is_long=not entry.is_quick))
         return jobs
 
     def measure(self) -> None:
@@ -186,7 +178,6 @@ class _Evaluation:
         return GroupResult(job.what, task.key(job.what, self._version), Findings(()), 0.0, reason, failed=True)
 
     def _resources(self, jobs: int) -> WorkerResources:
-        """Return the resources of each worker, and their number."""
         cpus, gpus = cluster_size()
         workers = min(self.workers, jobs)
         if workers > cpus:
@@ -229,7 +220,6 @@ class _Evaluation:
         return reference
 
     def _show(self, underway: _Underway) -> None:
-        """Report the number of groups done, and the progress of running jobs."""
         if self.on_progress is silent:
             return
         self.on_progress(len(self._results), self._total, "groups of the card")
@@ -242,12 +232,11 @@ class _Evaluation:
                 continue  # the worker died, which the call of its job reports
             if progress is not None:
                 job, (done, of, what) = working[reference], progress
-                name = what if job.computes else f"{GROUPS[job.what].info.title}: {what}"
+                name = what if job.computes else f"{GROUPS[job.what].title}: {what}"
                 self.on_progress(done, of, f"{self.tasks[job.card].measuring.subject.label}, {name}")
 
 
 def _start(resources: WorkerResources) -> _Underway:
-    """Start a worker, whose first call returns its environment."""
     remote: Any = ray.remote(CardWorker)
     actor = remote.options(
         num_cpus=resources.cpus,

@@ -145,7 +145,6 @@ def _margins(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _side(done: float, height: int, width: int) -> int:
-    """Return the side of squares, in pixels, after a fraction ``done`` of the queries."""
     area = _LARGEST_SQUARE / 2 ** sum(done > share for share in _HALVINGS)
     return max(1, min(height, width, round(math.sqrt(area * height * width))))
 
@@ -164,5 +163,4 @@ def _squares(keys: Tensor, shape: torch.Size, side: int, seed: int, query: int) 
 
 
 def _signs(bits: Tensor) -> Tensor:
-    """Return +1 or -1 by hashed bits."""
     return (unit_interval(bits) < 0.5).double() * 2 - 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,21 +35,20 @@ class Detector:
     score: Score
 
 
-class Fitted(NamedTuple):
-    """Fitted detectors, and remarks on those that could not be fitted."""
+def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> tuple[list[Detector], list[str]]:
+    """Return all detectors, fitted on features (n, D) and labels (n,) that the linear classifier was fitted on, too.
 
-    detectors: tuple[Detector, ...]
-    remarks: tuple[str, ...]  # one sentence for each detector that could not be fitted
-
-
-def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> Fitted:
-    """Return all detectors, fitted on features (n, D) and labels (n,) that the linear classifier was fitted on, too."""
-    plain = (*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels))
-    virtual = _vim(features, head)
-    if virtual is None:
-        left_out = "ViM is left out: training features span half as many directions as they have, without any residual."
-        return Fitted((*plain, _fdbd(features, head)), (left_out,))
-    return Fitted((*plain, virtual, _fdbd(features, head)), ())
+    Beside them a remark for each detector that could not be fitted.
+    """
+    detectors = [*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels)]
+    remarks = []
+    if (virtual := _vim(features, head)) is not None:
+        detectors.append(virtual)
+    else:
+        remarks.append(
+            "ViM is left out: training features span half as many directions as they have, without any residual."
+        )
+    return [*detectors, _fdbd(features, head)], remarks
 
 
 def _of_logits() -> tuple[Detector, ...]:
@@ -108,7 +106,7 @@ def _of_neighbours(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
 def _of_distances(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
     from pytorch_ood.detector import RMD, Mahalanobis
 
-    whiten = Whitening(features, labels)
+    whiten = whitening(features, labels)
     fitted = whiten(features)
     nearest, relative = (kind(None).fit_features(fitted, labels) for kind in (Mahalanobis, RMD))
     note = f"in the {fitted.shape[1]} of {features.shape[1]} directions in which images of a class vary"
@@ -168,8 +166,8 @@ def _fdbd(features: Tensor, head: LinearHead) -> Detector:
     )
 
 
-class Whitening:
-    """Whitening of features by their covariance within classes.
+def whitening(features: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the whitening of features by their covariance within classes, from (m, D) to (m, R) float32.
 
     ``w(z) = L^-1/2 V^T (z - mean)`` with the covariance within classes ``V L V^T`` of training features. Mahalanobis
     distances are invariant to linear transformations, but float32 can invert covariances reliably only after whitening:
@@ -177,18 +175,12 @@ class Whitening:
     negative. Directions whose standard deviation is below 1e-5 of the features' root mean square norm are considered
     rounding error and dropped, as by a pseudo-inverse.
     """
-
-    def __init__(self, features: Tensor, labels: Tensor) -> None:
-        x, counts = features.double(), labels.bincount()  # (n, D), (K,)
-        means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x) / counts[:, None]  # (K, D)
-        apart = x - means[labels]
-        variances, directions = torch.linalg.eigh(apart.T @ apart / len(x))
-        kept = variances > _ROUNDING**2 * x.square().sum(dim=1).mean()
-        if not kept.any():
-            raise DataError("features: those of all images of a class are the same; the encoder maps all images alike")
-        self._mean, self._scaled = x.mean(dim=0), directions[:, kept] / variances[kept].sqrt()  # (D,), (D, R)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """Return (m, R) float32 of features (m, D)."""
-        whitened: Tensor = ((features.double() - self._mean) @ self._scaled).float()
-        return whitened
+    x, counts = features.double(), labels.bincount()  # (n, D), (K,)
+    means = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x) / counts[:, None]  # (K, D)
+    apart = x - means[labels]
+    variances, directions = torch.linalg.eigh(apart.T @ apart / len(x))
+    kept = variances > _ROUNDING**2 * x.square().sum(dim=1).mean()
+    if not kept.any():
+        raise DataError("features: those of all images of a class are the same; the encoder maps all images alike")
+    mean, scaled = x.mean(dim=0), directions[:, kept] / variances[kept].sqrt()  # (D,), (D, R)
+    return lambda z: ((z.double() - mean) @ scaled).float()

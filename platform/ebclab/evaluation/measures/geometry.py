@@ -32,6 +32,10 @@ from energy_contrast.losses import info_nce, pair_similarities
 VIEWS = ViewsConfig(crop_scale_min=0.2, brightness=0.4, contrast=0.4, jitter_rate=0.8)
 """The same views for every encoder: with the views of their own training, encoders would not be comparable."""
 
+VIEWS_IN_WORDS = (
+    "two fixed views: crops of 20 to 100 % of the area; brightness and contrast by up to 0.4, with a chance of 0.8"
+)
+
 MOST_IMAGES = 2_048
 """Maximum number of images for pairs of views: uniformity and InfoNCE are computed over all pairs of images."""
 

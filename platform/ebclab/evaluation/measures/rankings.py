@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ebclab.data.image_set import ImageSet
+from ebclab.evaluation.answers import wilson_interval
 from ebclab.evaluation.comparison import CHANCE
-from ebclab.evaluation.intervals import wilson_interval
 from ebclab.evaluation.seeds_and_images import quantile
 
 Alteration = Literal["inverted", "rotated"]
