@@ -67,7 +67,7 @@ class _Version:
 
 
 @dataclass(frozen=True)
-class _Fields(_Version):
+class _Manifest(_Version):
     """Fields that every manifest of this version has."""
 
     step: int
@@ -158,7 +158,7 @@ def newest_step(folder: Path, where: str = "") -> int:
     verified; no tensor is loaded.
     """
     manifest = _newest_sound(folder, "last", _sound_manifest, where)
-    return manifest["step"] if manifest else 0
+    return manifest.step if manifest else 0
 
 
 def _newest_sound(
@@ -202,7 +202,7 @@ def _healthy(path: Path) -> bool:
         manifest = _read_manifest(path, "")
     except (OSError, ValueError, RunError):
         return False
-    return bool(manifest["facts"].get("healthy", True))
+    return bool(manifest.facts.get("healthy", True))
 
 
 def _of_kind(folder: Path, kind: Kind) -> list[Path]:
@@ -245,7 +245,7 @@ def _holds(path: Path, checkpoint: Checkpoint) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     model = hashlib.sha256(to_bytes(_packed(checkpoint.model))).hexdigest()
-    return bool(manifest["files"] == {MODEL: model} and manifest["facts"] == json.loads(json.dumps(checkpoint.facts)))
+    return bool(manifest.files == {MODEL: model} and manifest.facts == json.loads(json.dumps(checkpoint.facts)))
 
 
 def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
@@ -262,39 +262,31 @@ def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a checkpoint, its common fields checked; of a newer version, only its format."""
+def _read_manifest(path: Path, where: str) -> _Manifest:
+    """Return the manifest of a checkpoint after verifying its own checksum and the folder's name."""
     if path.is_symlink():
         raise ValueError("it is a symbolic link")
     content = read_regular(path / MANIFEST, LARGEST)
     version = typed(foreign_json_value(content), _Version).format
     if version > FORMAT:
-        return {"format": version, "facts": {}}
-    try:
-        manifest: dict[str, Any] = json_value(content)
-    except ValueError as error:
-        raise ValueError(f"{MANIFEST}: {error}") from error
-    fields: dict[str, Any] = vars(typed(manifest, _Fields))
-    return manifest | fields
-
-
-def _read_manifest(path: Path, where: str) -> dict[str, Any]:
-    """Return the manifest of a checkpoint after verifying its own checksum and the folder's name."""
-    manifest = _manifest(path)
-    if manifest["format"] > FORMAT:
         raise RunError(
-            f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {manifest['format']}; "
+            f"{where or path.parent}: {path.name} was written by a newer ebclab, got format {version}; "
             f"this version reads up to {FORMAT}"
         )
-    if manifest["step"] != step_of(path):
-        raise ValueError(f"{MANIFEST}: it is that of another step, got {manifest['step']}")
+    try:
+        plain = json_value(content)
+    except ValueError as error:
+        raise ValueError(f"{MANIFEST}: {error}") from error
+    manifest = typed(plain, _Manifest)
+    if manifest.step != step_of(path):
+        raise ValueError(f"{MANIFEST}: it is that of another step, got {manifest.step}")
     return manifest
 
 
-def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
+def _sound_manifest(path: Path, where: str) -> _Manifest:
     """Return the manifest of a checkpoint after verifying the checksum of every file."""
     manifest = _read_manifest(path, where)
-    for name, digest in manifest["files"].items():
+    for name, digest in manifest.files.items():
         if not is_folder_name(name):
             raise ValueError(f"its manifest names a file elsewhere, got {name!r}")
         if file_digest(path / name) != digest:
@@ -304,13 +296,13 @@ def _sound_manifest(path: Path, where: str) -> dict[str, Any]:
 
 def _read(path: Path, where: str) -> Checkpoint:
     manifest = _sound_manifest(path, where)
-    listed = sorted(manifest["files"])  # other files have no verified checksum
+    listed = sorted(manifest.files)  # other files have no verified checksum
     if MODEL not in listed:
         raise ValueError(f"its manifest does not list {MODEL}")
     memories = {match["name"]: _read_tensors(path / name) for name in listed if (match := _MEMORY.fullmatch(name))}
     return Checkpoint(
-        step=manifest["step"],
-        facts=manifest["facts"],
+        step=manifest.step,
+        facts=manifest.facts,
         model=_read_tensors(path / MODEL),
         state=read_state(path / STATE) if STATE in listed else None,
         memories=memories,

@@ -77,8 +77,8 @@ def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
 
 
 @dataclass(frozen=True)
-class _Manifest:
-    """The fields of a checkpoint's manifest that a resume uses."""
+class _ResumedFacts:
+    """The facts in a checkpoint that a resume uses."""
 
     epochs_done: int
     scores: dict[str, float]
@@ -110,7 +110,7 @@ def _fitting(saved: Checkpoint, training: Training, where: str) -> Checkpoint:
     ]
     facts, plain = dict(saved.facts), dict(state)
     try:
-        facts |= asdict(typed(saved.facts, _Manifest))
+        facts |= asdict(typed(saved.facts, _ResumedFacts))
         values = asdict(typed(state, _State))
         values["best"] = asdict(typed(values["best"], BestScore)) if values["best"] else {}
         plain |= {key: value for key, value in values.items() if key in state}
@@ -190,7 +190,6 @@ def method_from(
 
 
 def _misfit(found: list[str], saved: Checkpoint, where: str) -> RunError:
-    """Return the error for a checkpoint whose content is not what this run would write."""
     return RunError(
         f"{where}: the checkpoint at step {saved.step} is not one of this run, got {first_of(found)}; "
         "delete its folder, and the run resumes from the one before"
