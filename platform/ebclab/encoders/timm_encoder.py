@@ -107,7 +107,6 @@ def pretrained_encoder(name: str) -> PretrainedEncoder:
 
 
 def _pretrained_network(name: str) -> nn.Module:
-    """Return timm's network with pretrained weights, without its classifier."""
     architecture, timm = name.partition(".")[0], _timm()  # importing timm first: the hub's library sets its level then
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
@@ -242,7 +241,6 @@ def _shared(name: str, norm: nn.Module) -> GlobalBatchNorm:
 
 
 def _freeze_unused(network: nn.Module, output: Tensor) -> None:
-    """Freeze the parameters that ``output`` does not depend on."""
     learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
     slopes = torch.autograd.grad(output.sum(), learning, allow_unused=True)
     for parameter, slope in zip(learning, slopes, strict=True):

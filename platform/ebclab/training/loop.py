@@ -117,7 +117,6 @@ class Training:
 
     @property
     def num_steps(self) -> int:
-        """Optimizer steps of the whole run."""
         return self.config.epochs * self.data.num_batches
 
     def planned_steps(self, step: int) -> int:
@@ -238,7 +237,6 @@ def _clip(training: Training) -> dict[str, Tensor]:
 
 
 def _require_output(method: Method, output: object) -> None:
-    """Check what a method's ``forward`` returned."""
     name = type(method).__name__
     if not isinstance(output, StepOutput):
         raise UserError(f"{name}: forward must return StepOutput(loss, metrics), got {type(output).__name__}")

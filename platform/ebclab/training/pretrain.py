@@ -125,7 +125,6 @@ def pretrain(
 
 
 def _train_here(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
-    """Train in this process."""
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     set_threads(resources.threads)

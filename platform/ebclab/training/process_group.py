@@ -38,7 +38,6 @@ class Ranks:
 
     @property
     def alone(self) -> bool:
-        """Whether the run has only one rank."""
         return self.world_size == 1
 
     def mean(self, value: Tensor) -> Tensor:

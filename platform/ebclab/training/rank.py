@@ -133,7 +133,6 @@ def _how_views_are_made(spec: RunSpec, prepared: Prepared) -> dict[str, str]:
 
 
 def _images_in_words(prepared: Prepared, batch_size: int) -> str:
-    """Return what the images of a run are, and how an epoch uses them."""
     bank, facts = prepared.bank, prepared.facts
     num_classes = len(bank.class_names) or int((torch.unique(bank.labels) >= 0).sum())
     counts = facts["train_images"], facts["holdout_images"]
@@ -141,7 +140,6 @@ def _images_in_words(prepared: Prepared, batch_size: int) -> str:
 
 
 def _show_memory(prepared: Prepared, listener: Listener) -> None:
-    """Show how much memory the method will take beside its network."""
     needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
     if needed:
         listener.note(f"the method keeps {size(needed)} of images on each worker")

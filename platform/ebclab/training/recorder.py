@@ -37,10 +37,6 @@ from energy_contrast.method import Method
 _log = logging.getLogger("ebclab.training")
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass
 class Recorder:
     """Writes one run folder, on rank 0."""
@@ -57,9 +53,8 @@ class Recorder:
     health: HealthRecord | None  # the run's health so far; None if it is not watched
     began: float  # ``time.monotonic()`` at the start of this launch
     resumed: InitVar[checkpoint.Checkpoint | None]  # the checkpoint from which this launch resumes; None for a new run
-    rules: FindingRules = field(default_factory=FindingRules)  # when the run counts as collapsed or as learning nothing
-    # called before something is written; raises if the run folder is no longer there
-    require_in_place: Callable[[], None] = _nothing
+    rules: FindingRules  # when the run counts as collapsed or as learning nothing
+    require_in_place: Callable[[], None]  # called before a write; raises if the run folder is no longer there
     best: BestScore | None = field(init=False, default=None)  # best value of ``evaluation.objective`` so far
     last_metrics: dict[str, float] | None = field(init=False, default=None)  # metrics of the newest log step
     # scores of the newest epoch that was scored
@@ -88,41 +83,41 @@ class Recorder:
 
         ``facts`` is the environment of this launch, as ``describe_environment`` returns it.
         """
-        run, training = self.run, self.training
-        path = run.path / ENVIRONMENT
-        launch = {"ranks": facts["ranks"], "num_steps": training.num_steps}
+        run, log, path = self.run, self.run.metrics, self.run.path / ENVIRONMENT
+        launch = {"ranks": facts["ranks"], "num_steps": self.training.num_steps}
+        step, changed = 0, list[str]()
+        health: dict[str, Any] | None = {"events": []}
+        if resumed is not None:
+            step, health = resumed.step, (resumed.state or {}).get("health")
+        reached = log.newest_measured()
+        dropped = log.forget_after(step, partial(_is_undone, health))
         if resumed is None:
-            reached, dropped = (
-                run.metrics.newest_measured(),
-                run.metrics.forget_after(0, partial(_is_undone, {"events": []})),
-            )
             lost = {"reached": reached, "dropped_records": dropped} if reached is not None else {}
             atomic.write_json(path, facts)
-            run.metrics.append("event", 0, event="started", **lost, **launch)
+            log.append("event", 0, event="started", **lost, **launch)
             if lost:
                 self.listener.note(f"starts over: it has no checkpoint, and its log reached step {reached}")
-            self._log_extensions()
-            config = self.config
-            for problem in (neighbours_problem(config, training.method), unscored_problem(config, self.prepared.facts)):
-                if problem:
-                    run.metrics.append("event", 0, event="warning", text=problem)
-                    self.listener.note(f"warning: {problem}")
-            return
-        newest = run.metrics.newest_measured()
-        reached = resumed.step if newest is None else newest
-        dropped = run.metrics.forget_after(resumed.step, partial(_is_undone, (resumed.state or {}).get("health")))
-        remedy = "delete the file, and the run continues without comparing machines"
-        before = read_json_object(path, run.address_of(path), remedy=remedy) if path.exists() else {}
-        changed = environment.differences(before, facts)
-        ranks = run.metrics.newest_ranks()
-        if ranks is not None and ranks != facts["ranks"]:
-            run.metrics.append("event", resumed.step, event="ranks_changed", before=ranks, now=facts["ranks"])
-        progress = {"reached": reached, "dropped_records": dropped, "environment_changes": changed}
-        run.metrics.append("event", resumed.step, event="resumed", **progress, **launch)
-        self.listener.note(f"resuming at step {resumed.step} of {training.num_steps}")
+        else:
+            remedy = "delete the file, and the run continues without comparing machines"
+            before = read_json_object(path, run.address_of(path), remedy=remedy) if path.exists() else {}
+            changed = environment.differences(before, facts)
+            ranks = log.newest_ranks()
+            if ranks is not None and ranks != facts["ranks"]:
+                log.append("event", step, event="ranks_changed", before=ranks, now=facts["ranks"])
+            progress = {"reached": step if reached is None else reached, "dropped_records": dropped}
+            log.append("event", step, event="resumed", **progress, environment_changes=changed, **launch)
+            self.listener.note(f"resuming at step {step} of {self.training.num_steps}")
         self._log_extensions()
+        if resumed is None:
+            self._warn(neighbours_problem(self.config, self.training.method))
+            self._warn(unscored_problem(self.config, self.prepared.facts))
         for line in changed:
             _log.warning("%s: results may differ in rounding from an undisturbed run; %s", run.path.name, line)
+
+    def _warn(self, problem: str | None) -> None:
+        if problem:
+            self.run.metrics.append("event", 0, event="warning", text=problem)
+            self.listener.note(f"warning: {problem}")
 
     def _log_extensions(self) -> None:
         """Log and show the extensions of the run that are not in its log yet."""
@@ -284,7 +279,6 @@ class Recorder:
         return is_best
 
     def _tell(self, values: Mapping[str, float], step: int) -> None:
-        """Send numbers to TensorBoard and the other loggers."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
         self.loggers.write(values, step)

@@ -34,7 +34,6 @@ class SampleRequest:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what no chain can be run by."""
         problems = option_problems(self) + [
             f"--set: only settings of the method act on chains, got {text}; write method.KEY=VALUE"
             for text in self.overrides

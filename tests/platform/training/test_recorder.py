@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import BestScore
 from ebclab.storage.sync import Syncer
+from ebclab.training.health.findings import FindingRules
 from ebclab.training.listener import Listener
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import RunSpec, prepare
@@ -28,7 +28,6 @@ from energy_contrast.catalog import METHODS
 TINY = ["data.train_limit=72", "training.batch_size=32", "training.epochs=4", "encoder.width=4"]
 BEST = BestScore("holdout_knn", value=0.75, epoch=2, step=4)
 ANSWERS = Answers.of(torch.tensor([[True, False, True]]), torch.tensor([3, 1, 2]))
-WRITER: Any = SimpleNamespace(add_scalar=lambda *_: None, flush=lambda: None)
 
 
 def recorder(
@@ -48,11 +47,13 @@ def recorder(
         score=lambda monitored: HoldoutScores({"holdout_knn": next(left)}, ANSWERS),
         listener=listener or Listener(),
         stop=StopFlag(),
-        writer=WRITER,
+        writer=MagicMock(),
         syncer=Syncer(),
         health=None,
         began=time.monotonic() if began is None else began,
         resumed=resumed,
+        rules=FindingRules(),
+        require_in_place=lambda: None,
     )
 
 

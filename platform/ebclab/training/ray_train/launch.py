@@ -96,7 +96,6 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
 
 
 def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
-    """Check that callbacks can be sent to workers."""
     for each in callbacks:
         try:
             ray.cloudpickle.dumps(each.callback)  # type: ignore[no-untyped-call]
@@ -108,7 +107,6 @@ def _require_sendable(callbacks: Sequence[Scheduled]) -> None:
 
 
 def _save_now(spec: RunSpec, listener: Listener, machines: list[str]) -> None:
-    """Ask the workers to save, because machines will be taken away."""
     listener.note(f"{', '.join(machines)} will be taken away: the workers save at their next log step")
     spec.run.save_now.set()
 
@@ -134,7 +132,6 @@ class Missing:
 
 
 def _sizes(spec: RunSpec, requirements: Requirements) -> tuple[int, ...]:
-    """Return the allowed numbers of workers."""
     config, groups = spec.config, requirements.batch_norm_groups
     if groups > 1 and not has_batch_norm(config.encoder):
         groups = 1

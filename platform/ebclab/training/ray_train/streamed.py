@@ -135,7 +135,6 @@ def _require_streamable(method: Method, settings: ViewSettings, batch_size: int)
 
 
 def _bytes_of_images(config: ExperimentConfig) -> int:
-    """Return the size of the training images in memory, bytes."""
     name = config.data.name
     if location_of(name) is None:
         entry = dataset_named(name)
