@@ -67,12 +67,13 @@ def test_linear_starts_after_the_warm_up_and_milestones_count_from_the_start():
     assert found == pytest.approx([0.2, 0.4, 0.6, 0.3, 0.15, 0.15])
 
 
-@pytest.mark.parametrize("schedule", ["linear", "step"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "step"])
 def test_an_extension_has_the_schedule_of_the_new_total(schedule: str):
-    optimizer = OptimizerConfig(learning_rate=0.6, schedule=schedule)
-    whole, longer = (learning_rates(optimizer, TrainingConfig(epochs=epochs), 5) for epochs in (2, 4))
-    extended = learning_rates(optimizer, TrainingConfig(epochs=4, extended=(2,)), 5)
-    assert [extended(step) for step in range(20)] == [(whole if step < 10 else longer)(step) for step in range(20)]
+    optimizer = OptimizerConfig(learning_rate=0.6, schedule=schedule, warmup_epochs=0.4)
+    first, second, third = (learning_rates(optimizer, TrainingConfig(epochs=epochs), 5) for epochs in (2, 3, 6))
+    extended = learning_rates(optimizer, TrainingConfig(epochs=6, extended=(2, 3)), 5)
+    expected = [*map(first, range(10)), *map(second, range(10, 15)), *map(third, range(15, 30))]
+    assert [extended(step) for step in range(30)] == expected
 
 
 def test_warm_up_equals_torchs_linear_warm_up(optimizer: torch.optim.Optimizer):

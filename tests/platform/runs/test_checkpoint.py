@@ -16,7 +16,7 @@ import torch
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
-from ebclab.storage.checksum import file_digest, with_checksum
+from ebclab.storage.checksum import with_checksum
 
 
 def _checkpoint(step: int) -> Checkpoint:
@@ -61,6 +61,7 @@ def test_two_last_and_one_best_are_kept_and_every_kept_one(tmp_path: Path) -> No
 
 def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkpoint.newest_step(tmp_path / "nothing") == 0
+    assert checkpoint.load(tmp_path / "nothing") is checkpoint.latest_path(tmp_path) is None
     for step in (10, 20):
         checkpoint.save(tmp_path, "last", _checkpoint(step))
     checkpoint.save(tmp_path, "best", _checkpoint(30))
@@ -108,16 +109,6 @@ def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage_and_is_not_wai
 def _rewrite_manifest(path: Path, **changes: Any) -> None:
     manifest = path / "manifest.json"
     manifest.write_text(json.dumps(with_checksum(json.loads(manifest.read_text()) | changes)))
-
-
-def test_one_flipped_bit_is_noticed(tmp_path):
-    path = checkpoint.save(tmp_path, "last", _checkpoint(10)) / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    for read in (checkpoint.load, checkpoint.newest_step):
-        with pytest.raises(RunError, match="every last checkpoint is damaged"):
-            read(tmp_path)
 
 
 def test_one_flipped_bit_in_a_manifest_costs_one_interval(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -198,25 +189,6 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(
     found = checkpoint.load(tmp_path)
     assert found is not None
     assert found.step == 10
-
-
-def test_no_checkpoint_is_none(tmp_path: Path) -> None:
-    assert checkpoint.load(tmp_path / "absent") is None
-    assert checkpoint.latest_path(tmp_path) is None
-
-
-def test_a_pickle_with_code_in_it_is_not_run(tmp_path):
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (Path.touch, (tmp_path / "touched",))
-
-    path = checkpoint.save(tmp_path, "last", _checkpoint(10))
-    torch.save({"optimizer": Evil()}, path / "state.pt")
-    files = json.loads((path / "manifest.json").read_text())["files"]
-    _rewrite_manifest(path, files=files | {"state.pt": file_digest(path / "state.pt")})
-    with pytest.raises(RunError, match="damaged"):
-        checkpoint.load(tmp_path)
-    assert not (tmp_path / "touched").exists()
 
 
 @pytest.mark.parametrize(

@@ -68,24 +68,32 @@ def sign(folder: Path, change: Callable[[dict[str, Any]], object] = lambda manif
     (folder / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
 
 
-def of_tensors(file: str, change: Callable[[Tensors], object]) -> Callable[[Path], None]:
+def crafted(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return a function that changes the folder of a checkpoint and signs it anew."""
+
     def craft(folder: Path) -> None:
+        change(folder)
+        sign(folder)
+
+    return craft
+
+
+def of_tensors(file: str, change: Callable[[Tensors], object]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
         tensors = load_file(folder / file)
         change(tensors)
         save_file(tensors, folder / file)
-        sign(folder)
 
-    return craft
+    return crafted(rewrite)
 
 
 def of_state(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def craft(folder: Path) -> None:
+    def rewrite(folder: Path) -> None:
         state = torch.load(folder / "state.pt", weights_only=True)
         changed = change(state)
         torch.save(state if changed is None else changed, folder / "state.pt")
-        sign(folder)
 
-    return craft
+    return crafted(rewrite)
 
 
 def of_facts(**facts: Any) -> Callable[[Path], None]:
@@ -93,19 +101,11 @@ def of_facts(**facts: Any) -> Callable[[Path], None]:
 
 
 def without(file: str) -> Callable[[Path], None]:
-    def craft(folder: Path) -> None:
-        (folder / file).unlink()
-        sign(folder)
-
-    return craft
+    return crafted(lambda folder: (folder / file).unlink())
 
 
 def written(file: str, content: bytes) -> Callable[[Path], None]:
-    def craft(folder: Path) -> None:
-        (folder / file).write_bytes(content)
-        sign(folder)
-
-    return craft
+    return crafted(lambda folder: (folder / file).write_bytes(content))
 
 
 def _first(tensors: Tensors, part: str = "encoder.") -> str:
@@ -209,7 +209,7 @@ OF_THE_REST = {
     "epochs: text": of_facts(epochs_done="two"),
     "data: another digest": of_facts(data_digest=[]),
     "memory: none": without(MEMORY),
-    "memory: another name": lambda folder: ((folder / MEMORY).rename(folder / "memory-x.safetensors"), sign(folder)),
+    "memory: another name": crafted(lambda folder: (folder / MEMORY).rename(folder / "memory-x.safetensors")),
     "memory: no safetensors": written(MEMORY, b"nothing"),
     "memory: a tensor less": of_tensors(MEMORY, lambda tensors: tensors.pop("counts")),
     "memory: another size": of_tensors(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from small_runs import Killed, content_of, records_of, saved_in
 
 import ebclab
 from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
-from ebclab.config.sections import OptimizerConfig, TrainingConfig
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.optimization.schedules import extensions, learning_rates
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 
@@ -145,21 +142,6 @@ def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) ->
         _pretrain(runs, name, replace(config, seed=1), extend=3)
     assert ebclab.pretrain(config, runs=runs, name=name, extend=2).was_finished
     assert content_of(finished) == before
-
-
-def test_the_rate_follows_the_old_cosine_to_its_end_and_then_the_new_one() -> None:
-    optimizer = OptimizerConfig(learning_rate=0.5, schedule="cosine", warmup_epochs=0.5)
-    training = TrainingConfig(epochs=6, extended=(2, 3), batch_size=256)
-    rate = learning_rates(optimizer, training, num_batches=4)
-    expected = [
-        0.5 * (step + 1) / 2 if step < 2 else 0.25 * (1 + math.cos(math.pi * (step - 2) / (end - 2)))
-        for end, steps in ((8, range(8)), (12, range(8, 12)), (24, range(12, 24)))
-        for step in steps
-    ]
-    assert [rate(step) for step in range(24)] == pytest.approx(expected, rel=1e-12)
-    first, second = extensions(optimizer, training, num_batches=4)
-    assert (first.before, first.epochs, first.step, second.before, second.epochs, second.step) == (2, 3, 8, 3, 6, 12)
-    assert (first.rate_before, first.rate_after) == pytest.approx((expected[7], expected[8]), rel=1e-12)
 
 
 @pytest.mark.parametrize("extended", [[3], [2, 2], [4, 2], [0]])

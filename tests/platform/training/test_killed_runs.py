@@ -6,6 +6,7 @@ import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -90,28 +91,9 @@ class TwoBatches:
         return Batch(torch.full((1, 1, 1, 1, 1), 2.0 * epoch + position), none, none, torch.zeros(0, 1, 1, 1))
 
 
-class Silent:
-    """TensorBoard's writer, which nobody reads here."""
-
-    def __init__(self, folder: str) -> None:
-        pass
-
-    def __enter__(self) -> Silent:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def add_scalar(self, *_: object) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank, "SummaryWriter", Silent)
+    monkeypatch.setattr(rank, "SummaryWriter", MagicMock())  # nobody reads TensorBoard here
     monkeypatch.setattr(rank, "describe_environment", lambda *_: {"ranks": 1})
     monkeypatch.setattr(resume, "to_yaml", cache(resume.to_yaml))
 

@@ -188,47 +188,33 @@ def test_a_metric_that_is_not_finite_stops_the_run_with_its_step_and_name() -> N
         train(training, Watcher())
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "problem"),
-    [
-        ("loss", torch.zeros(()), "the log has another number of this name"),
-        ("epoch", torch.zeros(()), "the log has another number of this name"),
-        ("mine", torch.zeros(3), r"not a tensor with a single number, got shape \(3,\)"),
-        ("mine", 0.5, "not a tensor with a single number, got float"),
-    ],
-)
-def test_a_metric_that_the_log_cannot_take_is_a_sentence(name: str, value: Any, problem: str) -> None:
-    class Telling(Linear):
-        def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
-            output = super().forward(batch, generator)
-            return StepOutput(output.loss, {**output.metrics, name: value})
-
-    training, watcher = _training(), Watcher()
-    training.method = Telling()
-    with pytest.raises(UserError, match=f"^metric {name} of Telling: {problem}; "):
-        train(training, watcher)
-    assert watcher.events == []
+HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
 
 
 @pytest.mark.parametrize(
     ("output", "problem"),
     [
-        (torch.zeros(()), r"Odd: forward must return StepOutput\(loss, metrics\), got Tensor"),
+        (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: the log has another number of this name; "),
+        (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: the log has another number of this name; "),
+        (StepOutput(HERE, {"mine": torch.zeros(3)}), r"metric mine of Odd: not a tensor with .*, got shape \(3,\); "),
+        (StepOutput(HERE, {"mine": 0.5}), "metric mine of Odd: not a tensor with a single number, got float; "),
+        (NONE, r"Odd: forward must return StepOutput\(loss, metrics\), got Tensor"),
         (StepOutput(0.5, {}), "Odd: the loss must be one number that depends on the weights, got float"),
-        (StepOutput(torch.zeros(2), {}), r"the loss must be .*, got shape \(2,\), without a gradient"),
-        (StepOutput(torch.zeros(()), {}), r"the loss must be .*, got shape \(\), without a gradient"),
+        (StepOutput(torch.zeros(2), {}), r"Odd: the loss must be .*, got shape \(2,\), without a gradient"),
+        (StepOutput(NONE, {}), r"Odd: the loss must be .*, got shape \(\), without a gradient"),
     ],
-    ids=["a tensor", "a float", "a vector", "a constant"],
+    ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_what_a_method_returns_instead_of_a_step_is_a_sentence(output: Any, problem: str) -> None:
+def test_what_a_method_must_not_return_is_a_sentence(output: Any, problem: str) -> None:
     class Odd(Linear):
         def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
             return output
 
-    training = _training()
+    training, watcher = _training(), Watcher()
     training.method = Odd()
-    with pytest.raises(UserError, match=problem):
-        train(training, Watcher())
+    with pytest.raises(UserError, match=f"^{problem}"):
+        train(training, watcher)
+    assert watcher.events == []
 
 
 def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:

@@ -91,22 +91,28 @@ def test_checkpoint_and_event_are_in_the_store_before_the_notice_is_forgotten(
     assert {path.name for path in (there / "checkpoints").iterdir()} == {f"last-{step:010d}", "last-0000000006"}
 
 
-def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
-    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pushed: list[tuple[set[str], list[int]]] = []
+@pytest.fixture
+def pushed(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], list[int]]]:
+    """Return the checkpoints and the scored steps that each upload is to bring to the store."""
+    found: list[tuple[set[str], list[int]]] = []
+    run = RunFolder(remote.cache, remote)
 
     def look(syncer: Syncer) -> None:
         if threading.current_thread() is threading.main_thread():
             scored = [record["step"] for record in run.metrics.records() if record["kind"] == "epoch"]
-            pushed.append(({path.name for path in run.checkpoints.iterdir()}, scored))
+            found.append(({path.name for path in run.checkpoints.iterdir()}, scored))
         usual(syncer)
 
     usual = Syncer.push
     monkeypatch.setattr(Syncer, "push", look)
-    run = RunFolder(remote.cache, remote)
+    return found
+
+
+def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
+    remote: RemoteFolder, pushed: list[tuple[set[str], list[int]]]
+) -> None:
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
-    train(run, *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
+    train(RunFolder(remote.cache, remote), *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
     first, second, end = pushed
     assert first == ({"best-0000000002", "kept-0000000002", "last-0000000002"}, [2])
     assert (second[1], end[1]) == ([2, 4], [2, 4])
@@ -114,20 +120,10 @@ def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_check
 
 
 def test_an_epoch_without_a_checkpoint_waits_for_no_store(
-    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
+    remote: RemoteFolder, pushed: list[tuple[set[str], list[int]]]
 ) -> None:
-    waited: list[int] = []
-
-    def look(syncer: Syncer) -> None:
-        if threading.current_thread() is threading.main_thread():
-            waited.append(checkpoint.newest_step(run.checkpoints))
-        usual(syncer)
-
-    usual = Syncer.push
-    monkeypatch.setattr(Syncer, "push", look)
-    run = RunFolder(remote.cache, remote)
-    train(run)
-    assert waited == [6, 6]  # the checkpoint of the last epoch, and the result
+    train(RunFolder(remote.cache, remote))
+    assert pushed == [({"last-0000000006"}, [])] * 2  # with the checkpoint of the last epoch, and with the result
 
 
 def _refuse(*_: object, **__: object) -> Never:
