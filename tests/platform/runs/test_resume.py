@@ -89,14 +89,9 @@ def test_every_setting_that_may_change_exists_and_every_resource_is_said_to_chan
     assert all(reason.startswith(allowed) for reason in MAY_CHANGE.values())
 
 
-def test_a_process_killed_between_its_lock_and_its_settings_leaves_a_run_that_can_be_started(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
-    with run.claim(NEEDED):
-        pass
-    assert find(run, settings(2), resume=False) == "new"
-
-
-@pytest.mark.parametrize("left", ["checkpoints/", "tensorboard/", ".config.yaml.0123abcd", ".ray/driver", "error.txt"])
+@pytest.mark.parametrize(
+    "left", ["checkpoints/", "tensorboard/", ".config.yaml.0123abcd", ".ray/driver", "error.txt", ".lock"]
+)
 def test_what_a_launch_makes_before_its_settings_blocks_no_name(tmp_path: Path, left: str) -> None:
     run = RunFolder(tmp_path / "run")
     path = run.path / left
