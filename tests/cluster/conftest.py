@@ -68,19 +68,12 @@ def why_not() -> str:
 
 @dataclass
 class Host:
-    """A machine.
-
-    Attributes:
-        name: Its name.
-        address: Its address on the bridge.
-        process: Ends when the host has ended.
-        first: Its first process; all others end with that one.
-    """
+    """A machine."""
 
     name: str
-    address: str
-    process: subprocess.Popen[bytes]
-    first: int = 0
+    address: str  # on the bridge
+    process: subprocess.Popen[bytes]  # ends when the host has ended
+    first: int = 0  # its first process; all others end with that one
 
     def kill(self) -> None:
         """Switch it off."""
@@ -90,11 +83,7 @@ class Host:
 
 
 class Network:
-    """Hosts on a bridge, and the key that opens them.
-
-    Args:
-        folder: For keys and configuration.
-    """
+    """Hosts on a bridge, and the key that opens them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.hosts = folder, list[Host]()

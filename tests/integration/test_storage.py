@@ -243,7 +243,8 @@ def test_a_sweep_killed_between_two_requests_for_its_log_goes_on_elsewhere_from_
 
     remote = remote_at(f"s3://sets/log-{requests}/s")
     assert remote is not None
-    mirror, pushed = Mirror(remote, store=Dying(remote)), 0
+    mirror, pushed = Mirror(remote), 0
+    mirror.store = Dying(remote)
     mirror.pull()
     with suppress(KeyboardInterrupt):
         while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -26,9 +26,12 @@ _ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
 _INTERRUPTED = 130
 _NOT_FOUND = 127
 
-_QUIET_SECONDS = 20.0  # without output for this long, the job server is polled
+_QUIET_SECONDS = 20.0  # without output for this long, the job server is polled, to detect a lost connection
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds before each reconnection attempt; long enough for a laptop to resume and join its network."""
+"""Seconds before each reconnection attempt; long enough for a laptop to resume and join its network.
+
+They begin anew after a connection that received text.
+"""
 
 
 def choose_address(asked: str | None, environment: Mapping[str, str]) -> str:
@@ -126,47 +129,34 @@ def _core(message: str) -> str:
     return (lines[-1] if "Traceback" in message else lines[0]) if lines else "no reason"
 
 
-def follow(
-    jobs: Jobs,
-    job_id: str,
-    write: Callable[[str], None],
-    *,
-    note: Callable[[str], None],
-    pauses: Sequence[float] = _PAUSES,
-    quiet_seconds: float = _QUIET_SECONDS,
-) -> JobState:
-    """Write a job's log from its beginning as it grows; return the job's final state.
-
-    Args:
-        pauses: Seconds before each reconnection attempt; the sequence restarts after a connection that received text.
-        quiet_seconds: Seconds without output after which the state of the job is polled, to detect a lost connection.
-    """
+def follow(jobs: Jobs, job_id: str, write: Callable[[str], None], *, note: Callable[[str], None]) -> JobState:
+    """Write a job's log from its beginning as it grows; return its final state; ``note`` tells of reconnections."""
     log = JobLog(job_id, write)
-    left = list(pauses)
+    left = list(_PAUSES)
     while True:
         before = log.seen
         try:
-            job = asyncio.run(_copy(jobs, job_id, log, quiet_seconds))
+            job = asyncio.run(_copy(jobs, job_id, log))
             if job.is_over:
                 return job
             reason = "the log ended before the job"
         except UnreachableError as error:
             reason = str(error)
         if log.seen > before:
-            left = list(pauses)
+            left = list(_PAUSES)
         if not left:
             raise EbclabError(f"the connection is lost and {job_id} may continue, got {reason}")
         note(f"connection lost, the job continues; trying again in {left[0]:g} s")
         time.sleep(left.pop(0))
 
 
-async def _copy(jobs: Jobs, job_id: str, log: JobLog, quiet_seconds: float) -> JobState:
+async def _copy(jobs: Jobs, job_id: str, log: JobLog) -> JobState:
     """Copy the log until its end; return the state of the job at that time."""
     pieces = jobs.log(job_id)
     log.start_over()
     next_piece = asyncio.ensure_future(anext(pieces, None))
     while True:
-        done, _ = await asyncio.wait({next_piece}, timeout=quiet_seconds)
+        done, _ = await asyncio.wait({next_piece}, timeout=_QUIET_SECONDS)
         if not done:
             await asyncio.to_thread(jobs.state, job_id)
             continue

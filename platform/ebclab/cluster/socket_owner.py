@@ -17,7 +17,7 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS = 0x0A
 _NO_INODE = 0  # of a connection that no process has accepted yet, and of one that is closed; its user means nothing
 _UNKNOWN_USER = 65_534  # how a container's table shows every user that the container does not know
-_ACCEPT_SECONDS = 5.0
+_ACCEPT_SECONDS = 5.0  # in which a process of this user must accept a connection
 
 _IP = ipaddress.IPv4Address | ipaddress.IPv6Address
 Endpoint = tuple[_IP, int]
@@ -77,7 +77,7 @@ def owners(entries: Iterable[SocketEntry], server: Endpoint, client: Endpoint) -
     return accepted, listening
 
 
-def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> str:
+def stranger(connection: socket.socket) -> str:
     """Return who but this user may be at the other end of a connection; empty if it is this user's own process.
 
     A connection is judged by the process that has accepted it, so that no one can take the place of the one who was
@@ -86,7 +86,7 @@ def stranger(connection: socket.socket, *, seconds: float = _ACCEPT_SECONDS) -> 
     server, client = _ends(connection)
     if server[0] != client[0] and not server[0].is_loopback:
         return "another machine"
-    give_up = time.monotonic() + seconds
+    give_up = time.monotonic() + _ACCEPT_SECONDS
     while True:
         try:
             entries = [entry for table in _TABLES if table.exists() for entry in parse_sockets(table.read_text())]

@@ -155,11 +155,11 @@ class Google(Cloud):
         return text[:200]
 
 
-def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tuple[Cloud, bool]:
+def find_cloud(environment: Mapping[str, str]) -> tuple[Cloud, bool]:
     """Return the cloud to which this machine belongs, and whether this is a spot machine."""
     failures: list[str] = []
     for number in range(_TRIES):
-        time.sleep(pause if number else 0)
+        time.sleep(_PAUSE if number else 0)
         failures = []
         for cloud in (Amazon(environment), Google(environment)):
             try:
@@ -169,7 +169,7 @@ def find_cloud(environment: Mapping[str, str], *, pause: float = _PAUSE) -> tupl
     raise UserError(f"no machine of Amazon or Google, got {'; '.join(failures)}; there is nothing to watch here")
 
 
-def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PAUSE) -> Notice:
+def await_notice(cloud: Cloud, say: Callable[[str], None]) -> Notice:
     """Wait for the cloud's notice and return it."""
     answered = True
     while True:
@@ -185,7 +185,7 @@ def await_notice(cloud: Cloud, say: Callable[[str], None], *, pause: float = _PA
             answered = True
             if notice is not None:
                 return notice
-        time.sleep(pause)
+        time.sleep(_PAUSE)
 
 
 def _ask(host: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, str]:

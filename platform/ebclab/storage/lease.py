@@ -48,7 +48,7 @@ class FencingToken:
 
 
 @dataclass(frozen=True)
-class SignOfLife:
+class _SignOfLife:
     """Content of the lease's file (heartbeat). Files of the first versions have no epoch."""
 
     id: str  # id of the holder's token
@@ -117,7 +117,7 @@ class Lease:
         self._file = writable_file(remote, NAME)
         self._hasty = writable_file(remote, NAME, seconds=_GIVEN_BACK)
         self._lock = threading.Lock()
-        self._sign, self._seen = SignOfLife(""), Seen(b"")
+        self._sign, self._seen = _SignOfLife(""), Seen(b"")
         self.fence = Fence(remote, self._sign.token, self._file)
 
     def take(self) -> None:
@@ -276,15 +276,15 @@ def _is_young(changed: datetime) -> bool:
     return (datetime.now(UTC) - changed.astimezone(UTC)).total_seconds() < LIFETIME
 
 
-def _sign(seen: Seen | None) -> SignOfLife | None:
+def _sign(seen: Seen | None) -> _SignOfLife | None:
     """Return the parsed content of a lease's file; None if there is no file or it cannot be parsed."""
     try:
-        return typed(json_value(seen.content), SignOfLife) if seen is not None else None
+        return typed(json_value(seen.content), _SignOfLife) if seen is not None else None
     except ValueError:
         return None
 
 
-def _content(sign: SignOfLife) -> bytes:
+def _content(sign: _SignOfLife) -> bytes:
     return json.dumps(asdict(sign)).encode()
 
 
@@ -294,9 +294,9 @@ def _seconds() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def _this_process(*, epoch: int) -> SignOfLife:
+def _this_process(*, epoch: int) -> _SignOfLife:
     """Return a new lease content with a unique id, which identifies this process by host, machine and process id."""
-    return SignOfLife(uuid.uuid4().hex, epoch, host=socket.gethostname(), machine=_machine(), process=os.getpid())
+    return _SignOfLife(uuid.uuid4().hex, epoch, host=socket.gethostname(), machine=_machine(), process=os.getpid())
 
 
 def _machine() -> str:
@@ -308,6 +308,6 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def _is_dead(sign: SignOfLife) -> bool:
+def _is_dead(sign: _SignOfLife) -> bool:
     """Return whether the holder was a process of this machine that has exited."""
     return sign.machine == _machine() and sign.process > 0 and not may_live(sign.process)

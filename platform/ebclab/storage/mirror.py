@@ -56,16 +56,9 @@ class Mirror:
         fence: Refuses a push after the folder's lease was lost; None allows every push.
     """
 
-    def __init__(
-        self,
-        remote: RemoteFolder,
-        *,
-        without: tuple[str, ...] = (),
-        store: Store | None = None,
-        fence: Fence | None = None,
-    ) -> None:
+    def __init__(self, remote: RemoteFolder, *, without: tuple[str, ...] = (), fence: Fence | None = None) -> None:
         self.remote, self.fence = remote, fence
-        self.store = store or Store(remote, may_change=fence.check_again if fence else None)
+        self.store = Store(remote, may_change=fence.check_again if fence else None)
         self._without = tuple(f"{name}/" for name in without)
         self._sent: dict[str, _Stamp] = {}  # name: stamp of the local file whose content the store has
         self._copy: OpenFolder | None = None  # identity of the local copy's folder when it was last synced

@@ -66,18 +66,11 @@ def read_json(
         raise error(f"{where or path}: {what}, got {_in_words(reason)}; {remedy}") from reason
 
 
-def read_json_object(
-    path: Path,
-    where: str = "",
-    *,
-    what: str = "cannot be read",
-    remedy: str = "restore the file",
-    error: type[UserError] = RunError,
-) -> dict[str, Any]:
-    """Return the mapping in a JSON file; arguments and errors as in ``read_json``, other values are refused."""
-    value = read_json(path, where, what=what, remedy=remedy, error=error)
+def read_json_object(path: Path, where: str = "", *, remedy: str = "restore the file") -> dict[str, Any]:
+    """Return the mapping in a JSON file, as ``read_json`` does; other values are refused."""
+    value = read_json(path, where, remedy=remedy)
     if not isinstance(value, dict):
-        raise error(f"{where or path}: {what}, got {value!r:.80}; {remedy}")
+        raise RunError(f"{where or path}: cannot be read, got {value!r:.80}; {remedy}")
     return value
 
 

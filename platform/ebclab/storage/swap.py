@@ -59,7 +59,7 @@ class ReplacedError(Exception):
     """Raised if a file is not, or no longer, the one that a write was to replace."""
 
 
-class NotImplementedByStoreError(StoreError):
+class _NotImplementedByStoreError(StoreError):
     """A store says that it does not implement conditional writes."""
 
 
@@ -280,7 +280,7 @@ def _in_our_errors(request: Callable[[], T]) -> T:
         if isinstance(error.__cause__, exceptions.AlreadyExistsError | exceptions.PreconditionError):
             raise ReplacedError from error
         if _NOT_IMPLEMENTED in str(error):
-            raise NotImplementedByStoreError(str(error)) from error
+            raise _NotImplementedByStoreError(str(error)) from error
         raise
 
 
@@ -350,7 +350,7 @@ def _problem(file: ConditionalFile) -> str:
         return ""
     except ReplacedError:
         return "a store that refuses a write whose condition holds"
-    except NotImplementedByStoreError as error:
+    except _NotImplementedByStoreError as error:
         return first_line(error)
     finally:
         with suppress(StoreError):

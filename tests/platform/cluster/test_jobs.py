@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from ebclab.cluster import jobs as jobs_module
 from ebclab.cluster.jobs import JobLog, JobState, choose_address, follow, plain_text_warning, verdict
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
@@ -33,10 +34,16 @@ class FakeJobs:
             raise UnreachableError("gone")
 
 
-def _followed(jobs: FakeJobs, pauses: Sequence[float] = (0.0, 0.0)) -> tuple[str, list[str], JobState]:
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(jobs_module, "_QUIET_SECONDS", 0.01)
+
+
+def _followed(jobs: FakeJobs) -> tuple[str, list[str], JobState]:
     written: list[str] = []
     notes: list[str] = []
-    job = follow(jobs, "j", written.append, note=notes.append, pauses=pauses)
+    job = follow(jobs, "j", written.append, note=notes.append)
     return "".join(written), notes, job
 
 
@@ -79,7 +86,7 @@ def test_a_silent_job_s_cluster_is_asked_whether_it_is_there() -> None:
                 await asyncio.sleep(0.001)
 
     jobs = Silent("", [])
-    follow(jobs, "j", lambda text: None, note=lambda text: None, quiet_seconds=0.002)
+    follow(jobs, "j", lambda text: None, note=lambda text: None)
     assert jobs.asked == 4  # three times while it was silent, once at its end
 
 

@@ -16,6 +16,11 @@ CLOUDS = {"amazon": Amazon, "google": Google}
 NOBODY = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1", "GCE_METADATA_HOST": "127.0.0.1:1"}
 
 
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_notice, "_PAUSE", 0.0)
+
+
 def asked_of(metadata: Any, name: str) -> Cloud:
     metadata.cloud = name
     made: Cloud = CLOUDS[name](metadata.variables())
@@ -127,7 +132,7 @@ def test_the_cloud_and_whether_it_may_take_the_machine_away_are_found_out(name: 
     if not spot:
         metadata.facts |= {"instance-life-cycle": "on-demand", "scheduling/preemptible": "FALSE"}
     metadata.cloud = name
-    cloud, is_spot = find_cloud(metadata.variables(), pause=0)
+    cloud, is_spot = find_cloud(metadata.variables())
     assert (type(cloud), is_spot) == (CLOUDS[name], spot)
     metadata.facts.pop("instance-life-cycle")  # without a word about that, a machine is watched
     assert name == "google" or cloud.is_spot()
@@ -135,16 +140,17 @@ def test_the_cloud_and_whether_it_may_take_the_machine_away_are_found_out(name: 
 
 def test_a_machine_of_no_cloud_is_told_so_with_what_was_asked(metadata: Any) -> None:
     with pytest.raises(UserError, match=r"^no machine of Amazon or Google, got Amazon: 127\.0\.0\.1:1: .*; Google: "):
-        find_cloud(NOBODY, pause=0)
+        find_cloud(NOBODY)
     metadata.status = 404  # another cloud's service, at the same address
     with pytest.raises(UserError, match=r"got Amazon: .*status 404 for a token; Google: .*status 404"):
-        find_cloud(metadata.variables(), pause=0)
+        find_cloud(metadata.variables())
 
 
 def test_a_service_that_comes_late_is_found(metadata: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata.leave()
-    monkeypatch.setattr(time, "sleep", lambda seconds: metadata.come_back() if seconds else None)
-    cloud, _ = find_cloud(metadata.variables(), pause=1)
+    pauses = iter([lambda: None, metadata.come_back])  # none before the first try
+    monkeypatch.setattr(time, "sleep", lambda seconds: next(pauses)())
+    cloud, _ = find_cloud(metadata.variables())
     assert cloud.name == "Amazon"
 
 

@@ -124,6 +124,7 @@ def test_another_machine_is_never_this_users() -> None:
     assert stranger(Far()) == "another machine"  # type: ignore[arg-type]
 
 
-def test_a_connection_that_nobody_accepts_proves_nothing() -> None:
+def test_a_connection_that_nobody_accepts_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_owner, "_ACCEPT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
-        assert stranger(connection, seconds=0.05) == "someone: no process has accepted the connection"
+        assert stranger(connection) == "someone: no process has accepted the connection"

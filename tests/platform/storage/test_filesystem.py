@@ -7,10 +7,8 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from pyarrow import fs
+from s3_server import OneByOne
 
 from ebclab.config.addresses import credentials_problem
 from ebclab.config.named_hosts import STORES
@@ -98,34 +97,13 @@ def test_an_upload_holds_a_few_parts_of_a_file_that_a_store_has_not_taken(
     assert max(most) == 16 < len(most)
 
 
-def test_a_small_file_is_one_request_to_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_small_file_is_one_request_to_s3(running: tuple[str, OneByOne], tmp_path: Path) -> None:
     # A file in parts is three at least (begin, part, complete), and S3 is paid by the request.
-    asked: list[str] = []
-
-    class Bucket(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            asked.append(self.command)
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(200)
-            self.send_header("ETag", '"0"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_PUT = do_POST = answer  # noqa: N815  (http.server's names)
-
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     (tmp_path / "log").write_text("an event")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv(STORES, f"http://127.0.0.1:{server.server_port}")
-        place = Location(f"s3://sets/a?endpoint_override=127.0.0.1:{server.server_port}&scheme=http&region=us-east-1")
-        place.upload(tmp_path / "log", "log")
-        server.shutdown()
-    assert asked == ["PUT"]
+    place = Location(f"s3://sets/small?{running[0]}")
+    running[1].requests.clear()
+    place.upload(tmp_path / "log", "log")
+    assert [method for method, _, _ in running[1].requests] == ["PUT"]
 
 
 def test_what_is_sent_to_other_processes_knows_the_store_but_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:

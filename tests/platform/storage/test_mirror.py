@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from pyarrow import fs
+from store_requests import killed_before_change
 
 from ebclab.errors import RunError
 from ebclab.storage import atomic
@@ -254,27 +255,6 @@ def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(remote: Remot
     assert whole_checkpoints(Store(remote).names(), "last") == ["last-0000000008", "last-0000000004"]
 
 
-class Dying(Store):
-    """A store whose process is killed before its n-th request that changes something."""
-
-    def __init__(self, remote: RemoteFolder, requests: int) -> None:
-        super().__init__(remote)
-        self._left = requests
-
-    def upload(self, source: Path, name: str) -> None:
-        self._count()
-        super().upload(source, name)
-
-    def delete(self, name: str) -> None:
-        self._count()
-        super().delete(name)
-
-    def _count(self) -> None:
-        if self._left == 0:
-            raise KeyboardInterrupt
-        self._left -= 1
-
-
 @pytest.mark.parametrize("requests", range(10))
 def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_whole(
     requests: int, remote: RemoteFolder, there: Path
@@ -282,18 +262,15 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
     make_checkpoint(there, "last-0000000004", "old")
     make_checkpoint(there, "best-0000000004", "old")
     fill(there, "metrics.jsonl")
-    mirror = Mirror(remote, store=Dying(remote, requests))
+    mirror = Mirror(remote)
     mirror.pull(("last", "best"))
     make_checkpoint(remote.cache, "last-0000000008", "new")
     make_checkpoint(remote.cache, "best-0000000004", "newer")  # the same name with other content
     shutil.rmtree(remote.cache / "checkpoints" / "last-0000000004")
     (remote.cache / "metrics.jsonl").write_text("longer")
-    finished = True
-    try:
+    with killed_before_change(requests) as made:
         mirror.push()
-    except KeyboardInterrupt:
-        finished = False
-    assert finished == (requests >= 9)
+    assert len(made) == requests
     other = remote.of("worker")
     Mirror(other).pull(("last", "best"))
     pulled = {path.name: path for path in (other.cache / "checkpoints").iterdir()}
@@ -301,23 +278,22 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
     for path in pulled.values():
         told = json.loads((path / "manifest.json").read_text())["files"]
         assert digest((path / "model.safetensors").read_text()) == told["model.safetensors"]
-    if finished:
+    if requests == 9:  # all
         assert sorted(pulled) == ["best-0000000004", "last-0000000008"]
 
 
 def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
     remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw, store = random.Random(5), Store(remote)
-    mirror, fails = Mirror(remote, store=store), False
-    upload = store.upload
+    draw, mirror, fails = random.Random(5), Mirror(remote), False
+    upload = mirror.store.upload
 
     def unsure(source: Path, name: str) -> None:
         if fails and draw.random() < 0.3:
             raise OSError("the store is away")
         upload(source, name)
 
-    monkeypatch.setattr(store, "upload", unsure)
+    monkeypatch.setattr(mirror.store, "upload", unsure)
     mirror.pull()
     for turn in range(60):
         name = f"last-{draw.randrange(5):010d}"
@@ -375,13 +351,12 @@ def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(remote:
 def test_result_and_manifest_are_the_last_to_arrive_and_the_first_to_go(
     remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrived, deleted, store = list[str](), list[str](), Store(remote)
-    upload, delete = store.upload, store.delete
-    monkeypatch.setattr(store, "upload", lambda source, name: (arrived.append(name), upload(source, name)))
-    monkeypatch.setattr(store, "delete", lambda name: (deleted.append(name), delete(name)))
+    arrived, deleted, mirror = list[str](), list[str](), Mirror(remote)
+    upload, delete, folder = mirror.store.upload, mirror.store.delete, "checkpoints/last-0000000004"
+    monkeypatch.setattr(mirror.store, "upload", lambda source, name: (arrived.append(name), upload(source, name)))
+    monkeypatch.setattr(mirror.store, "delete", lambda name: (deleted.append(name), delete(name)))
     fill(remote.cache, "result.json", "metrics.jsonl", "config.yaml")
     make_checkpoint(remote.cache, "last-0000000004")
-    mirror, folder = Mirror(remote, store=store), "checkpoints/last-0000000004"
     mirror.push()
     assert arrived[-2:] == [f"{folder}/manifest.json", "result.json"]
     deleted.clear()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from store_requests import killed_before_change
 
 from ebclab.errors import RunError
 from ebclab.storage import mirror as mirrors
@@ -38,19 +38,12 @@ def read(remote: RemoteFolder) -> bytes:
     return (remote.of("reader").cache / "trials.jsonl").read_bytes()
 
 
-class Counting(Store):
-    """A store that notes how many bytes it is sent, and whose process is killed before its n-th write."""
-
-    def __init__(self, remote: RemoteFolder, requests: int = 10**9) -> None:
-        super().__init__(remote)
-        self.left, self.sent = requests, list[int]()
-
-    def write(self, name: str, content: bytes) -> None:
-        if self.left == 0:
-            raise KeyboardInterrupt
-        self.left -= 1
-        self.sent.append(len(content))
-        super().write(name, content)
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes a store is sent, request by request."""
+    noted, write = list[int](), Store.write
+    monkeypatch.setattr(Store, "write", lambda *given: (noted.append(len(given[-1])), write(*given)))
+    return noted
 
 
 def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> None:
@@ -64,41 +57,43 @@ def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> N
     assert [grows(name) for name in ("trials.jsonl", "s/trials.jsonl", "metrics.jsonl")] == [True, True, False]
 
 
-def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(remote: RemoteFolder, there: Path) -> None:
-    store = Counting(remote)
-    mirror = Mirror(remote, store=store)
-    log = b""
+def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(
+    remote: RemoteFolder, there: Path, sent: list[int]
+) -> None:
+    mirror, log = Mirror(remote), b""
     for number in range(200):
         log = write(remote.cache, number, number + 1)
         assert mirror.push() == 1
         assert read(remote) == log
     assert mirror.push() == 0
-    assert max(store.sent) < 15 * PART  # the names of 30 parts, and the rest
-    assert sum(store.sent) < 200 * len(log) / 4  # a whole log each time is half of 200 logs
+    assert max(sent) < 15 * PART  # the names of 30 parts, and the rest
+    assert sum(sent) < 200 * len(log) / 4  # a whole log each time is half of 200 logs
     assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
 
 
-def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(remote: RemoteFolder, there: Path) -> None:
+def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(
+    remote: RemoteFolder, there: Path, sent: list[int]
+) -> None:
     old = write(there, 0, 100)
-    mirror = Mirror(remote, store=(store := Counting(remote)))
+    mirror = Mirror(remote)
     mirror.pull()
     assert (remote.cache / "trials.jsonl").read_bytes() == old
     log = write(remote.cache, 100, 101)
     mirror.push()
     assert read(remote) == log
-    before = sum(store.sent)
+    before = sum(sent)
     log = write(remote.cache, 101, 102)
     mirror.push()
     assert read(remote) == log
-    assert sum(store.sent) - before < PART
+    assert sum(sent) - before < PART
 
 
 @pytest.mark.parametrize("requests", range(14))
 def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(
     requests: int, remote: RemoteFolder
 ) -> None:
-    mirror, pushed = Mirror(remote, store=Counting(remote, requests)), [b""]
-    with suppress(KeyboardInterrupt):
+    mirror, pushed = Mirror(remote), [b""]
+    with killed_before_change(requests):
         for number in range(30):
             log = write(remote.cache, 3 * number, 3 * number + 3)
             mirror.push()
