@@ -117,7 +117,6 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
 
 
 def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
-    """Yield the protocol by which the runs of each sweep are measured, and their seeds."""
     return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
 
 

@@ -31,7 +31,6 @@ class SweepCost:
 
     @property
     def seconds(self) -> float:
-        """Total training time of all runs."""
         if self.planned.arm == "practice":
             confirming = self.planned.plan.seeds * self.planned.plan.top * self.run_seconds
             return self.planned.plan.search_seconds + self.run_seconds + confirming
@@ -71,7 +70,6 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
 
 
 def _require_time_for_one_trial(found: list[SweepCost]) -> None:
-    """Refuse a time budget that is too short for one trial of a method."""
     short = [
         each for each in found if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
     ]

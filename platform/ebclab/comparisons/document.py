@@ -105,7 +105,6 @@ def _old(findings: ComparisonFindings) -> list[str]:
 
 
 def _problems(findings: ComparisonFindings) -> list[str]:
-    """Return what is missing, one line each."""
     begun = {each.planned.name for each in findings.sweeps}
     missing = [planned.name for planned in findings.plan.sweeps if planned.name not in begun]
     lines = [f"{each.planned.name}: {each.problem}" for each in findings.sweeps if each.problem]
@@ -113,7 +112,6 @@ def _problems(findings: ComparisonFindings) -> list[str]:
 
 
 def _growth(versions: Sequence[PlanVersion]) -> list[str]:
-    """Return one line for each extension of the plan."""
     return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
 
 
@@ -156,7 +154,6 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
 
 
 def _ends(name: str, found: Interval) -> dict[str, float | None]:
-    """Return a number under its name, and the ends of its interval."""
     return {name: found.mean, "low": found.low, "high": found.high}
 
 

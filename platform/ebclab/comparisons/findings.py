@@ -78,6 +78,15 @@ class Gap:
         return self.one.method, self.other.method, self.one.task
 
     @property
+    def name(self) -> str:
+        return f"{self.one.method} over {self.other.method}"
+
+    @property
+    def ahead(self) -> str:
+        """At how many of the seeds in common the first side is ahead, as text."""
+        return f"{self.seeds_ahead} of {self.seeds}"
+
+    @property
     def lead(self) -> tuple[Side, Side] | None:
         """The side that is ahead beyond noise, and the other one; None if neither is."""
         if self.verdict not in ("ahead", "behind"):

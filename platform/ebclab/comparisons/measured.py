@@ -38,7 +38,6 @@ class Draw:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it diverged or failed."""
         return self.state in LOST
 
     @classmethod
@@ -280,6 +279,5 @@ def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mappi
 
 
 def _all_wrong(like: Answers) -> Answers:
-    """Return the answers of a run that is incorrect on every image."""
     none = base64.b64encode(bytes((like.num_images + 7) // 8)).decode()
     return replace(like, right=(none,) * len(like.right))

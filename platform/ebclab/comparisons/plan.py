@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from ebclab.comparisons.request import ComparisonRequest, wrong_names
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written, settings_of
 from ebclab.config.experiment import SECTIONS
@@ -66,7 +66,6 @@ class PlannedSweep:
 
     @property
     def name(self) -> str:
-        """Name of the sweep's folder."""
         ends = [f"repeat{self.task.repeat}"] * bool(self.task.repeat) + ["practice"] * (self.arm == "practice")
         return "-".join([as_file_name(self.method), short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])
 
@@ -88,12 +87,6 @@ class ComparisonPlan:
     @property
     def tasks(self) -> tuple[Task, ...]:
         return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
-
-    def sweep(self, method: str, task: Task, arm: Arm = "draws") -> PlannedSweep:
-        """Return the sweep of a method on a task."""
-        return next(
-            planned for planned in self.sweeps if (planned.method, planned.task, planned.arm) == (method, task, arm)
-        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the plan as plain values, the content of comparison.yaml."""
@@ -224,12 +217,10 @@ class ComparisonFolder(Workspace):
 
     @property
     def versions(self) -> Path:
-        """All versions of the plan, oldest first."""
         return self.path / "plans.json"
 
     @property
     def result(self) -> Path:
-        """The numbers of the page, as JSON."""
         return self.path / COMPARISON.result
 
     @property
@@ -239,7 +230,6 @@ class ComparisonFolder(Workspace):
 
     @property
     def table(self) -> Path:
-        """The tables of the page as Markdown."""
         return self.path / "comparison.md"
 
     @property
@@ -283,8 +273,7 @@ EpochsOf = Mapping[tuple[str, str, int], int]
 
 def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = None) -> ComparisonPlan:
     """Return the plan of a comparison; ``epochs_of`` are those of the runs of each method, if they differ."""
-    lines = request.problems() + wrong_names(request)
-    if lines:
+    if lines := request.problems():
         raise ConfigError(lines)
     problems: dict[str, None] = {}  # ordered set of lines
     sweeps = []
@@ -344,7 +333,6 @@ def _configs(
 
 
 def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | None) -> ExperimentConfig:
-    """Return the settings of a method on a task."""
     asked = {
         "data.name": task.dataset or None,
         "data.root": request.data_root,

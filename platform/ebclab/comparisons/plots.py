@@ -54,7 +54,6 @@ def _style(findings: ComparisonFindings, method: str) -> tuple[str, str]:
 
 
 def _named(findings: ComparisonFindings, task: Task) -> str:
-    """Return the name of a task as text without markup."""
     return as_text(findings.named(task))
 
 
@@ -222,7 +221,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     if not gaps:
         return None
     figure = go.Figure()
-    names = [f"{gap.one.method} over {gap.other.method} · {_named(findings, gap.one.task)}" for gap in gaps]
+    names = [f"{gap.name} · {_named(findings, gap.one.task)}" for gap in gaps]
     seeds, rows, labels = [], [], []
     for gap, name in zip(gaps, names, strict=True):
         one, other = findings.score(gap.one), findings.score(gap.other)

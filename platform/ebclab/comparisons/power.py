@@ -170,7 +170,6 @@ def _uniform_below(
 
 
 def _times(images: int) -> int:
-    """Return how many comparisons are simulated."""
     return 250 if images <= 2_000 else 100
 
 
@@ -301,7 +300,6 @@ def pilot_seconds(folder: ComparisonFolder) -> float:
 
 
 def _pilot_noise(plan: ComparisonPlan, folder: ComparisonFolder) -> Noise | None:
-    """Return the noise that the pilot measured on held-out images."""
     runs, first = read_pilot(plan, folder), plan.sweeps[0]
     if runs is None or len(runs.held_out.answers) < 2:
         return None

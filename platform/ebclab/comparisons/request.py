@@ -103,7 +103,7 @@ class ComparisonRequest:
         if self.reference is not None and self.reference not in self.methods:
             known = did_you_mean(self.reference, self.methods)
             lines.append(f"--reference: not among the methods compared, got {self.reference}; {known}")
-        return lines + self._wrong_questions()
+        return lines + self._wrong_questions() + self._wrong_names()
 
     def _wrong_questions(self) -> list[str]:
         lines = []
@@ -121,6 +121,17 @@ class ComparisonRequest:
                     known = ", ".join(map(str, self.batch_sizes))
                     lines.append(f"--ask {text}: not a batch size of this comparison, got {batch}; there are {known}")
         return lines
+
+    def _wrong_names(self) -> list[str]:
+        """Return a line for each malformed space, and each setting or space for a method that is not compared."""
+        named = [(f"--set {text}", _named_method(text)) for text in self.assignments if _named_method(text)]
+        named += [(f"--space {text}", text.partition("=")[0]) for text in self.spaces]
+        lines = [
+            f"{where}: not among the methods compared, got {name}; {did_you_mean(name, self.methods)}"
+            for where, name in named
+            if name not in self.methods
+        ]
+        return lines + [f"--space {text}: no = found; write METHOD=FILE" for text in self.spaces if "=" not in text]
 
     @property
     def asked(self) -> tuple[Question, ...]:
@@ -158,15 +169,3 @@ def _sides(question: str) -> list[tuple[str, int]]:
 def _named_method(text: str) -> str:
     """Return the method that a setting, ``METHOD:KEY=VALUE``, is for; empty if it is for all."""
     return text.partition("=")[0].rpartition(":")[0]
-
-
-def wrong_names(request: ComparisonRequest) -> list[str]:
-    """Return a line for each malformed space, and each setting or space for a method that is not compared."""
-    named = [(f"--set {text}", _named_method(text)) for text in request.assignments if _named_method(text)]
-    named += [(f"--space {text}", text.partition("=")[0]) for text in request.spaces]
-    lines = [
-        f"{where}: not among the methods compared, got {name}; {did_you_mean(name, request.methods)}"
-        for where, name in named
-        if name not in request.methods
-    ]
-    return lines + [f"--space {text}: no = found; write METHOD=FILE" for text in request.spaces if "=" not in text]

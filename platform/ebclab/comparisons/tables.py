@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ebclab.comparisons.findings import ComparisonFindings, Gap
 from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same
@@ -79,10 +77,10 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
                 each.method,
                 PERCENT.interval(each.accuracy("default"), "-"),
                 PERCENT.interval(each.accuracy(), "-"),
-                _gain(findings, each, gains.get((each.method, task))),
+                _gain(each, gains.get((each.method, task))),
                 _draws(each),
                 clock(each.search_seconds),
-                _seconds_a_run(each),
+                clock(each.tuned.seconds) if each.tuned and each.tuned.curves else "-",
             )
             for each in mine
         ]
@@ -90,16 +88,8 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
             if on == task:
                 of = f" of {', '.join(methods)}" if len(methods) < len(mine) else ""
                 rows.append((findings.named(task), name + of, *[PERCENT.interval(value)] * 2, "", "", "", ""))
-    heads = (
-        "on",
-        "method",
-        f"default, {metric} %",
-        f"tuned, {metric} %",
-        "tuning gained",
-        "draws",
-        "search",
-        "a run",
-    )
+    scores = (f"default, {metric} %", f"tuned, {metric} %")
+    heads = ("on", "method", *scores, "tuning gained", "draws", "search", "a run")
     note = (
         f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
         "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
@@ -109,9 +99,9 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
     return Table("Default and tuned", heads, tuple(rows), note)
 
 
-def _gain(findings: ComparisonFindings, at: MeasuredSweep, gap: Gap | None) -> str:
+def _gain(at: MeasuredSweep, gap: Gap | None) -> str:
     if gap is not None:
-        return f"{POINTS.difference(gap.difference)}, {VERDICTS[gap.verdict]}"
+        return ", ".join(_found(gap))
     if at.problem:
         return at.problem
     if at.found_better:
@@ -120,48 +110,31 @@ def _gain(findings: ComparisonFindings, at: MeasuredSweep, gap: Gap | None) -> s
     return "nothing better was found" if at.accuracy() is not None else ""
 
 
+def _found(gap: Gap | None) -> tuple[str, str]:
+    """Return a difference and its verdict as text."""
+    return ("-", "") if gap is None else (POINTS.difference(gap.difference), VERDICTS[gap.verdict])
+
+
 def _draws(at: MeasuredSweep) -> str:
     lost = sum(draw.is_lost for draw in at.draws)
     return f"{len(at.draws)}" + (f", {lost} lost" if lost else "")
 
 
-def _seconds_a_run(at: MeasuredSweep) -> str:
-    runs = at.tuned
-    return clock(runs.seconds) if runs and runs.curves else "-"
-
-
 def differences(findings: ComparisonFindings) -> Table:
     """Return the differences between tuned methods, and those at default settings."""
     before = findings.by_pair("default")
-    rows = []
-    for gap in findings.gaps_of("tuned"):
-        default = before.get(gap.pair)
-        rows.append(
-            (
-                findings.named(gap.one.task),
-                f"{gap.one.method} over {gap.other.method}",
-                POINTS.difference(gap.difference),
-                VERDICTS[gap.verdict],
-                f"{gap.seeds_ahead} of {gap.seeds}",
-                POINTS.difference(default.difference) if default else "-",
-                VERDICTS[default.verdict] if default else "",
-            )
-        )
+    rows = tuple(
+        (findings.named(gap.one.task), gap.name, *_found(gap), gap.ahead, *_found(before.get(gap.pair)))
+        for gap in findings.gaps_of("tuned")
+    )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
-    margin = f"The margin is {margin_words(findings.request)}."
-    return Table("Differences between methods", heads, tuple(rows), margin)
+    return Table("Differences between methods", heads, rows, f"The margin is {margin_words(findings.request)}.")
 
 
 def asked(findings: ComparisonFindings) -> Table:
     """Return the differences specified in advance."""
     rows = tuple(
-        (
-            f"{gap.one.method}, {findings.named(gap.one.task)}",
-            f"{gap.other.method}, {findings.named(gap.other.task)}",
-            POINTS.difference(gap.difference),
-            VERDICTS[gap.verdict],
-            f"{gap.seeds_ahead} of {gap.seeds}",
-        )
+        (*(f"{side.method}, {findings.named(side.task)}" for side in (gap.one, gap.other)), *_found(gap), gap.ahead)
         for gap in findings.gaps_of("asked")
     )
     return Table("Asked beforehand", ("one", "other", "one over other, tuned", "verdict", "seeds ahead"), rows)
@@ -171,17 +144,10 @@ def practice(findings: ComparisonFindings) -> Table:
     """Return the differences between methods tuned by TPE and ASHA with equal time budgets."""
     rows = []
     for gap in findings.gaps_of("practice"):
-        sweeps = [findings.sweep(side) for side in (gap.one, gap.other)]
-        rows.append(
-            (
-                findings.named(gap.one.task),
-                f"{gap.one.method} over {gap.other.method}",
-                POINTS.difference(gap.difference),
-                VERDICTS[gap.verdict],
-                " and ".join(clock(sweep.search_seconds) for sweep in sweeps if sweep),
-                " and ".join(str(len(sweep.draws) + 1) for sweep in sweeps if sweep),
-            )
-        )
+        sweeps = [sweep for side in (gap.one, gap.other) if (sweep := findings.sweep(side))]
+        seconds, trials = (clock(each.search_seconds) for each in sweeps), (str(len(each.draws) + 1) for each in sweeps)
+        place = findings.named(gap.one.task)
+        rows.append((place, gap.name, *_found(gap), " and ".join(seconds), " and ".join(trials)))
     heads = ("on", "difference", "tuned by TPE and ASHA", "verdict", "search", "trials")
     return Table("Tuned as in practice, for equal seconds", heads, tuple(rows))
 
@@ -248,21 +214,11 @@ def what_was_tuned(findings: ComparisonFindings) -> Table:
     """Return the settings chosen by the search, the default ones, and the importance of each setting."""
     rows = []
     for each in findings.searches:
-        shares: Mapping[str, float] = each.importance or {}
-        tuned, default = each.tuned, each.default
-        if tuned is None:
-            continue
-        for name, value in tuned.settings.items():
-            rows.append(
-                (
-                    findings.named(each.task),
-                    each.method,
-                    name,
-                    short(default.settings[name]) if default else "-",
-                    short(value),
-                    f"{shares[name]:.0%}" if name in shares else "-",
-                )
-            )
+        shares, default = each.importance or {}, each.default
+        for name, value in each.tuned.settings.items() if each.tuned else ():
+            share = f"{shares[name]:.0%}" if name in shares else "-"
+            before = short(default.settings[name]) if default else "-"
+            rows.append((findings.named(each.task), each.method, name, before, short(value), share))
     note = (
         "Share: how much of the variance of the held-out score over the space the setting explains alone (fANOVA), "
         "scaled to 100 % in sum for each method and task. With fewer than ten draws a setting it is rough, and chance "

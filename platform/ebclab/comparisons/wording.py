@@ -90,7 +90,6 @@ def learnt(findings: ComparisonFindings) -> str:
 
 
 def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
-    """Return the sentence that no method is ahead; it includes default settings where that is true of them."""
     by_default = findings.gaps_of("default")
     leads = [gap for gap in by_default if gap.lead]
     which = "tuned or with default settings, " if by_default and not leads else "tuned, "
@@ -151,7 +150,6 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
 
 
 def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
-    """Yield the searches whose draws differ no more than the luck of a seed explains."""
     unsure = [
         f"{findings.at(each)}, {100 * each.choice[0]:.1f} and {100 * each.choice[1]:.1f}"
         for each in findings.searches
@@ -166,7 +164,6 @@ def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
 
 
 def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
-    """Return gains of tuned over default settings, in points."""
     return _some([f"{findings.at(gap.one)}, {100 * gap.difference.mean:+.1f}" for gap in gaps])
 
 
@@ -224,7 +221,6 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
 
 
 def _is_any_lost(findings: ComparisonFindings) -> bool:
-    """Return whether any draw or confirmation run diverged, collapsed or failed."""
     sweeps = findings.sweeps
     confirmed = [runs for each in sweeps for runs in (each.tuned, each.default) if runs]
     return any(draw.is_lost for each in sweeps for draw in each.draws) or any(runs.lost for runs in confirmed)

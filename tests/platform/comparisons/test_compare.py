@@ -50,34 +50,42 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pyte
     assert list(here.iterdir()) == []
 
 
-def test_without_methods_and_without_a_comparison_of_this_name(
+def test_a_command_without_what_it_needs_says_what_that_is(
     made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare"]) == 2
-    assert "a comparison takes at least two methods, got none" in capsys.readouterr().err
-    there = made_up(request_for("simclr", "dcl")).folder.path
-    assert main(["compare", "--name", "comparsion", "--comparisons", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {tmp_path}/comparsion: no comparison here, comparison.yaml is missing; did you mean {there}?\n"
-    )
+    comparison = made_up(request_for("simclr", "dcl"))
+    shutil.rmtree(comparison.folder.path / "sweeps")
+    place = ["--comparisons", str(tmp_path), "--name"]
+    for words, said in (
+        ([], "a comparison takes at least two methods, got none"),
+        (
+            [*place, "comparsion"],
+            "/comparsion: no comparison here, comparison.yaml is missing; did you mean",
+        ),
+        (["--page"], "of which comparison, got no --name"),
+        ([*place, "comparison", "--page"], "nothing to show yet: no sweep has begun"),
+        ([*place, "nothing", "--page"], "no comparison here"),
+    ):
+        assert main(["compare", *words]) == 2
+        assert said in capsys.readouterr().err
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(here: Path) -> None:
-    (here / "comparisons" / "mine").mkdir(parents=True)
-    (here / "comparisons" / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UserError, match="the folder holds something that is not a comparison; choose another --name"):
-        plan_of_request(request_for("simclr", "dcl"), name="mine")
-
-
-def test_a_name_is_not_a_path(here: Path) -> None:
-    with pytest.raises(UserError, match="name"):
-        plan_of_request(request_for("simclr", "dcl"), name="../mine")
-
-
-def test_a_comparison_that_was_planned_otherwise_is_refused_with_the_difference(made_up: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "asked", "said"),
+    [
+        ("full", {}, "the folder holds something that is not a comparison; choose another --name"),
+        ("../mine", {}, "name"),
+        ("comparison", {"margin": 2.0}, r"margin: 0\.5 there, 2\.0 here"),
+    ],
+)
+def test_a_place_that_is_not_this_comparisons_is_left_alone(
+    made_up: Make, tmp_path: Path, name: str, asked: dict[str, Any], said: str
+) -> None:
     made_up(request_for("simclr", "dcl"))
-    with pytest.raises(UserError, match=r"margin: 0\.5 there, 2\.0 here"):
-        plan_of_request(request_for("simclr", "dcl", margin=2.0), comparisons=tmp_path, name="comparison")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match=said):
+        plan_of_request(request_for("simclr", "dcl", **asked), comparisons=tmp_path, name=name)
 
 
 def test_what_cannot_be_trained_is_said_of_every_method_at_once() -> None:
@@ -131,7 +139,7 @@ def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued
     assert epochs["simclr", "digits", 64] == 40
     assert 1 <= epochs["ebclr", "digits", 64] < 20  # ten steps of its chains a step
     settled = make_comparison(asked, epochs)
-    assert settled.sweep("ebclr", settled.tasks[0]).plan.config.training.epochs == epochs["ebclr", "digits", 64]
+    assert settled.sweeps[1].plan.config.training.epochs == epochs["ebclr", "digits", 64]
     assert equal_seconds(plan, settled) == epochs
 
 
@@ -207,19 +215,6 @@ def test_a_report_of_a_comparison_is_its_page(
     assert folder.page.is_file()
     assert main(["report", str(folder.path), "--to", str(tmp_path / "page.html")]) == 2
     assert "--to: of runs and sweeps only, got a comparison; leave it out" in capsys.readouterr().err
-
-
-def test_a_page_needs_a_name_and_something_measured(
-    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    comparison = made_up(request_for("simclr", "dcl"))
-    shutil.rmtree(comparison.folder.path / "sweeps")
-    assert main(["compare", "--page"]) == 2
-    assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
-    assert main(["compare", "--page", "--name", "nothing", "--comparisons", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    for line in ("of which comparison, got no --name", "nothing to show yet: no sweep has begun", "no comparison here"):
-        assert line in error
 
 
 WORDS = ["compare", "simclr", "dcl", *TINY, "--name", "mine", "--concurrent", "1", "--comparisons"]

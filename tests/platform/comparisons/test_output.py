@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from made_up_comparison import MadeUp, request_for, right
 
 from ebclab.comparisons.document import as_mapping, comparison_document, facts, write_findings
-from ebclab.comparisons.findings import read_findings
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import PlanVersion, make_comparison
 from ebclab.comparisons.plots import (
     _style,
@@ -23,12 +24,23 @@ from ebclab.comparisons.plots import (
     what_matters,
 )
 from ebclab.comparisons.tables import tables, what_was_tuned
+from ebclab.document.document import Plot
 from ebclab.document.markdown import as_markdown
 from ebclab.runs.references import Protocol, References
 from ebclab.storage.reading import read_json
 from energy_contrast.catalog import METHODS
 
 Make = Callable[..., MadeUp]
+
+
+def figure(drawn: Plot | None) -> dict[str, Any]:
+    """Return the figure of a plot, which has data."""
+    assert drawn is not None
+    return drawn.figure
+
+
+def draws_of(found: ComparisonFindings) -> Plot | None:
+    return tuning_curves(found, by_seconds=False)
 
 
 @pytest.fixture
@@ -50,6 +62,7 @@ def test_the_files_say_the_same(comparison: MadeUp) -> None:
     folder, found = comparison.folder, comparison.findings()
     write_findings(folder, found)
     saved = read_json(folder.result)
+    assert as_mapping(found, folder.read_versions()) == as_mapping(comparison.findings(), folder.read_versions())
     assert saved["plan"] == comparison.plan.digest
     for text in (folder.page.read_text(), folder.table.read_text()):
         assert comparison.plan.digest in text
@@ -57,11 +70,6 @@ def test_the_files_say_the_same(comparison: MadeUp) -> None:
             assert line in text
     gap = next(each for each in saved["differences"] if each["family"] == "tuned" and each["one"]["method"] == "dcl")
     assert f"{100 * gap['mean']:+.1f} points" in folder.table.read_text()
-
-
-def test_what_is_measured_alone_decides_the_numbers(comparison: MadeUp) -> None:
-    versions = comparison.folder.read_versions()
-    assert as_mapping(comparison.findings(), versions) == as_mapping(comparison.findings(), versions)
 
 
 def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
@@ -86,9 +94,7 @@ def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
 
 def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_them(comparison: MadeUp) -> None:
     found = comparison.findings()
-    drawn = default_and_tuned(found)
-    assert drawn is not None
-    left, right = drawn.figure["layout"]["xaxis"]["range"]
+    left, right = figure(default_and_tuned(found))["layout"]["xaxis"]["range"]
     intervals = [value for each in found.searches for value in (each.accuracy("default"), each.accuracy()) if value]
     first = min(min(value.mean, value.low or 1.0) for value in intervals)
     last = max(max(value.mean, value.high or 0.0) for value in intervals)
@@ -103,11 +109,8 @@ def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> 
     interval = found.searches[0].accuracy()
     assert interval is not None
     assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
-    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
-    assert by_method is not None
-    assert by_batch is not None
-    tuned = next(trace for trace in by_method.figure["data"] if trace["name"] == "tuned")
-    simclr = next(trace for trace in by_batch.figure["data"] if trace["name"] == "simclr")
+    tuned = next(trace for trace in figure(default_and_tuned(found))["data"] if trace["name"] == "tuned")
+    simclr = next(trace for trace in figure(score_by_batch_size(found))["data"] if trace["name"] == "simclr")
     for bars in (tuned["error_x"], simclr["error_y"]):
         assert (bars["array"][0], bars["arrayminus"][0]) == (0.625, 0.375)
 
@@ -123,31 +126,20 @@ def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together
     assert other.curve is not None
     lines = [*curve.median, *other.curve.median, 0.72, 0.5]
     for by_seconds in (False, True):
-        drawn = tuning_curves(found, by_seconds=by_seconds)
-        assert drawn is not None
-        low, high = drawn.figure["layout"]["yaxis"]["range"]
+        low, high = figure(tuning_curves(found, by_seconds=by_seconds))["layout"]["yaxis"]["range"]
         assert low < min(lines) <= max(lines) < high
         assert max(lines) - min(lines) > 0.6 * (high - low)
 
 
-def test_few_draws_have_ticks_at_whole_numbers_and_bands_no_marks(made_up: Make) -> None:
-    found = made_up(request_for("simclr", "dcl")).findings()
-    drawn = tuning_curves(found, by_seconds=False)
-    assert drawn is not None
-    assert drawn.figure["layout"]["xaxis"]["dtick"] == 1
-    assert {trace["mode"] for trace in drawn.figure["data"] if trace.get("fill")} == {"lines"}
-
-
-def test_scores_that_are_close_have_ticks_that_differ(made_up: Make) -> None:
+def test_scores_that_are_close_have_ticks_that_differ_and_few_draws_whole_numbers(made_up: Make) -> None:
     """Whole per cents between 82 and 84.5 read 82, 83, 83, 84, 84."""
     close = {"tuned_runs": (164, 165, 166), "default_runs": (164, 164, 164)}
     found = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"simclr": close, "dcl": close}).findings()
-    by_runs, by_batch, by_draws = profile(found), score_by_batch_size(found), tuning_curves(found, by_seconds=False)
-    assert by_runs is not None
-    assert by_batch is not None
-    assert by_draws is not None
-    axes = (by_runs.figure["layout"]["xaxis"], by_batch.figure["layout"]["yaxis"], by_draws.figure["layout"]["yaxis"])
+    by_runs, by_batch, by_draws = map(figure, (profile(found), score_by_batch_size(found), draws_of(found)))
+    axes = (by_runs["layout"]["xaxis"], by_batch["layout"]["yaxis"], by_draws["layout"]["yaxis"])
     assert [axis["tickformat"] for axis in axes] == [".1%"] * 3
+    assert by_draws["layout"]["xaxis"]["dtick"] == 1
+    assert {trace["mode"] for trace in by_draws["data"] if trace.get("fill")} == {"lines"}  # bands have no marks
 
 
 def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
@@ -155,9 +147,8 @@ def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_m
     found = comparison.findings()
     left = tuple(each for each in found.sweeps if each.planned.name != "dcl-digits-b32")
     fewer = replace(found, sweeps=left)
-    for drawn in (tuning_curves(fewer, by_seconds=False), learning(fewer, by_seconds=False)):
-        assert drawn is not None
-        assert [trace["name"] for trace in drawn.figure["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
+    for drawn in (draws_of(fewer), learning(fewer, by_seconds=False)):
+        assert [trace["name"] for trace in figure(drawn)["data"] if trace.get("showlegend")] == ["simclr", "dcl"]
 
 
 def test_no_two_of_many_methods_look_alike(comparison: MadeUp) -> None:
@@ -189,13 +180,18 @@ def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
     )
 
 
-def test_a_sweep_that_is_missing_is_named(made_up: Make) -> None:
+def test_what_is_missing_is_named(made_up: Make) -> None:
+    """A search of which nothing is there; and one of five draws, three of them over and the best confirmed already."""
     comparison = made_up(request_for("simclr", "dcl"))
     found = comparison.findings()
-    fewer = replace(found, sweeps=found.sweeps[:1])
-    text = as_markdown(comparison_document(fewer, ()))
+    text = as_markdown(comparison_document(replace(found, sweeps=found.sweeps[:1]), ()))
     assert "Not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
+    grown = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
+    assert len(grown.gaps_of("tuned")) == 1
+    line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
+    assert line in as_markdown(comparison_document(grown, ()))
+    assert "Not complete" not in as_markdown(comparison_document(found, ()))
 
 
 def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
@@ -208,16 +204,6 @@ def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
     assert drawn is not None
     assert "scaled to 100 % in sum" in drawn.note
     assert "scaled to 100 % in sum" in what_was_tuned(found).note
-
-
-def test_a_search_that_has_grown_and_was_killed_is_named(made_up: Make) -> None:
-    """Of five draws three are over, and the best of these is confirmed already."""
-    comparison = made_up(request_for("simclr", "dcl"))
-    found = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
-    assert len(found.gaps_of("tuned")) == 1
-    line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
-    assert line in as_markdown(comparison_document(found, ()))
-    assert "Not complete" not in as_markdown(comparison_document(comparison.findings(), ()))
 
 
 def test_references_are_rows_of_the_tables_and_lines_in_the_plots(made_up: Make) -> None:
@@ -236,15 +222,13 @@ def test_references_are_rows_of_the_tables_and_lines_in_the_plots(made_up: Make)
     rows = [row for row in by_title["Default and tuned"].rows if "raw" in str(row[1]) or "untrained" in str(row[1])]
     assert [row[1] for row in rows[:2]] == ["raw pixels", "untrained encoder"]
     assert [str(row[2])[:4] for row in rows] == ["95.0", "45.0"] * 2
-    by_method, by_batch = default_and_tuned(found), score_by_batch_size(found)
-    assert by_method is not None
-    assert by_batch is not None
-    lines = sorted({(round(line["x0"], 9), line["line"]["dash"]) for line in by_method.figure["layout"]["shapes"]})
+    layout = figure(default_and_tuned(found))["layout"]
+    lines = sorted({(round(line["x0"], 9), line["line"]["dash"]) for line in layout["shapes"]})
     assert lines == [(0.45, "dot"), (0.95, "dash")]
-    assert by_method.figure["layout"]["xaxis"]["range"][0] < 0.45
+    assert layout["xaxis"]["range"][0] < 0.45
     named = [
         (each["name"], {round(value, 9) for value in each["y"]})
-        for each in by_batch.figure["data"]
+        for each in figure(score_by_batch_size(found))["data"]
         if each["name"].startswith(("raw", "unt"))
     ]
     assert named == [("raw pixels", {0.95}), ("untrained encoder", {0.45})]

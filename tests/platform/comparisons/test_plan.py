@@ -47,10 +47,11 @@ def test_each_method_gets_the_same_draws_seeds_and_images_at_each_batch_size() -
 def test_repeats_have_other_seeds_and_practice_has_its_own_sweeps() -> None:
     plan = make_comparison(request_for("simclr", "dcl", repeats=2, practice_seconds=30.0))
     assert plan.tasks == (Task("digits", 64), Task("digits", 64, 1))
-    first, second = (plan.sweep("simclr", task).plan.config.seed for task in plan.tasks)
+    draws = [each for each in plan.sweeps if each.method == "simclr" and each.arm == "draws"]
+    first, second = (each.plan.config.seed for each in draws)
     assert second - first > 100  # seeds of confirming runs follow the first
-    practice = plan.sweep("dcl", plan.tasks[1], "practice")
-    assert practice.name == "dcl-digits-b64-repeat1-practice"
+    practice = next(each for each in plan.sweeps if each.name == "dcl-digits-b64-repeat1-practice")
+    assert practice.task == plan.tasks[1]
     assert (practice.plan.search, practice.plan.rules.scheduler) == ("tpe", "asha")
     assert (practice.plan.search_seconds, practice.plan.baseline) == (30.0, False)
 
@@ -75,7 +76,7 @@ def test_views_and_encoder_must_be_the_same_unless_said() -> None:
     assert "simclr global, ebclr none" in line
     assert "--may-differ encoder.batch_norm" in line
     plan = make_comparison(request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder")))
-    assert plan.sweep("ebclr", plan.tasks[0]).plan.config.encoder.batch_norm == "none"
+    assert plan.sweeps[1].plan.config.encoder.batch_norm == "none"
 
 
 @pytest.mark.parametrize("datasets", [(), ("digits",)])
