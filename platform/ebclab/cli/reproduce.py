@@ -109,7 +109,7 @@ def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
-    from ebclab.reproductions.document import beside_the_paper, claims_asked, cost_in_words
+    from ebclab.reproductions.table import beside_the_paper, claims_asked, cost_in_words
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
     lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]

@@ -127,13 +127,11 @@ def _printed(part: AnsweredComparison) -> Answer:
 
 
 def _all(answers: Iterable[Answer]) -> Answer:
-    """Return the answer to several claims at once."""
     given = set(answers)
     return "does not hold" if "does not hold" in given else "cannot be told" if "cannot be told" in given else "holds"
 
 
 def _any(answers: Iterable[Answer]) -> Answer:
-    """Return the answer to one of several claims."""
     given = set(answers)
     return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
 
@@ -169,7 +167,6 @@ def _part(
     measured: Mapping[Cell, Measurements],
     missing: Mapping[Cell, str],
 ) -> AnsweredComparison:
-    """Answer one comparison."""
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
     answered = partial(AnsweredComparison, _compared(part, study), _needs(part), unit, in_print=_in_print(part, study))

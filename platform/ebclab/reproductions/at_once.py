@@ -65,7 +65,6 @@ def _start(work: Callable[[str], Any], name: str) -> tuple[Connection, SpawnProc
 
 
 def _child(work: Callable[[str], Any], name: str, writer: Connection) -> None:
-    """Send the result of ``work``, or its error."""
     os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the parent alone, which asks this process to stop once
     parent = multiprocessing.parent_process()
 
@@ -82,7 +81,6 @@ def _child(work: Callable[[str], Any], name: str, writer: Connection) -> None:
 
 
 def _result(name: str, reader: Connection, process: SpawnProcess) -> Any:
-    """Receive what a process sent, and wait for its end."""
     with reader:
         try:
             result, error = reader.recv()

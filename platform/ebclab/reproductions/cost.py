@@ -107,7 +107,6 @@ def _gpu_seconds(config: ExperimentConfig) -> float:
 
 
 def _probe_seconds(plan: StudyPlan) -> float:
-    """Return the seconds of all probes, once per run and dataset, and of all cards."""
     probed = {
         (run, cell.wanted.dataset or plan.runs[run].data.name)
         for cell in plan.cells

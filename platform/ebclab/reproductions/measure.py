@@ -102,7 +102,6 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
 
 
 def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
-    """Return the scores of probes on one dataset."""
     dataset, epoch, options = wanted[0].dataset, wanted[0].epoch, PAPER_OPTIONS[wanted[0].protocol]
     scores = evaluate_run(
         run.address,
@@ -124,7 +123,6 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
 
 
 def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
-    """Return a metric of the run's evaluation card."""
     _, group, name = wanted.measure.split("/", 2)
     datasets = (wanted.dataset,) if wanted.dataset else ()
     if group == "transfer":

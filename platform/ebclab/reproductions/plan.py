@@ -58,7 +58,6 @@ class StudyPlan:
 
     @property
     def datasets(self) -> list[str]:
-        """Names of the datasets used for training and evaluation."""
         names = [config.data.name for config in self.runs.values()]
         return list(
             dict.fromkeys(names + [cell.wanted.dataset for cell in self.cells if cell.runs and cell.wanted.dataset])
@@ -128,7 +127,6 @@ def plan_study(
 
 
 def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-    """Return the seeds of each run, and where their number comes from."""
     own, repeats = study.scales[scale].seeds, study.about.repeats
     if given or own:
         return (given, "--seeds") if given else (own, "the study's at this scale")
@@ -209,7 +207,6 @@ class _Layers:
     images: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        """Refuse images that the study has not."""
         known = _needed(self.study)
         if wrong := [name for name in self.images if name not in known]:
             raise ConfigError(

@@ -11,13 +11,12 @@ from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import usable_processors
 from ebclab.reproductions.at_once import work_at_once
-from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
-from ebclab.reproductions.table import ReproducedTable, table_of_plan
+from ebclab.reproductions.table import ReproducedTable, table_of_plan, write_table
 from ebclab.terminal import say
 from ebclab.training.display import choose_display
 from ebclab.training.listener import Listener

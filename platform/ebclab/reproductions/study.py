@@ -289,7 +289,6 @@ def _claims(value: Any, problems: Problems) -> tuple[Claim, ...]:
 
 
 def _listed(key: str, value: Any) -> Any:
-    """Return a single row or cell as a list of one."""
     is_listed = key in ("above", "below", "alike", "best", "among", "between", "correlate", "against", "columns")
     return [value] if is_listed and isinstance(value, str) else value
 

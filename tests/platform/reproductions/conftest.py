@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ebclab.errors import ConfigError
 from ebclab.reproductions.study import Study, parse_study
 
 TINY = [
@@ -46,7 +47,19 @@ def study_mapping(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def study_of(**changes: Any) -> Study:
+    """Return the small study; sections may be replaced."""
+    return parse_study("own/table9", study_mapping(**changes), "table9.yaml")
+
+
+def refused(**changes: Any) -> list[str]:
+    """Return what is said of a study with mistakes in these sections."""
+    with pytest.raises(ConfigError) as caught:
+        study_of(**changes)
+    return [line.removeprefix("table9.yaml: ") for line in caught.value.problems]
+
+
 @pytest.fixture
 def study() -> Study:
     """The small study."""
-    return parse_study("own/table9", study_mapping(), "table9.yaml")
+    return study_of()

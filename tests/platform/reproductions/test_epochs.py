@@ -12,17 +12,16 @@ from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.reproduce import run_plan
-from ebclab.reproductions.study import Study, parse_study
+from ebclab.reproductions.study import Study
 from ebclab.reproductions.table import table_of_plan
 
-from .conftest import TINY, study_mapping
+from .conftest import TINY, study_mapping, study_of
 
 
 def _study(columns: dict[str, Any], rows: dict[str, Any] | None = None, **changes: Any) -> Study:
     given = rows or {name: {"title": name, "method": "simclr"} for name in ("x", "y")}
     about = study_mapping()["about"] | {"unknown": "No number."}
-    mapping = study_mapping(about=about, columns=columns, rows=given, published={}, **changes)
-    return parse_study("own/table9", mapping, "table9.yaml")
+    return study_of(about=about, columns=columns, rows=given, published={}, **changes)
 
 
 CURVE = {name: {"title": name, "measure": "knn", "epoch": epoch} for name, epoch in (("e2", 2), ("e4", 4), ("e6", 6))}

@@ -15,13 +15,12 @@ from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
-from ebclab.reproductions.document import cost_in_words, table_document
 from ebclab.reproductions.measure import RunOutcome
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.study import Study, parse_study
-from ebclab.reproductions.table import table_of_plan
+from ebclab.reproductions.study import Study
+from ebclab.reproductions.table import cost_in_words, table_document, table_of_plan
 
-from .conftest import TINY, study_mapping
+from .conftest import TINY, refused, study_mapping, study_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -32,7 +31,7 @@ def test_cells_with_the_same_settings_share_a_run(study: Study):
     assert [cell.column for cell in plan.cells_of("cold-seed0")] == ["knn", "ess"]
     columns = study_mapping()["columns"]
     columns["ess"] = columns["ess"] | {"set": ["method.projection_size=32"]}
-    apart = plan_study(parse_study("own/table9", study_mapping(columns=columns), "x"), "smoke")
+    apart = plan_study(study_of(columns=columns), "smoke")
     assert list(apart.runs) == ["cold-seed0", "cold-ess-seed0", "warm-seed0", "warm-ess-seed0"]
     assert apart.runs["cold-ess-seed0"].method.projection_size == 32
 
@@ -41,16 +40,14 @@ def test_a_row_may_have_another_number_of_the_card_in_a_column():
     columns = study_mapping()["columns"] | {"ece": {"title": "ECE", "measure": "card/calibration/ece-20"}}
     rows = study_mapping()["rows"]
     rows["warm"] = rows["warm"] | {"columns": {"ece": {"measure": "card/calibration/ece-20-own"}}}
-    plan = plan_study(parse_study("own/table9", study_mapping(columns=columns, rows=rows), "x"), "smoke")
+    plan = plan_study(study_of(columns=columns, rows=rows), "smoke")
     measures = {cell.row: cell.wanted.measure for cell in plan.cells if cell.column == "ece"}
     assert measures == {"cold": "card/calibration/ece-20", "warm": "card/calibration/ece-20-own"}
     assert list(plan.runs) == ["cold-seed0", "warm-seed0"]
     rows["warm"]["columns"] = {"knn": {"measure": "card/calibration/nll"}, "ece": {"measure": "card/calibratio/nll"}}
-    with pytest.raises(ConfigError) as caught:
-        parse_study("own/table9", study_mapping(columns=columns, rows=rows), "x")
-    assert [line.partition(",")[0] for line in caught.value.problems] == [
-        "x: rows.warm.columns.knn.measure: replaces numbers of a card alone",
-        "x: rows.warm.columns.ece.measure: no such group of the card",
+    assert [line.partition(",")[0] for line in refused(columns=columns, rows=rows)] == [
+        "rows.warm.columns.knn.measure: replaces numbers of a card alone",
+        "rows.warm.columns.ece.measure: no such group of the card",
     ]
 
 
@@ -73,7 +70,7 @@ def test_later_layers_lie_over_earlier_ones():
             "columns": {"knn": {"set": ["optimizer.momentum=0.7", "evaluation.knn_neighbours=7"]}},
         }
     }
-    study = parse_study("own/table9", study_mapping(columns=columns, rows=rows, scales=scales), "x")
+    study = study_of(columns=columns, rows=rows, scales=scales)
     assert plan_study(study, "smoke").runs["warm-knn-seed0"].method.temperature == 0.2  # the column's
     config = plan_study(study, "smoke", assignments=["evaluation.knn_neighbours=8"]).runs["cold-knn-seed0"]
     assert config.method.temperature == 0.3  # the cell's, over the column's and the row's
@@ -97,30 +94,34 @@ def test_wrong_settings_of_all_runs_are_said_at_once_with_file_scale_and_run():
     rows["cold"] = rows["cold"] | {"method": "simclrr"}
     rows["warm"] = rows["warm"] | {"set": ["method.temprature=1"]}
     with pytest.raises(ConfigError) as caught:
-        plan_study(parse_study("own/table9", study_mapping(rows=rows), "x"), "smoke")
+        plan_study(study_of(rows=rows), "smoke")
     first, second = caught.value.problems
     assert first.startswith("own/table9, smoke, cold: method.name: no such method, got 'simclrr'; did you")
     assert "warm: method.temprature: no such setting; did you mean method.temperature?" in second
 
 
-def test_small_runs_cost_their_images_at_the_measured_speed():
-    # two rows: 10,000 images x 2 epochs at 1,050 images a second, a tenth held out; probes on 60,000 images
-    scales = {"small": {"set": ["data.name=fashion-mnist", "training.epochs=2", "data.holdout_rate=0.1"]}}
-    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "small")
-    expected = 2 * (10_000 * 0.9 * 2 / 1_050 + SECONDS_PER_RUN + 60_000 * PROBE_SECONDS)
-    assert estimate(plan).seconds == pytest.approx(expected)
-    assert estimate(plan).device == "two cores"
-
-
-def test_the_papers_runs_cost_their_operations():
-    # an epoch of CIFAR-10 by SimCLR: 50,000 images x 2 views x 3 passes x 2 operations a multiplication
-    scales = {
-        "paper": {"set": ["data.name=cifar10", "data.holdout_rate=0", "encoder.name=resnet18", "training.epochs=1"]}
-    }
-    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "paper")
-    operations = 50_000 * 2 * 3 * 2 * MULTIPLICATIONS["resnet18"]
-    assert estimate(plan).seconds == pytest.approx(2 * (operations / GPU_FLOPS + SECONDS_PER_RUN))
-    assert estimate(plan).device == "GPU"
+@pytest.mark.parametrize(
+    ("scale", "settings", "run", "device"),
+    [
+        # 10,000 images x 2 epochs at 1,050 images a second, a tenth held out; probes on 60,000 images
+        (
+            "small",
+            ["data.name=fashion-mnist", "training.epochs=2", "data.holdout_rate=0.1"],
+            10_000 * 0.9 * 2 / 1_050 + 60_000 * PROBE_SECONDS,
+            "two cores",
+        ),
+        # an epoch of CIFAR-10 by SimCLR: 50,000 images x 2 views x 3 passes x 2 operations a multiplication
+        (
+            "paper",
+            ["data.name=cifar10", "data.holdout_rate=0", "encoder.name=resnet18", "training.epochs=1"],
+            50_000 * 2 * 3 * 2 * MULTIPLICATIONS["resnet18"] / GPU_FLOPS,
+            "GPU",
+        ),
+    ],
+)
+def test_two_runs_cost_their_images_or_their_operations(scale, settings, run, device):
+    cost = estimate(plan_study(study_of(scales={scale: {"set": settings}}), scale))
+    assert (cost.seconds, cost.device) == (pytest.approx(2 * (run + SECONDS_PER_RUN)), device)
 
 
 @pytest.mark.parametrize("given", ["encoder.name=small", "data.name=folder:mine"])
@@ -128,7 +129,7 @@ def test_what_was_never_counted_has_no_estimate(given: str):
     """An encoder that no study has ended in a KeyError after the training; images of the user's cost nothing."""
     scales = {"paper": {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
     own = [given, "views.recipe=flatclr-cifar"]
-    plan = plan_study(parse_study("own/table9", study_mapping(scales=scales), "x"), "paper", assignments=own)
+    plan = plan_study(study_of(scales=scales), "paper", assignments=own)
     table = table_of_plan(plan, {name: RunOutcome(problem="none") for name in plan.runs})
     assert (table.expected.seconds, table.expected.in_words()) == (None, "no estimate")
     assert cost_in_words(table) == f"{len(plan.runs)} runs, 0:00 of training; no estimate"
@@ -156,13 +157,6 @@ def test_the_arithmetic_of_methods_is_that_of_the_measured_table():
     assert cost_module.SHARED_KEYS * counted["vem-langevin"] == pytest.approx(1.0)
 
 
-def test_a_mistake_that_all_runs_share_is_said_once(study: Study):
-    with pytest.raises(ConfigError) as caught:
-        plan_study(study, "smoke", assignments=["method.temprature=1"])
-    (line,) = caught.value.problems
-    assert line.startswith("own/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean")
-
-
 @pytest.mark.parametrize(
     ("scale", "own", "repeats", "given", "seeds", "seeds_from"),
     [
@@ -177,15 +171,24 @@ def test_a_mistake_that_all_runs_share_is_said_once(study: Study):
 def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repeats, given, seeds, seeds_from):
     about, scales = study_mapping()["about"] | {"repeats": repeats}, {"smoke": {"set": TINY}, "small": {}, "paper": {}}
     scales[scale] |= {} if own is None else {"seeds": own}
-    study = parse_study("own/table9", study_mapping(about=about, scales=scales), "x")
+    study = study_of(about=about, scales=scales)
     plan = plan_study(study, scale, seeds=given)
     assert (plan.seeds, plan.seeds_from) == (seeds, seeds_from)
     assert {run.seed for run in plan.runs.values()} == set(seeds)
 
 
-def test_seeds_are_not_given_as_a_setting(study: Study):
-    with pytest.raises(ConfigError, match="--set seed: every run has its own seed, got 7; use --seeds"):
-        plan_study(study, "smoke", assignments=["seed=7"])
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("seed=7", "--set seed: every run has its own seed, got 7; use --seeds"),
+        ("method.temprature=1", "own/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean"),
+    ],
+)
+def test_a_mistake_that_all_runs_share_is_said_once(study: Study, assignment: str, said: str):
+    with pytest.raises(ConfigError) as caught:
+        plan_study(study, "smoke", assignments=[assignment])
+    (line,) = caught.value.problems
+    assert line.startswith(said)
 
 
 def test_a_data_root_is_a_path_whatever_it_looks_like(study: Study):

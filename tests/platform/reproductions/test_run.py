@@ -25,13 +25,12 @@ from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from ebclab.reproductions import measure as measure_module
 from ebclab.reproductions import reproduce as run_module
-from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, Wanted, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
-from ebclab.reproductions.table import NOT_REACHED, table_of_plan
+from ebclab.reproductions.table import NOT_REACHED, table_of_plan, write_table
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.runs.trained_encoder import load_trained_encoder

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from ebclab.errors import ConfigError
-from ebclab.reproductions.study import PublishedNumber, parse_common, parse_study
+from ebclab.reproductions.study import PublishedNumber, parse_common
 
-from .conftest import study_mapping
-
-
-def _problems(**changes: Any) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parse_study("own/table9", study_mapping(**changes), "table9.yaml")
-    return [line.removeprefix("table9.yaml: ") for line in caught.value.problems]
+from .conftest import refused, study_mapping, study_of
 
 
 def test_a_whole_study_has_what_its_file_says():
-    study = parse_study("own/table9", study_mapping(), "table9.yaml")
+    study = study_of()
     assert study.rows["cold"].set == ("method.temperature=0.1",)
     assert study.columns["ess"].unit == "plain"
     assert study.scales["small"].seeds == (0, 1, 2)
@@ -30,10 +22,13 @@ def test_a_whole_study_has_what_its_file_says():
 
 
 def test_every_mistake_is_said_at_once_with_the_nearest_name():
-    lines = _problems(
+    lines = refused(
         about={"titel": "x", "asks": "?", "source": "s"},
         column={},
-        rows={"cold": {"title": "cold", "method": "simclr", "sett": [], "columns": {"kn": {}}}},
+        rows={
+            "cold": {"title": "cold", "method": "simclr", "sett": [], "columns": {"kn": {}}},
+            "a/b": {"title": "t", "method": "simclr"},
+        },
         published={"warm": {"knn": 1.0}, "cold": {"kn": 2.0, "ess": "high"}},
         scales={
             "smok": {},
@@ -47,6 +42,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         "about.title: missing",
         "about.numbers: missing",
         "rows.cold.sett: no such key; did you mean set?",
+        "rows.a/b: not a name",
         "rows.cold.columns.kn: no such column; did you mean knn?",
         "published.warm: no such row",
         "published.cold.kn: no such column; did you mean knn?",
@@ -72,31 +68,24 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
 )
 def test_a_measure_that_does_not_exist_is_refused(measure: str, expected: str):
     columns = {"knn": {"title": "kNN", "measure": measure}, "ess": {"title": "ESS"}}
-    (line,) = _problems(columns=columns)
+    (line,) = refused(columns=columns)
     assert line.startswith(f"columns.knn.measure: {expected}")
 
 
 def test_a_study_without_published_numbers_says_why():
-    (line,) = _problems(published={})
+    (line,) = refused(published={})
     assert line.startswith("published: no number, and about.unknown does not say why")
     about = study_mapping()["about"] | {"unknown": "The plot cannot be read.", "numbers": ""}
-    assert parse_study("own/table9", study_mapping(published={}, about=about), "x").published == {}
+    assert study_of(published={}, about=about).published == {}
 
 
 def test_a_row_stands_beside_a_published_row_that_exists():
     rows = study_mapping()["rows"]
     rows["warm"] = rows["warm"] | {"beside": "cold"}
-    assert parse_study("own/table9", study_mapping(rows=rows), "x").published_number("warm", "knn") == PublishedNumber(
-        50.0
-    )
+    assert study_of(rows=rows).published_number("warm", "knn") == PublishedNumber(50.0)
     rows["warm"] = rows["warm"] | {"beside": "cald"}
-    (line,) = _problems(rows=rows)
+    (line,) = refused(rows=rows)
     assert line == "rows.warm.beside: no published row of this name, got 'cald'; did you mean cold? Known: cold"
-
-
-def test_names_of_rows_become_names_of_folders():
-    rows = {"a/b": {"title": "t", "method": "simclr"}}
-    assert any(line.startswith("rows.a/b: not a name") for line in _problems(rows=rows, published={"a/b": {"knn": 1}}))
 
 
 def test_what_studies_share_is_checked_like_a_study():
