@@ -1,4 +1,7 @@
-"""The example pages of the documentation in a real browser: they draw everything and ask for nothing but plotly.js."""
+"""The example pages of the documentation in a real browser: they draw everything and ask for nothing but plotly.js.
+
+Two runs, a sweep, a comparison and an evaluation card; in a wide window and in a narrow one, light and dark.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,33 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "site"))
+        examples = importlib.import_module("examples")
+        examples.write_examples(folder)
+    assert sorted(examples.PAGES) == sorted(path.name for path in folder.glob("*.html"))
+    return [folder / name for name in examples.PAGES]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "ground"), [(1400, "light", "rgb(245, 246, 248)"), (400, "dark", "rgb(18, 21, 26)")]
+)
 def test_the_example_pages_draw_everything_without_errors_or_network(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Any, pages: list[Path], width: int, scheme: str, ground: str
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs" / "site"))
-    examples = importlib.import_module("examples")
-    examples.write_examples(tmp_path)
-    assert sorted(examples.PAGES) == sorted(path.name for path in tmp_path.glob("*.html"))
-    for name in examples.PAGES:
-        page = tmp_path / name
-        visit = Visit(browser, page, viewport={"width": 1280, "height": 900})
+    for page in pages:
+        visit = Visit(browser, page, color_scheme=scheme, viewport={"width": width, "height": 900})
+        visit.tab.wait_for_timeout(300)  # whoever is asked later than at first sight
         asked = {request for request in visit.requests if not request.startswith("data:image/png;base64,")}
-        assert asked == {page.as_uri(), (tmp_path / "plotly.js").as_uri()}
+        assert asked == {page.as_uri(), page.with_name("plotly.js").as_uri()}
         assert visit.said == []
         marks = visit.plots(".point, .points path, .js-line, .bars path")
-        assert marks, name
-        assert all(count > 0 for count in marks.values()), (name, marks)
+        assert marks, page
+        assert all(count > 0 for count in marks.values()), (page, marks)
+        assert visit.tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
+        assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width, page
+        assert all(visit.tab.evaluate("[...document.images].map((image) => image.naturalWidth)"))
         visit.tab.close()

@@ -16,7 +16,7 @@ from energy_contrast.networks import build_encoder
 SIZE = 12
 SETTINGS: dict[str, dict[str, Any]] = {
     **{name: {} for name in METHODS},
-    "moco": {"queue_size": 20, "batch_norm_groups": 2},
+    "moco": {"queue_size": 20, "batch_norm_groups": 2, "temperature": 0.3},  # else the positives take nearly all
     "vicreg": {"projection_size": 32},
     "barlow": {"projection_size": 32},
     "lejepa": {"num_slices": 2, "regularizer_weight": 1.0},  # over many slices, errors of rounding cancel out
