@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.formatting import REQUIREMENTS, fitted
+from ebclab.formatting import REQUIREMENTS, age, fitted, size
 
 
 class Terminal(io.StringIO):
@@ -40,3 +40,14 @@ def test_what_messages_say_to_install_is_what_the_package_asks_for(part: str) ->
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = [line.partition(";")[0] for line in project["dependencies"] if line.startswith(part)]
     assert REQUIREMENTS[part].split() == project["optional-dependencies"].get(part, required)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        *zip(map(size, (0, 999, 1000, 52e3, 3.4e9)), ("0 B", "999 B", "1.0 kB", "52 kB", "3.4 GB"), strict=True),
+        *zip(map(age, (5, 90, 7200, 200_000)), ("5 s", "2 min", "2 h", "2 d"), strict=True),
+    ],
+)
+def test_sizes_and_ages_are_read_at_a_glance(said: str, expected: str) -> None:
+    assert said == expected

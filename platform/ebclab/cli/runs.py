@@ -49,7 +49,7 @@ def list_runs(
     from ebclab.inventory.listing import chosen, inventory
 
     given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons}
-    places = [collection_at(place, usual, f"--{usual}") for usual, place in given.items()]
+    places = [collection_at(place, usual) for usual, place in given.items()]
     entries = inventory(*places)
     if entries:
         entries = chosen(entries, method=method, dataset=dataset, state=state, sort=sort)
@@ -126,7 +126,7 @@ def clean(
     from ebclab.inventory.deletion import find_waste, remove
     from ebclab.inventory.folders import collection_given, room_freed
 
-    wastes = find_waste(collection_given(runs, "runs", "--runs"), collection_given(sweeps, "sweeps", "--sweeps"))
+    wastes = find_waste(collection_given(runs, "runs"), collection_given(sweeps, "sweeps"))
     if not wastes:
         say("nothing to delete")
         return
@@ -134,15 +134,22 @@ def clean(
         paths = [waste.path for waste in wastes if (waste.owner, waste.why) == (owner, why)]
         say(f"{size(room_freed(paths)):>9}  {owner}: {why}")
     say(f"{size(room_freed(waste.path for waste in wastes)):>9}  in all")
-    if not yes and not is_terminal(sys.stdin):
-        say("nothing was deleted; --yes deletes it")
-    elif yes or typer.confirm("delete it?"):
+    if _may_delete(yes, "delete it?"):
         freed, busy = remove(wastes)
         for path in busy:
             say(f"warning: {path}: left alone, a process works in it by now", err=True)
         say(f"freed {size(freed)}")
-    else:
+
+
+def _may_delete(yes: bool, question: str) -> bool:
+    """Return whether --yes or the answer in a terminal allows to delete; if not, say that nothing was deleted."""
+    if not yes and not is_terminal(sys.stdin):
+        say("nothing was deleted; --yes deletes it")
+        return False
+    agreed = yes or typer.confirm(question)
+    if not agreed:
         say("nothing was deleted")
+    return agreed
 
 
 @app.command("delete")
@@ -164,11 +171,7 @@ def delete(
     targets = find_named(names, runs, sweeps)
     for target in targets:
         say(f"{size(target.num_bytes):>9}  {target.in_words()}")
-    if not yes and not is_terminal(sys.stdin):
-        say("nothing was deleted; --yes deletes it")
-    elif yes or typer.confirm("delete all of it? It cannot be had back"):
+    if _may_delete(yes, "delete all of it? It cannot be had back"):
         for target in targets:
             delete_whole(target)
             say(f"deleted {target.folder.address}")
-    else:
-        say("nothing was deleted")

@@ -140,11 +140,11 @@ def _by_folder(there: Mapping[str, Stored]) -> dict[str, Files]:
     return {folder: Files(sizes[folder], times) for folder, times in changed.items()}
 
 
-def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
+def collection_at(place: str | None, usual: str) -> RunCollection:
     """Return the collection at the user's place, or the usual one; what listing reads is copied from a store."""
     remote = remote_at(place) if place else None
     if remote is None:
-        return RunCollection(collection_given(place, usual, option))
+        return RunCollection(collection_given(place, usual))
     remote = remote.of("reader")
     store = Store(remote)
     there = store.names()
@@ -155,15 +155,15 @@ def collection_at(place: str | None, usual: str, option: str) -> RunCollection:
     return RunCollection(remote.cache, remote, _by_folder(there))
 
 
-def collection_given(place: str | None, usual: str, option: str) -> Path:
-    """Return the folder on a disk given by the user, or the default one."""
+def collection_given(place: str | None, usual: str) -> Path:
+    """Return the folder on a disk that the user gave by the option ``--usual``, or the usual one, such as runs."""
     if place is None:
         return Path(usual)
     if remote_at(place) is not None:
         raise UserError(
-            f"{option}: only folders on a disk can be cleaned, got {place}; "
+            f"--{usual}: only folders on a disk can be cleaned, got {place}; "
             "delete in a store with its own tool, such as `aws s3 rm --recursive`"
         )
     if not Path(place).is_dir():
-        raise RunError(f"{option}: there is no such folder, got {place}")
+        raise RunError(f"--{usual}: there is no such folder, got {place}")
     return Path(place)

@@ -22,11 +22,27 @@ class Outcome(NamedTuple):
     out: str
     err: str
 
+    @property
+    def ok(self) -> Outcome:
+        """The same, of a command that has done its work."""
+        assert self.code == 0, self.err
+        return self
+
+    @property
+    def refusal(self) -> str:
+        """What a command says that refuses a mistake of the user: all of its error text."""
+        assert self.code == 2, self.err
+        assert "error: " in self.err
+        assert "Traceback" not in self.err
+        return self.err
+
+
+Ebclab = Callable[..., Outcome]
+"""Runs ``ebclab`` with arguments."""
+
 
 @pytest.fixture
-def ebclab(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Outcome]:
+def ebclab(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ebclab:
     """Run ``ebclab`` with arguments in an empty folder, 80 columns wide."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
@@ -53,6 +69,6 @@ def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def finished(ebclab: Callable[..., Outcome], trained_once: Path) -> Path:
+def finished(ebclab: Ebclab, trained_once: Path) -> Path:
     """A finished run of two epochs in runs/done."""
     return Path(shutil.copytree(trained_once, "runs/done")).absolute()

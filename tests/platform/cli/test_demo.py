@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,8 @@ from ebclab.cli import main
 from ebclab.cli.app import app
 from ebclab.storage.lock import locked
 
-from .conftest import TINY, Outcome
+from .conftest import TINY, Ebclab
 
-Ebclab = Callable[..., Outcome]
 FEW = ["--epochs", "2", "--trials", "1", "--seeds", "1", "--concurrent", "1"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,7 @@ import typer
 import ebclab as package
 from ebclab.cli.app import app
 
-from .conftest import Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import Ebclab, Outcome
 
 
 def test_the_version_is_that_of_the_package(ebclab: Ebclab) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import TINY, Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import TINY, Ebclab
 
 OLD = Path(__file__).parents[2] / "folders" / "made_by_0.1"
 SECONDS = 120  # for all verbs at one place, which take three

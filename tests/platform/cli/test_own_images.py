@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,7 @@ from ebclab.cli.pretrain import PretrainOptions
 from ebclab.config import load_yaml_file
 from ebclab.errors import DataError
 
-from .conftest import Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import Ebclab
 
 
 def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(ebclab: Ebclab) -> None:
@@ -26,8 +23,7 @@ def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(eb
         pixels = random.integers(0, 256, (14 + number % 3, 12, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(place / f"{number}.png")
     command = ["pretrain", "simclr", "--dataset", "folder:photos", "--epochs", "1", "--set", "encoder.width=4"]
-    done = ebclab(*command, "--set", "optimizer.warmup_epochs=0")
-    assert done.code == 0, done.err
+    done = ebclab(*command, "--set", "optimizer.warmup_epochs=0").ok
     first, _, images, *_ = done.err.splitlines()
     assert first == (
         "24 images of 12 pixels on their shorter side; chosen for them: data.resize=12, views.recipe=flatclr-cifar, "
@@ -41,8 +37,7 @@ def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(eb
     assert "next: ebclab export" in done.out
     assert "no test part" in done.out
     for again in ([*command, "--set", "optimizer.warmup_epochs=0"], [*command[:-2], "--resume"]):
-        repeated = ebclab(*again)
-        assert repeated.code == 0, repeated.err
+        repeated = ebclab(*again).ok
         assert "nothing was trained" in repeated.out
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ebclab.cli import main
 from ebclab.cli.runs import _fitting_table
 from ebclab.config import compose, to_yaml
 from ebclab.inventory.listing import Content, Entry
+
+from .conftest import Ebclab
 
 NOW = 1000.0
 
@@ -48,10 +49,8 @@ def test_then_names_fold_and_long_places_of_images() -> None:
 
 
 @pytest.fixture
-def three_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def three_runs(ebclab: Ebclab) -> Ebclab:
     """Unfinished runs with held-out kNN of 0.5, 0.75 and none, of two methods."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
     for name, method, score in (("b", "simclr", 0.5), ("c", "flatclr", 0.75), ("a", "simclr", None)):
         folder = Path("runs", name)
         folder.mkdir(parents=True)
@@ -61,6 +60,7 @@ def three_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             checkpoint.mkdir(parents=True)
             manifest = {"facts": {"epochs_done": 1, "scores": {"holdout_knn": score}}}
             (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+    return ebclab
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,15 @@ def three_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--state", "finished"], []),
     ],
 )
-@pytest.mark.usefixtures("three_runs")
-def test_a_list_is_sorted_and_filtered(asked: list[str], names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_is_sorted_and_filtered(three_runs: Ebclab, asked: list[str], names: list[str]) -> None:
     for number, name in enumerate(("c", "b", "a")):
         os.utime(Path("runs", name, "config.yaml"), (number, number))
-    assert main(["runs", "list", "--json", *asked]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == names
+    assert [each["name"] for each in json.loads(three_runs("runs", "list", "--json", *asked).ok.out)] == names
 
 
-@pytest.mark.usefixtures("three_runs")
-def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_number(three_runs: Ebclab) -> None:
     Path("runs/b/config.yaml").write_text("{")
-    assert main(["runs", "list", "--json", "--sort", "name"]) == 0
-    none, damaged, best = json.loads(capsys.readouterr().out)
+    none, damaged, best = json.loads(three_runs("runs", "list", "--json", "--sort", "name").ok.out)
     told = {key: best[key] for key in ("name", "kind", "method", "data", "done", "of", "state", "value", "scores")}
     epochs = compose("flatclr").training.epochs
     assert told == {
@@ -104,11 +100,8 @@ def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert "method" not in damaged
 
 
-@pytest.mark.usefixtures("three_runs")
-def test_wrong_names_are_answered_together_with_the_nearest_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_names_are_answered_together_with_the_nearest_right_ones(three_runs: Ebclab) -> None:
     asked = ["--method", "simclrr", "--dataset", "digit", "--state", "finishd", "--sort", "kn"]
-    assert main(["runs", "list", *asked]) == 2
-    said = capsys.readouterr().err
+    said = three_runs("runs", "list", *asked).refusal
     for near in ("simclr?", "digits?", "finished?", "knn?"):
         assert f"did you mean {near}" in said
-    assert "Traceback" not in said

@@ -81,7 +81,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     (run / "deep" / "config.yaml").touch()
     for path in run.rglob("*"):
         os.utime(path, (hour_ago, hour_ago))
-    collection = collection_at(f"file://{run.parent}", "runs", "--runs")
+    collection = collection_at(f"file://{run.parent}", "runs")
     [entry] = inventory(collection, RunCollection(tmp_path / "none"))
     told = entry.in_words(time.time())
     assert (told["name"], told["done"], told["score"]) == ("half", "3/6 epochs", "75.0%" if scored else "")
@@ -90,7 +90,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     brought = {path.relative_to(collection.path).as_posix() for path in collection.path.rglob("*") if path.is_file()}
     assert brought == {"half/config.yaml"}
     shutil.rmtree(run)
-    assert inventory(collection_at(f"file://{run.parent}", "runs", "--runs"), RunCollection(tmp_path / "none")) == []
+    assert inventory(collection_at(f"file://{run.parent}", "runs"), RunCollection(tmp_path / "none")) == []
 
 
 def test_a_whole_bucket_of_runs_is_listed(
@@ -115,7 +115,7 @@ def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, mon
         log.append("note", number=number, text="x" * 20_000)
         mirror.push()
     assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
-    collection = collection_at(f"file://{tmp_path}/sweeps", "sweeps", "--sweeps")
+    collection = collection_at(f"file://{tmp_path}/sweeps", "sweeps")
     events = SweepLog(collection.path / "long" / "trials.jsonl").events
     assert [event["number"] for event in events] == list(range(10))
 
@@ -145,6 +145,6 @@ def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_so
 
     for name in ("names", "stored", "read", "download", "write", "delete"):
         monkeypatch.setattr(storage.Store, name, counted(getattr(storage.Store, name)))
-    collection = collection_at(f"file://{tmp_path / 'runs'}", "runs", "--runs")
+    collection = collection_at(f"file://{tmp_path / 'runs'}", "runs")
     assert len(inventory(collection, RunCollection(tmp_path / "none"))) == 5
     assert sorted(asked) == [*[f"download {number}/config.yaml" for number in range(5)], "names", "read manifest.json"]

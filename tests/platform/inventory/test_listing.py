@@ -139,8 +139,8 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_named_must_exist_and_a_usual_one_need_not(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"--runs: there is no such folder, got .*nowhere"):
-        collection_given(str(tmp_path / "nowhere"), "runs", "--runs")
-    assert collection_given(None, "runs", "--runs") == Path("runs")
+        collection_given(str(tmp_path / "nowhere"), "runs")
+    assert collection_given(None, "runs") == Path("runs")
     assert inventory(RunCollection(tmp_path / "no"), RunCollection(tmp_path / "none")) == []
 
 
