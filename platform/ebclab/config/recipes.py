@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -72,10 +73,13 @@ def compose(
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
     dataset = _dataset_of(named, config or {}, last_layer)
     of_dataset = by_dataset.get(dataset) or by_dataset.get(f"{dataset.partition(':')[0]}:", {})  # images in any place
-    for layer in (named, of_dataset, config or {}):
+    for layer in (named, of_dataset):
         for settings in _split_by_method(layer, method_name):
             mapping = merge(mapping, settings)
-    mapping = merge(mapping, last_layer)
+    typed: Plain = {}
+    for settings in (*_split_by_method(config or {}, method_name), last_layer):
+        typed = merge(typed, settings)
+    mapping = _with_fitting_warmup(merge(mapping, typed), mapping, typed)
     unusable = Problems()
     usable_texts(mapping, unusable)
     if fit is not None and not problems + unusable.lines:
@@ -88,6 +92,37 @@ def compose(
     if problems:
         raise ConfigError(problems)
     return _with_source(composed, methods) if is_import_name(method_name) else composed
+
+
+def _with_fitting_warmup(mapping: Plain, of_recipe: Plain, typed: Plain) -> Plain:
+    """Shorten a recipe's warm-up as much as its training, if the epochs that the user typed are fewer than the warm-up.
+
+    A warm-up that the user typed is left as it is.
+    """
+    warmup, usual = _value(of_recipe, "optimizer", "warmup_epochs"), _value(of_recipe, "training", "epochs")
+    epochs = _value(typed, "training", "epochs")
+    if _value(typed, "optimizer", "warmup_epochs") is not None or not warmup or not usual or not epochs:
+        return mapping
+    if not 0 < epochs < warmup:
+        return mapping
+    shorter = round(warmup * epochs / usual, 3)
+    _say_once(
+        f"optimizer.warmup_epochs: {shorter:g} instead of the recipe's {warmup:g}, since training.epochs is {epochs:g} "
+        f"instead of {usual:g}"
+    )
+    return merge(mapping, {"optimizer": {"warmup_epochs": shorter}})
+
+
+def _value(layer: Plain, section: str, name: str) -> float | None:
+    """Return a number in a layer; None if there is none."""
+    values = layer.get(section)
+    value = values.get(name) if isinstance(values, Mapping) else None
+    return value if isinstance(value, int | float) else None
+
+
+@cache
+def _say_once(message: str) -> None:
+    logging.getLogger("ebclab.config").warning("%s", message)
 
 
 def compose_for_user(

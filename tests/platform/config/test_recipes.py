@@ -25,6 +25,28 @@ def fake_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes_module, "load_recipe", lambda name: FAKE_RECIPE)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "warmup"),
+    [
+        ([], 2.0),
+        (["training.epochs=2"], 2.0),  # as long as the training: the user sees a warm-up throughout
+        (["training.epochs=1"], 0.2),
+        (["training.epochs=1", "optimizer.warmup_epochs=0.5"], 0.5),
+    ],
+)
+def test_the_warmup_of_a_recipe_is_never_longer_than_fewer_epochs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, overrides: list[str], warmup: float
+) -> None:
+    recipe = {"training": {"epochs": 10}, "optimizer": {"warmup_epochs": 2}}
+    monkeypatch.setattr(recipes_module, "load_recipe", lambda name: recipe)
+    recipes_module._say_once.cache_clear()
+    assert compose("simclr", recipe="any", overrides=overrides).optimizer.warmup_epochs == warmup
+    said = "optimizer.warmup_epochs: 0.2 instead of the recipe's 2, since training.epochs is 1 instead of 10"
+    assert caplog.messages == [said] * (warmup == 0.2)
+    with pytest.raises(ConfigError, match=r"must not exceed training\.epochs, got 2 > 1"):
+        compose("simclr", recipe="any", overrides=["training.epochs=1", "optimizer.warmup_epochs=2"])
+
+
 def test_the_recipes_shipped_are_listed():
     assert {"digits-demo", "fashion-mnist-first", "fashion-mnist-small", "cifar10-resnet18"} <= set(RECIPES)
 
