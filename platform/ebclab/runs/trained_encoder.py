@@ -23,22 +23,31 @@ _LARGEST_SIDE = 1 << 14  # pixels
 _MOST_CLASSES = 1 << 20
 
 
-@dataclass(frozen=True)
-class TrainedEncoder:
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """Facts in a checkpoint about its weights and about the images that its encoder takes."""
+
+    in_channels: int
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    epochs_done: int  # epochs behind its weights
+    data_digest: str = ""  # digest of the images that it was trained on; empty if there is none
+    num_classes: int = 0  # number of classes of a method that read labels; else 0
+    # what was wrong with the run when the checkpoint was saved, e.g. that it had collapsed
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedEncoder(_Facts):
     """The encoder of a run."""
 
     encoder: nn.Module  # the network, in evaluation mode
     preprocessing: Preprocessing  # prepares images for it
     config: ExperimentConfig  # the run's settings
-    in_channels: int  # channels of its input
     kind: checkpoint.Kind  # the kind of checkpoint that it was read from
     step: int  # optimizer steps behind its weights
-    epochs_done: int  # epochs behind its weights
     finished: bool  # whether the run has finished
-    data_digest: str  # digest in the checkpoint of the images that it was trained on; empty if there is none
-    num_classes: int = 0  # number of classes of a method that read labels; else 0
-    # what was wrong with the run when the checkpoint was saved, e.g. that it had collapsed
-    findings: tuple[str, ...] = ()
 
 
 def load_trained_encoder(
@@ -71,29 +80,11 @@ def load_trained_encoder(
         encoder=encoder.eval(),
         preprocessing=Preprocessing(facts.image_size, facts.mean, facts.std, config.data.resize, config.data.decoding),
         config=config,
-        in_channels=facts.in_channels,
         kind=kind,
         step=saved.step,
-        epochs_done=facts.epochs_done,
         finished=run.result_path.exists(),
-        data_digest=facts.data_digest,
-        num_classes=facts.num_classes,
-        findings=facts.findings,
+        **vars(facts),
     )
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """Facts in a checkpoint about the images that its encoder takes."""
-
-    in_channels: int
-    image_size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    epochs_done: int
-    data_digest: str = ""
-    num_classes: int = 0
-    findings: tuple[str, ...] = ()
 
 
 def _read_facts(content: Mapping[str, Any], where: str, step: int) -> _Facts:
