@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,18 @@ class Notes(Listener):
 
     def note(self, text: str) -> None:
         self.lines.append(text)
+
+
+class At(Listener):
+    """Does something once, after the log record of a step."""
+
+    def __init__(self, step: int, work: Callable[[], object]) -> None:
+        self._step, self._work, self._done = step, work, False
+
+    def on_log(self, step: int, *_: Any) -> None:
+        if step == self._step and not self._done:
+            self._done = True
+            self._work()
 
 
 class Killed(Listener):

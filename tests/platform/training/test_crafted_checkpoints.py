@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 from ebclab.config import compose
 from ebclab.errors import RunError, UserError
 from ebclab.runs import checkpoint
-from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.checksum import with_checksum
@@ -251,7 +250,7 @@ def sampled(run: Path) -> object:
 
 
 @pytest.mark.parametrize("case", OF_THE_MODEL)
-@pytest.mark.parametrize("read", [evaluate_run, sampled, lambda run: load_trained_encoder(RunFolder.at(run))])
+@pytest.mark.parametrize("read", [sampled, lambda run: load_trained_encoder(RunFolder.at(run))])
 def test_nobody_uses_an_encoder_that_somebody_made_up(run: Path, case: str, read: Callable[[Path], object]) -> None:
     OF_THE_MODEL[case](_last(run))
     with pytest.raises(RunError) as error:

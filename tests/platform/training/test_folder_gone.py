@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import Notes, content_of
+from small_runs import At, Notes, content_of
 
 from ebclab.config import compose
 from ebclab.errors import RunError, TrainingError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import recorder
-from ebclab.training.listener import Listener
 from ebclab.training.pretrain import pretrain
 
 TINY = ["data.train_limit=64", "training.batch_size=32", "resources.threads=1", "training.log_every=1"]
@@ -37,18 +36,6 @@ def _parent_renamed(run: Path) -> None:
     run.parent.rename(run.parent.with_name("moved"))
 
 
-class Once(Listener):
-    """Does something after the log record of a step."""
-
-    def __init__(self, step: int, work: Callable[[], None]) -> None:
-        self._step, self._work, self.done = step, work, False
-
-    def on_log(self, step: int, *_: Any) -> None:
-        if step == self._step and not self.done:
-            self.done = True
-            self._work()
-
-
 def _files(folder: Path) -> dict[Path, bytes]:
     """Return what is in a run folder, but for TensorBoard's file, which its writer closes by name."""
     return {path: content for path, content in content_of(folder).items() if path.parent.name != "tensorboard"}
@@ -66,7 +53,7 @@ def test_the_run_stops_with_a_sentence(
         seen.update(_files(run) if run.exists() else {})
 
     with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
-        pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run", display=Once(step, act))
+        pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run", display=At(step, act))
     assert str(error.value).startswith(f"{run}: ")
     assert "Traceback" not in capsys.readouterr().err
     assert run.exists() == (gone is _replaced)
@@ -117,7 +104,7 @@ def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
 
     longer = compose("simclr", overrides=[*TINY, "training.epochs=3"])
     with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
-        pretrain(longer, runs=run.parent, name="run", display=Once(3, act))
+        pretrain(longer, runs=run.parent, name="run", display=At(3, act))
     assert str(error.value).startswith(f"{run / 'checkpoints'}: ")
     assert _files(run) == seen
     assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)

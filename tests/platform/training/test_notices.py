@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Never
 
 import pytest
-from small_runs import one_folder, records_of, train_as
+from small_runs import At, one_folder, records_of, train_as
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
@@ -21,7 +21,6 @@ from ebclab.storage import atomic
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
 from ebclab.storage.sync import Syncer
-from ebclab.training.listener import Listener
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.ray_train.worker import train_on_worker
 from ebclab.training.setup import RunSpec
@@ -34,23 +33,11 @@ TINY = [  # two steps an epoch
 OFTEN = "training.log_every=1"
 
 
-class Notice(Listener):
-    """Tells of a machine that will be taken away, at one step."""
-
-    def __init__(self, run: RunFolder, step: int) -> None:
-        self._run, self._step = run, step
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        if step == self._step and self._run.save_now.is_set is False:
-            self._run.save_now.set()
-            self._step = -1
-
-
 def train(run: RunFolder, *overrides: str, ranks: Ranks = ALONE, notice: int = -1) -> dict[str, Any]:
     """Train as one of ``ranks``; return what is known in the end, a refusal included."""
     config = compose("simclr", overrides=[*TINY, *overrides])
     run.path.mkdir(parents=True, exist_ok=True)
-    training, refused = train_as(ranks, run, config, Notice(run, notice))
+    training, refused = train_as(ranks, run, config, At(notice, run.save_now.set))
     return {"step": training.step, "refused": str(refused or ""), "early": early(run.path)}
 
 

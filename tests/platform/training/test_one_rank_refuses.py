@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import one_folder, train_as
+from small_runs import At, one_folder, train_as
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError, TrainingError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import rank as training_rank
-from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.setup import load_images
 
@@ -34,24 +33,14 @@ CASES: dict[str, tuple[str, list[str], int, str]] = {
 """Method, settings, the step after which the run folder is renamed (0: never), and what the sentence holds."""
 
 
-class Moving(Listener):
-    """Renames the run folder after the log record of a step."""
-
-    def __init__(self, folder: Path, at: int) -> None:
-        self._folder, self._at = folder, at
-
-    def on_log(self, step: int, *_: Any) -> None:
-        if step == self._at:
-            self._folder.rename(self._folder.with_name("moved"))
-
-
 def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
     """Train one of ``CASES`` and return the kind of its end, and its sentence."""
     method, overrides, step, _ = CASES[name]
     config = compose(method, overrides=[*TINY, *overrides])
     images = load_images(config, PIXELS) if name == "no labels" else None
     place = RunFolder.at(folder / "run")
-    _, error = train_as(ranks, place, config, Moving(place.path, step), images)
+    moving = At(step, lambda: place.path.rename(place.path.with_name("moved")))
+    _, error = train_as(ranks, place, config, moving, images)
     if error is None:
         return ["done", ""]
     kind = "diverged" if isinstance(error, DivergedError) else "failed"
