@@ -5,6 +5,5 @@ from __future__ import annotations
 from ray.train.v2._internal.callbacks.datasets import DatasetsCallback
 from ray.train.v2._internal.execution.scaling_policy import NoopDecision, ScalingDecision
 from ray.train.v2._internal.execution.scaling_policy.elastic import ElasticScalingPolicy
-from ray.train.v2.api.config import ScalingConfig
 
-__all__ = ["DatasetsCallback", "ElasticScalingPolicy", "NoopDecision", "ScalingConfig", "ScalingDecision"]
+__all__ = ["DatasetsCallback", "ElasticScalingPolicy", "NoopDecision", "ScalingDecision"]

@@ -248,7 +248,7 @@ def test_timms_weights_are_adapted_to_grey_images(hub: dict[str, Tensor]) -> Non
     start_from(encoder, config, read_initial_weights("timm/test_resnet"), 1, 8)
     found = encoder.state_dict()
     torch.testing.assert_close(found["conv1.0.weight"], hub["conv1.0.weight"].sum(dim=1, keepdim=True))
-    assert torch.equal(found["layer1.0.conv1.weight"], hub["layer1.0.conv1.weight"])
+    assert all(torch.equal(value, hub[name]) for name, value in found.items() if name != "conv1.0.weight")
 
 
 def test_timms_resnet18_fits_ours_with_the_imagenet_stem(monkeypatch: pytest.MonkeyPatch) -> None:
