@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, and ends this process if the cluster's head is lost."""
+"""Joins a Ray cluster, tells which of its machines are drained, and ends this process if its head is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -184,3 +184,35 @@ def head_of_this_machine(remedy: str) -> str:
     send_token(os.environ)
     read_token_settings()
     return address
+
+
+class Notices:
+    """Machines of the joined cluster that are being drained, each reported once.
+
+    Ray drains a node after ``ray drain-node``, on request of its autoscaler, and if its own processes receive
+    SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._polled = 0.0
+
+    def tell(self, act: Callable[[list[str]], None]) -> None:
+        """Call ``act`` with the names of draining machines that are new; they are until it has returned.
+
+        Queries Ray at most every 2 s.
+        """
+        if time.monotonic() - self._polled < _POLL_SECONDS:
+            return
+        self._polled = time.monotonic()
+        if draining := set(ray._private.state.state.get_draining_nodes()) - self._known:
+            nodes = ray.nodes()  # type: ignore[no-untyped-call]
+            names = {node["NodeID"]: node["NodeManagerHostname"] for node in nodes}
+            act(sorted(names.get(node, node) for node in draining))
+            self._known |= draining
+
+
+def on_drain(act: Callable[[list[str]], None]) -> AbstractContextManager[None]:
+    """Call ``act`` in a background thread with the names of machines that start to drain; errors do not end that."""
+    notices = Notices()
+    return repeating(lambda: notices.tell(act), _POLL_SECONDS, "the question which machines will be taken away")

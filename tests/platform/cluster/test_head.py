@@ -1,4 +1,4 @@
-"""When a cluster's head counts as gone: silent for long, or another one; never one that is only busy."""
+"""When a cluster's head counts as gone, what is said if Ray does not start, and which machines are drained."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
 from ray._private.utils import validate_socket_filepath
 
 from ebclab.cluster import join as module
-from ebclab.cluster.join import Head
+from ebclab.cluster.join import Head, Notices
 from ebclab.errors import UserError
 from ebclab.training.listener import Listener
 
@@ -115,3 +116,32 @@ def test_an_address_for_this_machine_alone_names_no_head(monkeypatch: pytest.Mon
     monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(UserError, match=r"no cluster runs on this machine; call it later"):
         module.head_of_this_machine("call it later")
+
+
+@pytest.fixture
+def notices(monkeypatch: pytest.MonkeyPatch) -> Notices:
+    """Notices of a cluster in which machine a is draining, asked without a pause."""
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: {"id-a": 0})
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "id-a", "NodeManagerHostname": "a"}])
+    return Notices()
+
+
+def test_a_machine_is_new_until_somebody_has_acted_on_it(notices: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[str]] = []
+
+    def fail(*machines: list[str]) -> Any:
+        told.extend(machines)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "nodes", fail)  # a question that failed
+        with pytest.raises(OSError, match="No space"):
+            notices.tell(told.append)
+    assert told == []
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            notices.tell(fail)
+    notices.tell(told.append)
+    notices.tell(told.append)
+    assert told == [["a"]] * 3

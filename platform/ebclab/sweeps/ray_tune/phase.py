@@ -18,7 +18,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from ebclab.background import logged
-from ebclab.cluster.draining import Notices
+from ebclab.cluster.join import Notices
 from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count

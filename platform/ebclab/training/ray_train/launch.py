@@ -24,8 +24,7 @@ from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.background import repeating
-from ebclab.cluster.draining import on_drain
-from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come
+from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come, on_drain
 from ebclab.cluster.placement import (
     Placement,
     allowed_sizes,

@@ -15,7 +15,7 @@ from made_up_trials import Remembering
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
 from ray.exceptions import ActorDiedError
 
-from ebclab.cluster import draining
+from ebclab.cluster import join
 from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -121,7 +121,7 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
 def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_asked_to_save(
     sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draining, "_PAUSE", 0.0)
+    monkeypatch.setattr(join, "_POLL_SECONDS", 0.0)
     monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", lambda: {"id-a": 0})
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "id-a", "NodeManagerHostname": "a"}])
     made = Made(sweep_plan(trials=2), tmp_path)
