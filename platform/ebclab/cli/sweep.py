@@ -128,7 +128,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     warnings = require_trainable(plan, split, methods)
     set_ray_switches()
     from ebclab.cluster.join import cluster_session
-    from ebclab.sweeps.ray_tune.launch import resources_of
+    from ebclab.sweeps.ray_tune.phase import resources_of
 
     address = plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
     where = "starting Ray on this machine" if address == "local" else f"asking the cluster at {address}"

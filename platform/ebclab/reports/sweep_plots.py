@@ -29,7 +29,7 @@ from ebclab.reports.plots import (
     thinned,
 )
 from ebclab.reports.reading import SweepRecord
-from ebclab.sweeps.space.parameter import Parameter
+from ebclab.sweeps.space.space import Parameter
 from ebclab.sweeps.trial import Trial
 
 MOST_CURVES, MOST_POINTS = 150, 50

@@ -93,7 +93,7 @@ def sweep(
     warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
     from ebclab.sweeps.conclude import conclude  # imports TensorBoard
-    from ebclab.sweeps.ray_tune.launch import trained_sweep  # now: Ray reads its switches when it is imported
+    from ebclab.sweeps.ray_tune.phase import trained_sweep  # now: Ray reads its switches when it is imported
 
     shown = display or choose_sweep_display()
     if not folder.log.exists():

@@ -91,17 +91,6 @@ def test_another_claim_of_the_folder_is_one_sentence_until_the_first_is_over(
         pass
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(sweep_plan: Plans, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    folder = SweepFolder(tmp_path / "file" / "mine")
-    assert look(folder, sweep_plan()) is None
-    with (
-        pytest.raises(RunError, match="mine: cannot be written, got Not a directory; choose another folder"),
-        claim_sweep(folder, sweep_plan()),
-    ):
-        pass
-
-
 def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, folder: SweepFolder) -> None:
     folder.path.mkdir(parents=True)
     assert look(folder, sweep_plan()) is None  # empty: it may be used
@@ -186,12 +175,6 @@ def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
     assert look(folder, sweep_plan()) is None
     with claim_sweep(folder, sweep_plan()):
         assert folder.trials.is_dir()
-
-
-def test_there_is_nothing_to_resume_where_no_sweep_is(sweep_plan: Plans, folder: SweepFolder) -> None:
-    with pytest.raises(RunError, match="nothing to resume, no sweep of this name; leave --resume out to start one"):
-        look(folder, sweep_plan(), resume=True)
-    assert not folder.path.exists()
 
 
 @pytest.mark.parametrize("resume", [False, True])

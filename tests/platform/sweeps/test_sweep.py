@@ -22,8 +22,9 @@ from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
-from ebclab.sweeps.ray_tune import launch
+from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.request import SweepRequest
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.sweep import sweep, with_initial_weights
 from energy_contrast.catalog import METHODS
@@ -88,7 +89,7 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
         folder.log.touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "trained_sweep", killed)
+    monkeypatch.setattr(phase, "trained_sweep", killed)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             sweep(plan, sweeps=tmp_path, name="hunt", display=display)
@@ -96,8 +97,8 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
     assert note.startswith(f"warning: ebclr: {said}")
     monkeypatch.setattr(join, "cluster_session", lambda *given: nullcontext())
     monkeypatch.setattr(join, "cluster_size", lambda: (2.0, 0.0))
-    monkeypatch.setattr(launch, "cluster_size", lambda: (2.0, 0.0))
-    monkeypatch.setattr(launch, "nodes", lambda: [{"CPU": 2.0}])
-    monkeypatch.setattr(launch, "nodes_to_come", lambda most: [])
-    print_forecast(plan, launch.Limits(), None)
+    monkeypatch.setattr(phase, "cluster_size", lambda: (2.0, 0.0))
+    monkeypatch.setattr(phase, "nodes", lambda: [{"CPU": 2.0}])
+    monkeypatch.setattr(phase, "nodes_to_come", lambda most: [])
+    print_forecast(plan, Limits(), None)
     assert capsys.readouterr().out.count(said) == 1

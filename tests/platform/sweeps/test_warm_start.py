@@ -19,7 +19,7 @@ from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
-from ebclab.sweeps.ray_tune import launch
+from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.resources import TrialResources
 from ebclab.sweeps.sweep import earlier_results
 from ebclab.sweeps.sweep import sweep as run_sweep
@@ -140,14 +140,14 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
         learnt.append(given[-2])
         folder.path.mkdir(exist_ok=True)
         write_plan(folder.plan, plan)
-        launch.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2])
+        phase.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2])
         raise KeyboardInterrupt
 
     def run(**options: Any) -> None:
         with pytest.raises(KeyboardInterrupt):
             run_sweep(plan, sweeps=tmp_path, name="new", display=SweepDisplay(), **options)
 
-    monkeypatch.setattr(launch, "trained_sweep", killed)
+    monkeypatch.setattr(phase, "trained_sweep", killed)
     run(warm_start=old)
     started = SweepFolder(tmp_path / "new").read_log().last_event("started") or {}
     assert started["gpus_per_trial"] == 2.0  # what a report charges

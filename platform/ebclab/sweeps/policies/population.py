@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ebclab.data.hashing import hash_words, unit_interval
-from ebclab.sweeps.space.parameter import Parameter, rounded
-from ebclab.sweeps.space.space import Point, Space
+from ebclab.sweeps.space.space import Parameter, Point, Space, rounded
 from ebclab.sweeps.trial import Trial
 
 _END_OF_TEXT = 256  # no byte

@@ -23,6 +23,7 @@ from ebclab.training.health.findings import (
     MIN_SPREAD,
     Metrics,
     collapses,
+    curve_of,
     energy_scale,
 )
 from energy_contrast.settings import setting
@@ -199,9 +200,8 @@ def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float) -> str | Non
         if not math.isfinite(value):
             return f"diverged: {name} is {value} after epoch {epoch}"
     for name in ENERGIES if max_energy_ratio else ():
-        curve = [abs(metrics_by_epoch[at][name]) for at in sorted(metrics_by_epoch) if name in metrics_by_epoch[at]]
-        scale = energy_scale(curve[:FIRST_EPOCHS])
-        if name in newest and curve[-1] > max_energy_ratio * scale:
+        scale = energy_scale([*curve_of(metrics_by_epoch, name).values()][:FIRST_EPOCHS])
+        if abs(newest.get(name, 0.0)) > max_energy_ratio * scale:
             return f"diverged: {name} {newest[name]:.3g}, over {max_energy_ratio:g} times the {scale:.3g} of the start"
     return None
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.sweeps.request import Search
-from ebclab.sweeps.space.parameter import Parameter, rounded
-from ebclab.sweeps.space.space import Point, Space
+from ebclab.sweeps.space.space import Parameter, Point, Space, rounded
 from ebclab.sweeps.trial import Trial
 
 STARTUP = 8  # points with a value before TPE takes over from random points

@@ -1,15 +1,18 @@
-"""The phases of a sweep, search and confirmation, displayed, timed, stopped on request, and run by Ray Tune."""
+"""Runs the trials of a sweep on Ray: search and confirmation, displayed, timed, stopped on request, by Ray Tune."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import torch
 from ray import tune
 from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial as TuneTrial
@@ -18,22 +21,107 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from ebclab.background import logged
-from ebclab.cluster.join import Notices
+from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
+from ebclab.cluster.versions import Origin, require_same_versions
+from ebclab.data.holdout import Split
 from ebclab.errors import InterruptedRunError, VersionError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
+from ebclab.runs import environment
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
 from ebclab.storage.typed_json import typed
 from ebclab.sweeps.display.live_table import SweepDisplay
-from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.clone import clone_run
-from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
-from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup, run_turn
+from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
+from ebclab.sweeps.space.space import Point
+from energy_contrast.method import Method
+
+
+@contextmanager
+def trained_sweep(
+    folder: SweepFolder,
+    plan: SweepPlan,
+    split: Split,
+    methods: Mapping[str, type[Method]],
+    display: SweepDisplay,
+    limits: Limits,
+    earlier: tuple[str | None, Sequence[tuple[Point, float]]] = (None, ()),
+    weights: InitialWeights | None = None,
+) -> Iterator[SweepLog]:
+    """Train all trials of a sweep that has passed all checks; yield the log while the folder is claimed.
+
+    If this process has already joined a Ray instance, that one is used and left running.
+
+    Args:
+        earlier: Address of a sweep to learn from, None if there is none, and its points and objectives.
+        weights: Initial weights of all trials' encoders; None means random weights.
+    """
+    with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
+        require_same_versions()
+        resources = resources_of(plan, limits)
+        with claim_sweep(folder, plan) as syncer:
+            if weights is not None:
+                keep_weights(folder.initial_weights, weights)
+                syncer.push()
+            log = folder.read_log(syncer)
+            write_start(log, plan, resources, *earlier)
+            display.note(
+                f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
+            )
+            setup = TrialSetup(
+                folder=folder,
+                config=plan.config,
+                methods=methods,
+                images=None if plan.config.resources.workers else SharedImages.of(split),
+                threads=resources.threads,
+                gpus=resources.gpus,
+                command=tuple(sys.argv),
+                weights=folder.initial_weights if weights is not None else None,
+                origin=Origin.here(),
+            )
+            search = SearchProposals(plan, earlier[1])
+            Phases(folder, plan, log, resources, display, search, limits.seconds).run(setup)
+            yield log
+
+
+def write_start(
+    log: SweepLog,
+    plan: SweepPlan,
+    resources: TrialResources,
+    warm_start: str | None,
+    earlier: Sequence[tuple[Point, float]],
+) -> None:
+    """Log that the sweep starts or is resumed, with its resources and its machine.
+
+    The results of an earlier sweep that it learns from are logged once, at the start.
+    """
+    learnt = {"earlier": list(map(list, earlier))} if earlier and not log.trials else {}
+    log.append(
+        "started" if not log.trials else "resumed",
+        trials=plan.trials,
+        concurrent=resources.concurrent,
+        gpus_per_trial=resources.all_gpus,
+        warm_start=warm_start,
+        environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
+        **learnt,
+    )
+
+
+def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
+    """Return what each trial reserves on the cluster that this process has joined."""
+    cpus, gpus = cluster_size()
+    most = max(plan.trials, plan.seeds * (plan.top + plan.baseline))
+    found = share_out(plan.config.resources, limits, cpus=cpus, gpus=gpus, num_trials=most)
+    found.require_place([*nodes(), *nodes_to_come(1)])
+    return found
 
 
 class Phases:
@@ -218,7 +306,7 @@ class _Turns(_Unsaved, Searcher):
         turn = self._phases.scheduler.next_turn()
         return {"turn": asdict(turn)} if turn else None
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         pass
 
     def save(self, checkpoint_path: str) -> None:
@@ -245,7 +333,7 @@ class _Judge(_Unsaved, FIFOScheduler):
                 tune_controller.stop_trial(turn)
         return None
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
         scheduler, name, seconds = self._phases.scheduler, _turn(trial).trial, float(result["time_total_s"])
         if "outcome" in result:
             answers = typed(json.loads(result["answers"]), Answers) if result["answers"] else None
@@ -255,7 +343,7 @@ class _Judge(_Unsaved, FIFOScheduler):
         ends = scheduler.on_epoch(name, result["epoch"], result["objective"], seconds, metrics)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
-    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: dict[str, Any]) -> None:
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
         self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
@@ -286,5 +374,5 @@ class _Heartbeat(_Unsaved, TrialProgressCallback):
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         pass
 
-    def log_result(self, trial: TuneTrial, result: dict[str, Any], error: bool = False) -> None:
+    def log_result(self, trial: TuneTrial, result: Mapping[str, Any], error: bool = False) -> None:
         pass

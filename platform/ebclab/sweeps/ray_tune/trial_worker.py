@@ -80,7 +80,7 @@ class TrialSetup:
     weights: Path | None = None  # file of the encoders' initial weights; None means random weights
 
 
-def run_turn(config: dict[str, Any], setup: TrialSetup) -> None:
+def run_turn(config: Mapping[str, Any], setup: TrialSetup) -> None:
     """Train a trial until it is over or its turn ends; the last report says how it ended.
 
     ``config`` is {"turn": a ``Turn`` as plain values}.

@@ -14,8 +14,7 @@ from ebclab.config.names import Known, unknown_setting
 from ebclab.config.recipes import merge
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods
-from ebclab.sweeps.space.parameter import Parameter
-from ebclab.sweeps.space.space import Settings, Space
+from ebclab.sweeps.space.space import Parameter, Settings, Space
 
 MOST_CORNERS = 4096  # with more corners, one setting at a time is tried
 

@@ -20,9 +20,13 @@ from ebclab.sweeps.display.live_table import (
     SweepLineDisplay,
     SweepProgress,
     SweepTableDisplay,
+    TrialTable,
+    best_trial,
     choose_sweep_display,
+    setting_in_words,
+    short_names,
+    varying_settings,
 )
-from ebclab.sweeps.display.trial_table import TrialTable, best_trial, setting_in_words, short_names, varying_settings
 from ebclab.sweeps.trial import OVER, Epoch, State, Trial
 
 STATES: tuple[State, ...] = (*OVER, "waiting", "running", "interrupted")

@@ -13,8 +13,7 @@ import pytest
 from made_up_trials import made_up_trial
 
 from ebclab.sweeps.policies.population import at_exchange, exploit, explore
-from ebclab.sweeps.space.parameter import Parameter
-from ebclab.sweeps.space.space import Space
+from ebclab.sweeps.space.space import Parameter, Space
 from ebclab.sweeps.trial import Trial
 
 SPACE = Space(
@@ -64,11 +63,6 @@ def test_both_ends_are_those_of_ray_tunes_population_based_training(num_trials: 
     donors = {one.id: exploit(one, ours, quantile) for one in ours}
     assert {int(name) for name, donor in donors.items() if donor} == low
     assert {int(donor.id) for donor in donors.values() if donor} <= high
-
-
-def test_with_ends_of_no_size_nobody_changes() -> None:
-    ours = population(0.1, 0.9)
-    assert [exploit(one, ours, 0.0) for one in ours] == [None, None]
 
 
 def test_every_trial_of_the_upper_end_may_give_and_the_choice_is_repeatable() -> None:
