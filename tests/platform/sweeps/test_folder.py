@@ -73,7 +73,7 @@ def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plan
     assert look(folder, plan, resume=True) is None
 
 
-def test_another_claim_of_the_folder_is_one_sentence_until_the_first_is_over(
+def test_a_second_claim_of_the_folder_is_one_sentence_until_the_first_ends(
     sweep_plan: Plans, folder: SweepFolder
 ) -> None:
     plan = sweep_plan()

@@ -60,7 +60,7 @@ def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str
     ],
     ids=str,
 )  # fmt: skip
-def test_images_must_be_there_and_have_labels_where_the_objective_needs_them(
+def test_images_must_be_there_and_have_the_labels_that_the_objective_needs(
     sweep_plan: Plans, asked: list[str], images: dict[str, int], problem: str | None
 ) -> None:
     with nullcontext() if problem is None else pytest.raises(UserError, match=problem):

@@ -24,7 +24,7 @@ def slots(
     return share_out(ResourcesConfig(**asked), limits, cpus=cpus, gpus=gpus, num_trials=num_trials)
 
 
-def test_a_trial_has_a_gpu_or_one_for_each_worker_where_there_are_some_unless_told_otherwise() -> None:
+def test_a_trial_or_each_of_its_workers_has_a_gpu_where_there_are_some() -> None:
     asked = [{}, {"gpus_per_trial": 0.0}, {"device": "cpu"}, {"workers": 2, "cpus_per_worker": 1.0}]
     assert [slots(gpus=2.0, **each).all_gpus for each in asked] == [1.0, 0.0, 0.0, 2.0]
     assert slots().all_gpus == 0.0

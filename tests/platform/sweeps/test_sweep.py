@@ -52,7 +52,7 @@ def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_writes_the_digest_of_its_start_and_resumes_with_its_own_copy(
+def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(
     tmp_path: Path, source: Path, sweep_plan: Plans
 ) -> None:
     folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")

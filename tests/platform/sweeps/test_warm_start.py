@@ -72,7 +72,7 @@ DECAY = {"optimizer.weight_decay": {"uniform": [0.0, 1.0], "times": "optimizer.l
         ({"kind": "confirm"}, [TOLD], None, "has no finished trial inside this space; leave it out or widen the space"),
     ],
 )  # fmt: skip
-def test_an_earlier_sweep_teaches_what_its_finished_trials_measured_in_the_new_space(
+def test_an_earlier_sweep_teaches_its_finished_trials_within_the_new_space(
     sweep_plan: Plans, tmp_path: Path, before: dict[str, Any], told: list[Any], space: Any, expected: Any
 ) -> None:
     plan = sweep_plan(*before.get("overrides", ()), space=before.get("space"))

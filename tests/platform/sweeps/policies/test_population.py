@@ -75,7 +75,7 @@ def test_every_trial_of_the_upper_end_may_give_and_the_choice_is_repeatable() ->
     assert donors == [exploit(one, [one, *reversed(others)], 0.25) for one in receivers]
 
 
-def test_an_exchange_is_at_the_end_of_an_interval_and_never_in_the_last_epoch() -> None:
+def test_an_exchange_is_at_the_end_of_an_interval_before_the_last_epoch() -> None:
     assert [epoch for epoch in range(11) if at_exchange(trial("a", 0.5, epochs_done=epoch), 3)] == [3, 6, 9]
     assert not at_exchange(trial("a", 0.5, epochs_done=10), 2)
 

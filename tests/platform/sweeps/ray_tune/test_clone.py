@@ -94,7 +94,7 @@ def test_the_folders_of_a_clone_are_on_the_disk_before_its_checkpoint_is(populat
         (trial("bad", OTHER, generation=1), trial("good", POINT, generation=2), [2], "bad-g2", 2),
     ],
 )
-def test_a_clone_has_the_checkpoint_of_the_exchange_and_settings_near_the_donors(
+def test_a_clone_has_the_weights_of_the_exchange_and_settings_nearby(
     population: Population, trial: Trial, donor: Trial, saved: list[int], name: str, step: int
 ) -> None:
     population.save(GOOD, 1)  # also of a donor that trains in another folder by now
@@ -105,7 +105,7 @@ def test_a_clone_has_the_checkpoint_of_the_exchange_and_settings_near_the_donors
     assert population.step(name) == step
 
 
-def test_a_clone_is_an_unfinished_run_with_own_settings_and_says_whose_weights_it_has(population: Population) -> None:
+def test_a_clone_is_an_unfinished_run_that_says_whose_weights_it_has(population: Population) -> None:
     population.save(GOOD, 2)
     _, settings = population.clone()
     config = trial_config(population.plan.config, settings, seed=BAD.seed, epochs=BAD.epochs)

@@ -125,7 +125,7 @@ def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, A
 
 
 @pytest.mark.parametrize(("confirms", "confirm_rate"), [(True, 0.0), (True, 0.25), (False, 0.25)])
-def test_a_turn_is_scored_on_its_images_and_a_confirming_one_tells_its_answers(
+def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(
     setup: TrialSetup, reports: list[dict[str, Any]], confirms: bool, confirm_rate: float
 ) -> None:
     config = replace(setup.config, data=replace(setup.config.data, confirm_rate=confirm_rate))
