@@ -111,7 +111,7 @@ def resume(root: str) -> dict[str, float]:
     from ebclab.sweeps.scheduler import SweepScheduler
     from ebclab.sweeps.space.space import load_space
 
-    config = ebclab.compose("flatclr", recipe="fashion-mnist-small")
+    config = ebclab.compose("flatclr", recipe="fashion-mnist-small", overrides=["training.epochs=20"])
     plan = ebclab.make_plan(config, ebclab.SweepRequest(trials=1001, epochs=20))
     space = load_space(None, "flatclr")
     with tempfile.TemporaryDirectory() as folder:
