@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import Page
 from rich.cells import cell_len
 
 import ebclab
@@ -62,11 +63,9 @@ def a_run(path: Path, *overrides: str, method: str = "simclr", epochs: int = 2, 
 
 
 def page_of(*runs: Path, to: Path | None = None) -> tuple[str, dict[str, Any]]:
-    """The page without its scripts, and its figures by their titles."""
-    text = Path(ebclab.report(*runs, to=to)).read_text(encoding="utf-8")
-    found = re.findall(r'<figure class="plot">\s*<h3>(.*?)</h3>.*?data-for="[^"]+">(.*?)</script>', text, re.DOTALL)
-    shown = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    return shown, {title: json.loads(figure) for title, figure in found}
+    """The text of a page, and its figures by their titles."""
+    found = Page(Path(ebclab.report(*runs, to=to)).read_text(encoding="utf-8"))
+    return found.words, found.figures
 
 
 def test_facts_of_a_finished_run(tmp_path: Path) -> None:
@@ -190,18 +189,14 @@ def test_a_run_that_never_logged_is_a_page_too(tmp_path: Path) -> None:
     assert "unfinished, nothing was logged" in text
 
 
-def test_names_and_reasons_with_html_are_text(tmp_path: Path) -> None:
-    run = a_run(tmp_path / HOSTILE, f"init.weights='{HOSTILE}'")
-    other = a_run(tmp_path / "other")
-    for each in (run, other):
+def test_names_and_reasons_with_html_are_text_in_plots_too(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / HOSTILE, f"init.weights='{HOSTILE}'"), a_run(tmp_path / "other")]
+    for each in runs:
         each.metrics.append("event", 4, **{**HEALTH, "reason": f"</script>{HOSTILE}"})
-    text, figures = page_of(run.path, other.path, to=tmp_path / "page.html")
-    assert "<img" not in text
-    assert text.count("&lt;img src=x onerror=alert(1)&gt;") >= 4  # the table, the legend, the settings, the events
-    drawn = json.dumps(figures)
-    assert "<img" not in drawn
-    raw = (tmp_path / "page.html").read_text()
-    assert "</script><img" not in raw
+    text, figures = page_of(*(run.path for run in runs), to=tmp_path / "page.html")
+    assert text.count(HOSTILE) >= 4  # the table, the legend, the settings, the events
+    assert "&lt;img" in json.dumps(figures)
+    assert "<img" not in json.dumps(figures)
 
 
 def test_equal_events_of_two_runs_stand_under_the_name_of_each(tmp_path: Path) -> None:
@@ -209,8 +204,8 @@ def test_equal_events_of_two_runs_stand_under_the_name_of_each(tmp_path: Path) -
     for each in runs:
         each.metrics.append("event", 4, **HEALTH)
     text, _ = page_of(*(run.path for run in runs), to=tmp_path / "page.html")
-    told = text[text.index("<h2>Events</h2>") : text.index("<h2>Machines and time</h2>")]
-    assert re.findall(r"<h3>(.*?)</h3>", told) == ["first", "second"]
+    _, _, told = text.partition("Events")
+    assert [told.partition("Machines and time")[0].count(name) for name in ("first", "second")] == [1, 1]
 
 
 def test_long_curves_are_thinned_to_their_end_and_the_page_says_so(tmp_path: Path) -> None:
@@ -280,6 +275,12 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "reproductions/vem"], "vem: a reproduction has its own page; `ebclab reproduce` writes it"),
         (["report", "runs/first", "--price-per-gpu-hour", "2"], "--price-per-gpu-hour: of sweeps only"),
         (["report", "runs/first", "--to", "page.txt"], "--to: not a page, got page.txt; name it page.html"),
+        (["report", "runs/first", "--to", "sweeps"], "--to: a folder"),
+        (["report", "runs/first", "--to", "nowhere/page.html"], "--to: no such folder"),
+        (["report", "runs/first", "--to", "reproductions/vem/plan.json/page.html"], "--to: no such folder"),
+        (["report", "runs/first", "--to", "/proc/page.html"], "cannot be written"),
+        (["report", "no/where"], "no run, sweep or comparison here; `ebclab runs list`"),
+        (["report", "sweeps/hunt", "--price-per-gpu-hour", "-1"], "must not be negative"),
     ],
 )
 def test_wrong_questions_are_answered_in_a_sentence(
