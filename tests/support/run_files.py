@@ -1,0 +1,43 @@
+"""What a run has logged and learnt, read from its folder while another process may still write there; free ports."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+
+def records(run: Path, **having: Any) -> list[dict[str, Any]]:
+    """Return the whole lines of a run's log that have these entries; none if there is no log."""
+    log = run / "metrics.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("}")]
+    return [record for record in found if having.items() <= record.items()]
+
+
+def last_step(run: Path) -> int:
+    """Return the last training step that a run has logged."""
+    return max((record["step"] for record in records(run, kind="train")), default=0)
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a run's newest checkpoint."""
+    return load_file(sorted((run / "checkpoints").glob("last-*"))[-1] / "model.safetensors")
+
+
+def same_bits(run: Path, wanted: dict[str, torch.Tensor]) -> bool:
+    """Return whether the newest weights of a run are equal to these, bit for bit."""
+    found = weights(run)
+    return found.keys() == wanted.keys() and all(torch.equal(tensor, wanted[name]) for name, tensor in found.items())
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
