@@ -104,9 +104,7 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
             Tests(
                 "stores", ("tests/platform/cli/test_named_hosts.py", "tests/platform/config/test_hosts_of_addresses.py")
             ),
-            Tests(
-                "clusters", ("tests/platform/cli/test_named_cluster.py", "tests/platform/training/test_addresses.py")
-            ),
+            Tests("clusters", ("tests/platform/cli/test_named_hosts.py", "tests/platform/training/test_addresses.py")),
             Tests("credentials", ("tests/platform/cli/test_credentials.py",)),
         ),
     ),

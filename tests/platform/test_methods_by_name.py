@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_up_method import HARDEST
 
 import ebclab
 from ebclab.config import compose, parse_yaml, to_mapping, to_yaml
@@ -16,25 +17,6 @@ from ebclab.errors import ConfigError
 from ebclab.methods_by_name import as_file_name, code_of, import_method, is_import_name
 from energy_contrast.catalog import METHODS
 
-HARDEST = '''
-from dataclasses import dataclass
-
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class HardestConfig(SimclrConfig):
-    """SimCLR against few negatives."""
-
-    num_negatives: int = setting(16, "Negatives that are kept.", minimum=1)
-
-
-class Hardest(Simclr):
-    """SimCLR against few negatives."""
-
-    Config = HardestConfig
-'''
 WRONG = f"""{HARDEST}
 from energy_contrast.method import Method
 

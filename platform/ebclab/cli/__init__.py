@@ -44,9 +44,6 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     garbage and freeing them one by one at the end takes a third of a command that imports torch and does little else
     (benchmarks/startup.py). So the collector runs less often, and the process ends as soon as exit functions have run
     and the output is written. Under a profiler or `python -i`, and while other threads are at work, it ends as usual.
-
-    Args:
-        command: Returns the exit code.
     """
     gc.set_threshold(*_COLLECT_AFTER)
     sys.excepthook = _say_exception
@@ -113,7 +110,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str] | None) -> int:
-    """Run the command line and return its exit code."""
     import typer
 
     from ebclab.cli.app import app

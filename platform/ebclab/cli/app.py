@@ -60,7 +60,6 @@ app = typer.Typer(
 
 
 def _print_version(asked: bool) -> None:
-    """Print the version and exit if ``asked``."""
     if asked:
         import ebclab
 

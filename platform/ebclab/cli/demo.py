@@ -43,7 +43,6 @@ def demo(
 
 
 def _commands(folder: str) -> Iterator[list[str]]:
-    """Yield the commands with their arguments."""
     run, sweep, recipe = f"{folder}/runs/digits", f"{folder}/sweeps/digits", ("--recipe", "digits-demo")
     search = ("--space", "examples/digits", "--trials", "8", "--epochs", "3")
     confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "3")

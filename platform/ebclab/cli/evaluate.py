@@ -40,7 +40,6 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
 
 
 def _measure(request: CardRequest, as_json: bool) -> None:
-    """Write the card and print its numbers."""
     from ebclab.card.evaluate import measure_cards
 
     done = measured(partial(measure_cards, request), _print_cards, as_json)
@@ -99,7 +98,6 @@ def _probe(request: CardRequest, as_json: bool) -> None:
 
 
 def _refuse_options_of_cards(request: CardRequest) -> None:
-    """Refuse options that single probes do not use."""
     of_probes = {each.name for each in fields(ProbeRequest)}
     for entry in fields(CardRequest):
         given = getattr(request, entry.name)
@@ -111,7 +109,6 @@ def _refuse_options_of_cards(request: CardRequest) -> None:
 
 
 def _print_scores(done: Evaluation) -> None:
-    """Print a table with one row per encoder and one column per probe."""
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.terminal import print_blocks
 

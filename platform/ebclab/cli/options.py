@@ -26,6 +26,7 @@ import typer
 
 from ebclab.config.addresses import LOCATIONS
 from ebclab.config.options import DATA_ROOT, option, word_of
+from ebclab.config.yaml_text import Plain
 from ebclab.errors import UserError
 from ebclab.formatting import fitted as in_terminal
 from ebclab.terminal import say
@@ -118,9 +119,7 @@ class TrialOptions:
 def takes(options: type[Options]) -> Callable[[Callable[Concatenate[Options, ...], None]], Callable[..., None]]:
     """Return a decorator that passes a command's options as one object; typer sees one parameter per field.
 
-    Args:
-        options: A dataclass whose fields are declared by ``option``. Further parameters of the command belong to the
-            command line alone, e.g. ``--json``.
+    Further parameters of the command belong to the command line alone, e.g. ``--json``.
     """
     parameters, panel = [], None
     for entry, hint in _on_command_line(options):
@@ -184,7 +183,6 @@ def _on_command_line(options: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _parameter(entry: Field[Any], hint: Any, panel: str | None) -> inspect.Parameter:
-    """Return the parameter from which typer makes an option."""
     facts, default = entry.metadata, inspect.Parameter.empty if entry.default is MISSING else entry.default
     if facts["read"]:
         hint, default = str | None, facts["text"]
@@ -220,8 +218,6 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
 
     Args:
         settings: Settings of this command.
-        overrides: Texts of ``--set``.
-        where: Source of the other settings, for messages.
     """
     from ebclab.config.named_hosts import cluster_problem
     from ebclab.config.recipes import name_hosts_in
@@ -241,7 +237,6 @@ def composed(
 
     Args:
         config: YAML file, by path or by address.
-        overrides: Texts of ``--set``.
         look: Inspect the images. If False, e.g. since they are on another machine, views that would be chosen are
             replaced by none.
     """
@@ -252,7 +247,7 @@ def composed(
     return compose(method, recipe, file, overrides, fit=_fitted if look else _not_looked_at)
 
 
-def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
+def _fitted(mapping: Plain) -> Plain:
     if not _names_a_place(mapping):
         return mapping
     from ebclab.data.fitting import fitted
@@ -260,7 +255,7 @@ def _fitted(mapping: dict[str, Any]) -> dict[str, Any]:
     return fitted(mapping, lambda line: say(in_terminal(line, sys.stderr), err=True))
 
 
-def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:
+def _not_looked_at(mapping: Plain) -> Plain:
     views = mapping.get("views") or {}
     if not _names_a_place(mapping) or not isinstance(views, dict) or views.get("recipe", "auto") != "auto":
         return mapping
@@ -268,6 +263,5 @@ def _not_looked_at(mapping: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names_a_place(mapping: Mapping[str, Any]) -> bool:
-    """Return whether the images are given by location."""
     data = mapping.get("data")
     return isinstance(data, Mapping) and str(data.get("name")).startswith(LOCATIONS)

@@ -177,12 +177,10 @@ def _next(dataset: str, run: str) -> str:
 
 
 def _monitored(seconds: float) -> str:
-    """Return the time that monitors took, as text; empty if there were none."""
     return f", of which monitors {seconds:,.1f} s" if seconds else ""
 
 
 def _rate(rate: Throughput | None) -> str:
-    """Return images per second as text, with their standard deviation if several times were measured."""
     if rate is None:
         return ""
     spread = f" +/- {rate.std:,.0f}" if rate.std else ""

@@ -82,7 +82,6 @@ def _list() -> None:
 
 
 def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
-    """Print the runs of a plan and their estimated cost."""
     from ebclab.reproductions.cost import estimate
 
     about, cost = plan.study.about, estimate(plan)

@@ -78,7 +78,6 @@ def _print_pairs(pairs: dict[str, str]) -> None:
 
 
 def _print_costs(rows: list[tuple[str, ...]]) -> None:
-    """Print the costs of methods as a table of at most 80 columns."""
     say(
         "\nWhat a training step takes at default settings: images that pass forward and\n"
         "backward through the encoder and slow copies of it, for each image of the\n"
@@ -92,11 +91,7 @@ def _print_costs(rows: list[tuple[str, ...]]) -> None:
 
 
 def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | None = None) -> dict[str, str]:
-    """Return name and one line about each method, recipe or view recipe.
-
-    Args:
-        methods: The catalogue; that of energy_contrast when None.
-    """
+    """Return name and one line about each method, recipe or view recipe."""
     match kind:
         case "methods":
             return _about_methods(catalogue() if methods is None else methods)
@@ -112,9 +107,6 @@ def cost_rows(methods: Methods | None = None) -> list[tuple[str, ...]]:
     The columns: name; images passed through the encoder and its copies, for each image of the batch; those of them with
     a backward pass; slow copies of the encoder; bytes kept from step to step, networks not counted, for 50,000 training
     images of 3x32x32 pixels.
-
-    Args:
-        methods: The catalogue; that of energy_contrast when None.
     """
     from energy_contrast.costs import default_costs
 
@@ -135,11 +127,9 @@ def _about_methods(methods: Methods) -> dict[str, str]:
 
 
 def _facts(method: type[Method]) -> str:
-    """Return a method's need of labels and its paper, in brackets; empty if it has neither."""
     facts = [*(["needs labels"] if method.needs_labels else []), *([method.paper] if method.paper else [])]
     return f" ({', '.join(facts)})" if facts else ""
 
 
 def _headline(text: str, name: str) -> str:
-    """Return the first line of a recipe without ``# name: ``."""
     return text.partition("\n")[0].removeprefix(f"# {name}: ")

@@ -8,6 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ebclab.cluster.jobs_client import Cluster
 
 _INTERRUPTED = 130
+
+_note = partial(say, err=True)
+"""Prints a line that does not belong to the output of a job."""
 
 READS_THE_REST = {"allow_interspersed_args": False}
 """Settings of click: arguments after the submitted command belong to it, with or without a ``--`` before it."""
@@ -185,7 +189,7 @@ def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
 
     try:
         cluster.state(job_id)
-        job = follow(cluster, job_id, _write, note=_note)
+        job = follow(cluster, job_id, partial(say, end=""), note=_note)
     except KeyboardInterrupt:
         _note(f"\n{job_id} continues; {_how_to_go_on(job_id, address)}")
         raise typer.Exit(_INTERRUPTED) from None
@@ -239,13 +243,3 @@ def _how_to_go_on(job_id: str, address: str | None) -> str:
 def _command(what: str, job_id: str, address: str | None) -> str:
     where = f" --address {address}" if address else ""
     return f"`ebclab submit --{what} {job_id}{where}`"
-
-
-def _write(text: str) -> None:
-    """Print a job's output immediately."""
-    say(text, end="")
-
-
-def _note(text: str) -> None:
-    """Print a line that does not belong to the job's output."""
-    say(text, err=True)

@@ -75,16 +75,11 @@ def settings_of(config_type: type) -> dict[str, Field[Any]]:
 
 
 class Problems:
-    """Problems found so far.
-
-    Attributes:
-        lines: The problems, one line each, in the order in which they were added.
-        wrong: Dotted keys whose value cannot be used.
-    """
+    """Problems found so far."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.wrong: set[str] = set()
+        self.lines: list[str] = []  # a problem each, in the order in which they were added
+        self.wrong: set[str] = set()  # dotted keys whose value cannot be used
 
     def add(self, key: str, text: str) -> None:
         """Record that the value of ``key`` cannot be used, and why."""

@@ -8,7 +8,6 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ import torch
 from ebclab.runs import checkpoint
 from ebclab.training.recorder import Recorder
 
-from .conftest import TINY, Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import TINY, Ebclab, Outcome
 
 ERROR_PATHS = [
     *(
@@ -45,7 +42,6 @@ ERROR_PATHS = [
     (["pretrain", "ebclr", "--rho", "0.2"], "did you mean --set method.reinit_rate=...?"),
     (["runs", "list", "--lr", "3"], "see `ebclab runs list --help`"),
     # what is written: --set, a name that should be known, options that exclude each other
-    (["pretrain", "simclr", "--set", "trainig.epochs=3"], "trainig: no such setting; did you mean training?"),
     (["show", "simclr", "--recipe", "nope"], "--recipe: no such recipe, got 'nope'"),
     (["show"], "show: nothing to show"),
     (["pretrain"], "error: Missing argument 'method'"),
@@ -97,27 +93,16 @@ ERROR_PATHS = [
         "views.image_size: a batch of views does not fit on cpu, got 100000 pixels: 256 images x 2 views x "
         "1x100000x100000 pixels x 4 bytes = 20.5 TB, ",
     ),
-    (["pretrain", "simclr", "--name", "x" * 300], "--name: longer than 200 bytes, got 300 (xxxx"),
-    (["sweep", "simclr", "--name", "x" * 201], "--name: longer than 200 bytes, got 201 (xxxx"),
     (
         ["pretrain", "simclr", "--set", "evaluation.knn_bank_limit=10"],
         "evaluation.knn_neighbours: more than the 10 training images that vote, got 20; use at most 10, or",
     ),
     (["pretrain", "simclr", "--set", "data.holdout_rate=0.9999"], "data: at least 2 training images are needed, got 0"),
     (["data", "prepare", "digits", "--to", "x", "--resize", "100000"], "--resize: must be at most 11585, got '100000'"),
-    (
-        ["pretrain", "simclr", "--set", "data.resize=20000"],
-        "data.resize: out of range, got 20000; must be a whole number",
-    ),
-    (["pretrain", "simclr", "--set", "training.batch_size=5000"], "training.batch_size: larger than the training set"),
-    # what a method refuses, before and after its memory is known
+    # what a method refuses
     (
         ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
         "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256",
-    ),
-    (
-        ["pretrain", "ebclr", "--set", "method.buffer_size=1000000000000"],
-        "method.buffer_size: 1000000000000 images of 1x8x8 as float32 do not fit on cpu, got 260,000.00 GB needed",
     ),
     # a run that is not there
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
@@ -153,8 +138,7 @@ def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytes
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
         outcome = ebclab("show", "--recipes")
-    assert outcome.code == 2
-    assert outcome.err == "error: the output: cannot be written, got No space left on device\n"
+    assert outcome.refusal == "error: the output: cannot be written, got No space left on device\n"
 
 
 def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +179,7 @@ def test_going_on_with_a_run_of_another_method_names_the_right_one(
     ebclab: Ebclab, finished: Path, option: tuple[str, ...]
 ) -> None:
     outcome = ebclab("pretrain", "simclr", "--name", "done", *option)
-    assert outcome.code == 2
-    assert outcome.err == f"error: {finished}: a run of flatclr, got simclr; write `ebclab pretrain flatclr`\n"
+    assert outcome.refusal == f"error: {finished}: a run of flatclr, got simclr; write `ebclab pretrain flatclr`\n"
 
 
 def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: Path) -> None:
@@ -229,8 +212,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
         outcome = ebclab(*arguments)
-    assert outcome.code == 2
-    assert "the disk is full; the checkpoint before it, last-0000000004, is kept" in outcome.err
+    assert "the disk is full; the checkpoint before it, last-0000000004, is kept" in outcome.refusal
     assert checkpoint.load(finished / "checkpoints") is not None
     assert ebclab(*arguments).code == 0
 
@@ -309,25 +291,7 @@ def test_a_run_that_was_asked_to_stop_ends_with_the_code_of_ctrl_c(
     assert checkpoint.newest_step(Path("runs/stopped/checkpoints")) == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (
-            ["simclr", "--set", "encoder.name=timm/test_vit"],
-            "encoder: timm/test_vit cannot be built for images of 1 x 8 x 8",
-        ),
-        (["simclr", "--init", "nowhere"], "init.weights: neither an exported encoder nor a run, got "),
-        (
-            [
-                *("ebclr", "--set", "encoder.name=timm/test_nfnet"),
-                *("--set", "method.chain_gradient=first-layer", "--set", "method.buffer_size=64"),
-            ],
-            "method.chain_gradient: first-layer needs an encoder with stem and trunk, got NormFreeNet",
-        ),
-    ],
-)
-def test_a_network_that_does_not_fit_is_a_sentence_and_leaves_no_run(
-    ebclab: Ebclab, arguments: list[str], problem: str
-) -> None:
-    assert problem in _refusal(ebclab("pretrain", *arguments, *TINY))
+def test_a_network_that_does_not_fit_is_a_sentence_and_leaves_no_run(ebclab: Ebclab) -> None:
+    refusal = _refusal(ebclab("pretrain", "simclr", "--set", "encoder.name=timm/test_vit", *TINY))
+    assert "encoder: timm/test_vit cannot be built for images of 1 x 8 x 8" in refusal
     assert not Path("runs").exists() or not any(Path("runs").iterdir())

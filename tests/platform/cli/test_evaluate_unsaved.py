@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import REFERENCES, Protocol, measure_references
 from ebclab.runs.trained_encoder import load_trained_encoder
 
-Ebclab = Callable[..., Any]
+from .conftest import Ebclab
 
 
 @pytest.fixture
@@ -44,9 +43,8 @@ def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
     shutil.copytree(on_a_read_only_disk, tmp_path / "copy", copy_function=_copied)
     expected = json.loads(ebclab("evaluate", tmp_path / "copy", "--only", "knn", "--json").out)
     outcome = ebclab("evaluate", on_a_read_only_disk, "--only", "knn", "--json")
-    assert outcome.code == 2
     assert json.loads(outcome.out) == expected
-    assert outcome.err == (
+    assert outcome.refusal == (
         f"error: {on_a_read_only_disk / 'evaluation.json'}: the scores were measured and cannot be written, "
         "got Read-only file system\n"
     )

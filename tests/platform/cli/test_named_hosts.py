@@ -1,4 +1,4 @@
-"""A host in an address of somebody's file gets no request; one that the user has named does."""
+"""A store or a Ray cluster in an address of somebody's file gets no request; one that the user has named does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ebclab.config import compose
 from ebclab.errors import UserError
 from ebclab.sweeps.plan import make_plan, write_plan
 
-Ebclab = Callable[..., Any]
+from .conftest import Ebclab
 
 
 class Host(ThreadingHTTPServer):
@@ -112,26 +112,31 @@ def _resumed(run: Path, address: str) -> list[str]:
     return ["pretrain", "flatclr", "--name", "done", "--resume"]
 
 
-def _swept(run: Path, address: str) -> list[str]:
-    place = run.parents[1] / "sweeps" / "sent"
+def _send_sweep(*settings: str) -> list[str]:
+    """Let somebody's sweep be here; return the command that resumes it."""
+    place = Path("sweeps/sent")
     place.mkdir(parents=True)
-    settings = [f"data.name=parquet:{address}", "views.recipe=none"]
     write_plan(place / "sweep.yaml", make_plan(compose("simclr", overrides=settings)))
     return ["sweep", "simclr", "--name", "sent", "--resume"]
 
 
-def _compared(run: Path, address: str) -> list[str]:
-    place = run.parents[1] / "comparisons" / "sent"
+def _send_comparison(dataset: str, *settings: str) -> list[str]:
+    """Let somebody's comparison be here; return the command that continues it."""
+    place = Path("comparisons/sent")
     place.mkdir(parents=True)
     request = ComparisonRequest(
-        methods=("simclr", "flatclr"),
-        batch_sizes=(16,),
-        datasets=(f"parquet:{address}",),
-        assignments=("views.recipe=none",),
-        epochs=1,
+        methods=("simclr", "flatclr"), batch_sizes=(16,), datasets=(dataset,), assignments=settings, epochs=1
     )
     write_comparison(place / "comparison.yaml", make_comparison(request))
     return ["compare", "--name", "sent"]
+
+
+def _swept(run: Path, address: str) -> list[str]:
+    return _send_sweep(f"data.name=parquet:{address}", "views.recipe=none")
+
+
+def _compared(run: Path, address: str) -> list[str]:
+    return _send_comparison(f"parquet:{address}", "views.recipe=none")
 
 
 CARRIERS = [_evaluated, _config, _weights, _resumed, _swept, _compared]
@@ -144,8 +149,7 @@ def test_a_host_that_only_a_file_names_gets_no_request(
 ) -> None:
     outcome = ebclab(*carrier(finished, host.address(kind)))
     assert host.callers == 0
-    assert outcome.code == 2
-    assert f"got {host.url} in '{kind}://sets/one'; " in outcome.err.replace("\n", " ")
+    assert f"got {host.url} in '{kind}://sets/one'; " in outcome.refusal.replace("\n", " ")
     assert f"set EBCLAB_STORES={host.url}" in outcome.err.replace("\n", " ")
     assert outcome.err.count("error: ") == 1
 
@@ -163,8 +167,7 @@ def test_a_host_that_the_user_names_gets_a_request(
     else:
         command = ["pretrain", "simclr", "--set", f'data={{name: "parquet:{host.address(kind)}"}}']
     outcome = ebclab(*command)
-    assert outcome.code == 2
-    assert "credentials, or how" not in outcome.err
+    assert "credentials, or how" not in outcome.refusal
     assert any("Bearer " in words if kind == "gs" else "aws_access_key_id" in words for words in host.heard)
 
 
@@ -202,18 +205,62 @@ def test_arguments_of_python_name_hosts_and_settings_from_a_file_do_not(
     assert host.callers > asked
 
 
-def test_a_cluster_that_only_a_comparison_names_is_not_contacted(ebclab: Ebclab, finished: Path, host: Host) -> None:
-    place = Path("comparisons") / "sent"
-    place.mkdir(parents=True)
-    address = f'resources.address="127.0.0.1:{host.server_port}"'
-    request = ComparisonRequest(
-        methods=("simclr", "flatclr"), batch_sizes=(16,), datasets=("digits",), assignments=(address,), epochs=1
-    )
-    write_comparison(place / "comparison.yaml", make_comparison(request))
-    outcome = ebclab("compare", "--name", "sent")
-    assert outcome.code == 2
-    assert "resources.address: a file names a cluster" in outcome.err
+RESUMED = ["pretrain", "flatclr", "--name", "done", "--resume"]
+NAMED = ["pretrain", "flatclr", "--name", "new", "--config", "runs/done/config.yaml"]
+SWEEP = ["sweep", "flatclr", "--config", "runs/done/config.yaml", "--trials", "1"]
+
+
+def _run_with_cluster(run: Path, address: str) -> None:
+    """Let a run, as somebody may send it, name a cluster."""
+    _settings(run, "training", epochs=3)
+    _settings(run, "resources", address=address, workers=1)
+    (run / "result.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [
+        (RESUMED, "the run's config.yaml"),
+        (NAMED, "runs/done/config.yaml"),
+        (SWEEP, "runs/done/config.yaml"),
+        ([*SWEEP, "--show"], "runs/done/config.yaml"),
+        (["sweep", "simclr", "--name", "sent", "--resume"], "the sweep's sweep.yaml"),
+        (["compare", "--name", "sent"], "a file"),
+    ],
+    ids=lambda value: " ".join(value[:5]) if isinstance(value, list) else "",
+)
+def test_a_cluster_that_only_a_file_names_is_not_contacted(
+    ebclab: Ebclab, finished: Path, host: Host, command: list[str], where: str
+) -> None:
+    address = f"127.0.0.1:{host.server_port}"
+    _run_with_cluster(finished, address)
+    _send_sweep(f'resources.address="{address}"')
+    _send_comparison("digits", f'resources.address="{address}"')
+    outcome = ebclab(*command)
+    assert f"resources.address: {where} names a cluster, got {address}, and a file alone does not" in outcome.refusal
+    assert f"set RAY_ADDRESS={address}, or --set resources.address=null" in outcome.err
     assert host.callers == 0
-    named = ebclab("compare", "--name", "sent", "--set", address)
-    assert "resources.address: what answers is not a Ray cluster" in named.err
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "comparison"])
+def test_a_cluster_that_the_user_names_is_contacted(
+    ebclab: Ebclab, finished: Path, host: Host, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    address = f"127.0.0.1:{host.server_port}"
+    named = ["--set", f'resources.address="{address}"']
+    command = RESUMED
+    _run_with_cluster(finished, "10.255.255.1:6379")  # nobody must ask there
+    if way == "comparison":
+        command = _send_comparison("digits", named[1])
+    elif way == "variable":
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        named = []
+    outcome = ebclab(*command, *named)
+    assert f"resources.address: what answers is not a Ray cluster, got {address}" in outcome.err
     assert host.callers > 0
+
+
+def test_without_workers_an_address_in_a_file_says_nothing(ebclab: Ebclab, finished: Path, host: Host) -> None:
+    _run_with_cluster(finished, f"127.0.0.1:{host.server_port}")
+    assert ebclab(*RESUMED, "--workers", "0").code == 0
+    assert host.callers == 0

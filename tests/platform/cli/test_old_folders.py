@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ from ebclab.sweeps.display.live_table import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from energy_contrast.catalog import METHODS
 
-from .conftest import Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import Ebclab
 
 OLD = Path(__file__).parents[2] / "folders" / "made_by_0.1"
 EXPECTED = OLD / "expected"
@@ -68,8 +65,7 @@ def test_evaluate_gives_an_old_run_the_scores_that_it_had(ebclab: Ebclab) -> Non
     kept = Path("runs/finished/evaluation.json")
     before = _json(kept)
     kept.unlink()
-    outcome = ebclab("evaluate", "runs/finished", "--references", "--only", "knn,linear")
-    assert outcome.code == 0, outcome.err
+    assert ebclab("evaluate", "runs/finished", "--references", "--only", "knn,linear").ok
     now = _json(kept)
     assert now.keys() == before.keys()
     for row, scores in before["rows"].items():
@@ -84,22 +80,19 @@ def test_evaluate_gives_an_old_run_the_scores_that_it_had(ebclab: Ebclab) -> Non
 def test_the_command_of_an_old_finished_run_prints_its_result(ebclab: Ebclab) -> None:
     run = Path("runs/finished")
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    outcome = ebclab("pretrain", "simclr", "--config", OLD / run / "config.yaml", "--name", run.name)
-    assert outcome.code == 0, outcome.err
+    outcome = ebclab("pretrain", "simclr", "--config", OLD / run / "config.yaml", "--name", run.name).ok
     assert "already finished; nothing was trained" in outcome.out
     assert f"{_json(run / 'result.json')['scores']['holdout_knn']:.1%}" in outcome.out
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
 def test_an_old_run_is_exported_as_it_was(ebclab: Ebclab) -> None:
-    outcome = ebclab("export", "runs/finished", "--to", "encoder")
-    assert outcome.code == 0, outcome.err
+    assert ebclab("export", "runs/finished", "--to", "encoder").ok
     _same_encoder(Path("encoder"), EXPECTED / "run")
 
 
 def test_old_runs_and_sweeps_are_listed(ebclab: Ebclab) -> None:
-    outcome = ebclab("runs", "list")
-    assert outcome.code == 0, outcome.err
+    outcome = ebclab("runs", "list").ok
     rows = {line.split()[0]: line for line in outcome.out.splitlines()}
     assert all(word in rows["finished"] for word in ("2/2 epochs", "37.1%", " finished "))
     assert all(word in rows["unfinished"] for word in ("1/4 epochs", " unfinished "))
@@ -108,8 +101,7 @@ def test_old_runs_and_sweeps_are_listed(ebclab: Ebclab) -> None:
 
 def test_an_old_unfinished_run_ends_in_the_weights_of_one_that_nobody_stopped(ebclab: Ebclab) -> None:
     run = Path("runs/unfinished")
-    outcome = ebclab("pretrain", "ebclr", "--config", OLD / run / "config.yaml", "--name", run.name)
-    assert outcome.code == 0, outcome.err
+    outcome = ebclab("pretrain", "ebclr", "--config", OLD / run / "config.yaml", "--name", run.name).ok
     assert "resuming at step 3 of 8" in outcome.err
     now = load_file(run / "checkpoints" / "last-0000000008" / "model.safetensors")
     then = load_file(EXPECTED / "undisturbed.safetensors")
@@ -131,8 +123,7 @@ def test_the_command_of_an_old_finished_sweep_prints_its_result(ebclab: Ebclab) 
     Path("space.yaml").write_text(yaml.safe_dump(plan["space"]))
     asked = [word for name in ("trials", "epochs", "top", "seeds") for word in (f"--{name}", str(plan[name]))]
     settings = ["--config", "settings.yaml", "--space", "space.yaml", "--name", "sweep"]
-    outcome = ebclab("sweep", "flatclr", *settings, *asked, "--resume")
-    assert outcome.code == 0, outcome.err
+    outcome = ebclab("sweep", "flatclr", *settings, *asked, "--resume").ok
     for words in ("25.7% (0.0% to 62.0%)", "24.3% (0.0% to 100.0%)", "winner: trial 0001", "knn 48.9%, linear 49.9%"):
         assert words in outcome.out
     assert log.read_bytes() == before
@@ -159,8 +150,7 @@ def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> Non
 
 
 def test_an_old_sweep_is_exported_as_it_was(ebclab: Ebclab) -> None:
-    outcome = ebclab("export", "sweeps/sweep", "--to", "winners")
-    assert outcome.code == 0, outcome.err
+    assert ebclab("export", "sweeps/sweep", "--to", "winners").ok
     name = "leaderboard.csv"
     assert Path("winners", name).read_text() == (EXPECTED / "sweep" / name).read_text()
     now, then = (_json(folder / "leaderboard.json") for folder in (Path("winners"), EXPECTED / "sweep"))
@@ -173,8 +163,7 @@ def test_the_report_of_an_old_sweep_says_what_it_said(ebclab: Ebclab) -> None:
     expected = (EXPECTED / "report.json").read_text().replace(OLD_SWEEP, str(Path("sweeps/sweep").absolute()))
     read_at = datetime.strptime(json.loads(expected)[0]["facts"]["Log as of"] + "+0000", "%Y-%m-%d %H:%M:%S UTC%z")
     os.utime("sweeps/sweep/trials.jsonl", (read_at.timestamp(), read_at.timestamp()))
-    outcome = ebclab("report", "sweeps/sweep", "--to", "report.html")
-    assert outcome.code == 0, outcome.err
+    assert ebclab("report", "sweeps/sweep", "--to", "report.html").ok
     (now,), (then,) = json.loads(Path("report.json").read_text()), json.loads(expected)
     assert now["answer"].startswith("Winner: trial 0001, 25.7% over 2 seeds (95 %: 0.0% to 98.4%). Within noise of")
     assert "with other seeds; other images may move it as much" in now["measured"]["Intervals"]

@@ -16,6 +16,7 @@ from ebclab.cli.options import read_options
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.comparisons.request import ComparisonRequest
+from ebclab.config import compose
 from ebclab.config.options import option_problems, values_of, word_of
 from ebclab.errors import UserError
 from ebclab.reproductions.request import ReproduceRequest
@@ -101,3 +102,16 @@ def test_values_on_the_command_line_are_those_of_the_request() -> None:
 def test_texts_that_cannot_be_read_are_told_with_their_option() -> None:
     with pytest.raises(UserError, match="--practice: not a duration, got 'soon'"):
         read_options(CompareOptions, _given("compare", "--practice", "soon"))
+
+
+def test_options_that_are_settings_come_before_those_that_the_user_sets() -> None:
+    line = ["simclr", "--epochs", "3", "--dataset", "mnist", "--workers", "1:4", "--set", "seed=4", "--seed", "1"]
+    assert read_options(PretrainOptions, _given("pretrain", *line)).settings(look=False) == compose(
+        "simclr",
+        overrides=["data.name=mnist", "training.epochs=3", "resources.workers=1", "resources.max_workers=4", "seed=4"],
+    )
+    assert SweepOptions(method="simclr", objective="x", data_root="y", init="z").overrides() == [
+        'data.root="y"',
+        'init.weights="z"',
+        'evaluation.objective="x"',
+    ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+from made_up_method import HARDEST
 
 from ebclab.cli.app import app
 from ebclab.cli.submit import named_code, parsed
@@ -15,30 +16,9 @@ from ebclab.comparisons.plan import make_comparison, read_comparison, write_comp
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.submission import stage_code, with_sent_files
 
-from .conftest import TINY, Outcome
+from .conftest import TINY, Ebclab
 
-Ebclab = Callable[..., Outcome]
 NAME = "own_code.hardest:Hardest"
-CODE = '''
-"""SimCLR against few negatives."""
-
-from dataclasses import dataclass
-
-from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class HardestConfig(SimclrConfig):
-    num_negatives: int = setting(16, "Negatives that are kept.", minimum=1)
-
-
-class Hardest(Simclr):
-    Config = HardestConfig
-
-    def contrast(self, projection, positive, negatives):
-        return super().contrast(projection, positive, negatives.topk(self.config.num_negatives).values)
-'''
 
 
 def _forget() -> None:
@@ -53,24 +33,22 @@ def code(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file = Path("own_code/hardest.py").absolute()
     file.parent.mkdir()
     (file.parent / "__init__.py").touch()
-    file.write_text(CODE)
+    file.write_text(HARDEST)
     yield file
     _forget()
 
 
 def test_it_is_trained_and_resumed_and_its_encoder_is_exported_without_its_code(ebclab: Ebclab, code: Path) -> None:
     command = ["pretrain", NAME, "--epochs", "1", *TINY, "--set", "encoder.width=4"]
-    first = ebclab(*command, "--set", "method.num_negatives=8")
-    assert first.code == 0, first.err
+    assert ebclab(*command, "--set", "method.num_negatives=8").ok
     run = Path("runs/own_code.hardest.Hardest-digits-seed0")
     assert f"  name: {NAME}\n  digest: " in (run / "config.yaml").read_text()
     assert "nothing was trained" in ebclab("pretrain", NAME, "--resume", "--name", run.name).out
 
     _forget()
-    code.write_text(CODE + "# other\n")
+    code.write_text(HARDEST + "# other\n")
     changed = ebclab(*command, "--set", "method.num_negatives=8")
-    assert changed.code == 2
-    assert "\n  method.digest: " in changed.err
+    assert "\n  method.digest: " in changed.refusal
     assert (
         "has changed since these settings were recorded" in ebclab("pretrain", NAME, "--resume", "--name", run.name).err
     )
@@ -78,8 +56,7 @@ def test_it_is_trained_and_resumed_and_its_encoder_is_exported_without_its_code(
     _forget()
     code.write_text("raise SystemExit('run')")
     for arguments in (("evaluate", run, "--only", "knn"), ("export", run, "--to", "encoder"), ("runs", "list")):
-        done = ebclab(*arguments)
-        assert done.code == 0, done.err
+        assert ebclab(*arguments).ok
     assert not any(name.startswith("own_code") for name in sys.modules)
     assert NAME in Path("encoder/README.md").read_text()
     assert "a file alone does not choose which code is run" in ebclab("sample", run).err
@@ -90,8 +67,7 @@ def test_show_and_sweep_know_it(ebclab: Ebclab, code: Path) -> None:
     assert "num_negatives: 16" in shown.out
     assert "Negatives that are kept." in shown.out
     nothing_shipped = ebclab("sweep", NAME, "--show")
-    assert nothing_shipped.code == 2
-    assert f"--space: none is shipped for {NAME}; write your own" in nothing_shipped.err
+    assert f"--space: none is shipped for {NAME}; write your own" in nothing_shipped.refusal
 
 
 def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebclab: Ebclab, code: Path) -> None:
@@ -115,8 +91,7 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
     _forget()
     assert read_comparison(folder / "comparison.yaml").digest == plan.digest
     refused = ebclab("compare", "--name", "mine")
-    assert refused.code == 2
-    assert f"a file alone does not choose which code is run, got {NAME}" in refused.err
+    assert f"a file alone does not choose which code is run, got {NAME}" in refused.refusal
     assert not any(name.startswith("own_code") for name in sys.modules)
 
 
@@ -126,10 +101,10 @@ def test_its_package_is_sent_with_a_submitted_command(code: Path, tmp_path: Path
     for arguments in (["pretrain", NAME, "--epochs", "1"], ["compare", "simclr", NAME], ["sweep", NAME]):
         assert named_code(parsed(command, arguments)[2]) == [code.parent]
     single = tmp_path / "own_file.py"
-    single.write_text(CODE)
+    single.write_text(HARDEST)
     (tmp_path / "stage").mkdir()
     staged = {path.name: path for path in stage_code(tmp_path / "stage", own=[code.parent, single])}
-    assert (staged["own_code"] / "hardest.py").read_text() == staged["own_file.py"].read_text() == CODE
+    assert (staged["own_code"] / "hardest.py").read_text() == staged["own_file.py"].read_text() == HARDEST
     (tmp_path / "ebclab_submitted").mkdir()
     (sent,) = with_sent_files([f"{NAME}=submitted:0-space.yaml"], [tmp_path])
     assert sent == f"{NAME}={tmp_path}/ebclab_submitted/0-space.yaml"

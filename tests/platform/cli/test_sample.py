@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ from energy_contrast.energy_based.ebclr import Ebclr
 from energy_contrast.energy_based.jem import Jem
 from energy_contrast.sampling_method import ChainStart, ChainTrace
 
-from .conftest import TINY, Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import TINY, Ebclab
 
 SMALL = {
     "ebclr": ["--set", "method.buffer_size=64", "--set", "method.num_steps=2"],
@@ -53,8 +50,7 @@ def runs(ebclab: Ebclab, trained: Path) -> Path:
 )
 def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path, method: str, source: str) -> None:
     command = ("sample", f"runs/{method}", "--from", source, "--steps", "12", "--count", "5")
-    done = ebclab(*command)
-    assert done.code == 0, done.err
+    done = ebclab(*command).ok
     picture, numbers = (runs / method / f"chains-{source}.{ending}" for ending in ("png", "json"))
     assert done.out.splitlines()[-2:] == [f"wrote {picture}", f"wrote {numbers}"]
     assert max(map(len, done.out.splitlines()[:-2])) <= 80
@@ -72,8 +68,7 @@ def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path
     before = picture.read_bytes(), numbers.read_bytes()
     assert json.loads(ebclab(*command, "--json").out) == found
     assert (picture.read_bytes(), numbers.read_bytes()) == before
-    other = ebclab(*command, "--seed", "1", "--to", "other")
-    assert other.code == 0
+    assert ebclab(*command, "--seed", "1", "--to", "other").ok
     assert Path(f"other/chains-{source}.png").read_bytes() != before[0]
 
 
@@ -111,8 +106,7 @@ def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebc
 
 
 def test_chains_are_run_in_parts_of_a_batch(ebclab: Ebclab, runs: Path) -> None:
-    done = ebclab("sample", runs / "ebclr", "--from", "buffer", "--steps", "1", "--count", "40", "--json")
-    assert done.code == 0, done.err
+    assert ebclab("sample", runs / "ebclr", "--from", "buffer", "--steps", "1", "--count", "40", "--json").ok
     with Image.open(runs / "ebclr" / "chains-buffer.png") as image:
         assert image.height == 16 * (96 + 18 + 12) + 18 + 12
 
@@ -120,9 +114,8 @@ def test_chains_are_run_in_parts_of_a_batch(ebclab: Ebclab, runs: Path) -> None:
 def test_measured_samples_that_cannot_be_written_are_printed(ebclab: Ebclab, runs: Path) -> None:
     (runs / "ebclr" / "chains-noise.png").mkdir()  # no file can be written there
     outcome = ebclab("sample", "runs/ebclr", "--steps", "1", "--count", "2")
-    assert outcome.code == 2
     assert "distance of two" in outcome.out
-    assert f"{runs}/ebclr: the samples were measured and chains-noise.png cannot be written, got Is" in outcome.err
+    assert f"{runs}/ebclr: the samples were measured and chains-noise.png cannot be written, got Is" in outcome.refusal
 
 
 @pytest.mark.parametrize("field", ["positions", "energies"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ from ebclab.cli import arrival
 from ebclab.cluster.jobs import JobState
 from ebclab.errors import UnreachableError, UserError
 
-from .conftest import TINY, Outcome
-
-Ebclab = Callable[..., Outcome]
+from .conftest import TINY, Ebclab
 
 
 class FakeCluster:
@@ -87,8 +85,7 @@ def test_a_wrong_command_line_is_told_before_anything_is_sent(
     ebclab: Ebclab, cluster: type[FakeCluster], command: list[str], sentence: str
 ) -> None:
     outcome = ebclab("submit", "--", *command)
-    assert outcome.code == 2
-    assert sentence in outcome.err
+    assert sentence in outcome.refusal
     assert "Traceback" not in outcome.err
     assert cluster.given == []
     if "No such" not in sentence and command[0] in ("pretrain", "sweep") and "secret" not in command[-1]:
@@ -135,8 +132,7 @@ def test_the_command_line_goes_as_it_is_with_code_and_files(
 def test_what_lies_on_the_head_node_is_said_in_a_sentence(
     ebclab: Ebclab, cluster: type[FakeCluster], line: list[str], said: str
 ) -> None:
-    outcome = ebclab("submit", "--detach", "--", *line)
-    assert outcome.code == 0
+    outcome = ebclab("submit", "--detach", "--", *line).ok
     assert said in outcome.err
     assert ("on the head node" in outcome.err) == bool(said)
 
@@ -195,13 +191,11 @@ def test_list_shows_each_job_with_its_command(ebclab: Ebclab, cluster: type[Fake
 def test_exactly_one_thing_is_asked_for(ebclab: Ebclab, cluster: type[FakeCluster]) -> None:
     for arguments in ([], ["--list", "--stop", "x"], ["--list", "--", "evaluate", "x"]):
         outcome = ebclab("submit", *arguments)
-        assert outcome.code == 2
-        assert "submit: one of a command line, --follow, --stop, --list, got" in outcome.err
+        assert "submit: one of a command line, --follow, --stop, --list, got" in outcome.refusal
 
 
 def test_help_of_a_submitted_verb_is_shown_here(ebclab: Ebclab, cluster: type[FakeCluster]) -> None:
-    outcome = ebclab("submit", "--", "sweep", "--help")
-    assert outcome.code == 0
+    outcome = ebclab("submit", "--", "sweep", "--help").ok
     assert "--trials" in outcome.out
     assert cluster.given == []
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-import ebclab
-from ebclab.cli import main
+import ebclab as library
 from ebclab.cli.sweep import print_result
 from ebclab.config.options import seconds_of
 from ebclab.document.terminal import print_facts
@@ -20,22 +17,14 @@ from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResul
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import parse_space
 
-BASE = ["sweep", "simclr"]
+from .conftest import Ebclab
+
 RATE = {"optimizer.learning_rate": {"loguniform": [1e-4, 1.0]}}
 
 
-def _refused(capsys: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> str:
-    assert main([*BASE, "--sweeps", str(folder), "--name", "s", *arguments]) == 2
-    shown = capsys.readouterr()
-    assert "Traceback" not in shown.err
-    assert not (folder / "s").exists() or not (folder / "s" / "result.json").exists()
-    return shown.err
-
-
-def _space(folder: Path, parameters: dict[str, object]) -> str:
-    path = folder / "space.yaml"
-    path.write_text(yaml.safe_dump({"parameters": parameters}), encoding="utf-8")
-    return str(path)
+def _space(parameters: dict[str, object]) -> str:
+    Path("space.yaml").write_text(yaml.safe_dump({"parameters": parameters}), encoding="utf-8")
+    return "space.yaml"
 
 
 @pytest.mark.parametrize(
@@ -52,84 +41,87 @@ def _space(folder: Path, parameters: dict[str, object]) -> str:
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused_and_named(
-    parameters: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ebclab: Ebclab, parameters: dict[str, object], said: str
 ) -> None:
-    assert said in _refused(capsys, tmp_path, "--space", _space(tmp_path, parameters))
+    assert said in ebclab("sweep", "simclr", "--space", _space(parameters)).refusal
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--objective", "test_accuracy"], "evaluation.objective: no such choice, got 'test_accuracy'"),
-        (["--scheduler", "hyperband"], "--scheduler: no such choice, got 'hyperband'"),
-        (["--search", "bohb"], "--search: no such choice, got 'bohb'"),
-        (["--scheduler", "pbt", "--search", "tpe"], "training itself changes settings during a run"),
-        (["--scheduler", "pbt", "--interval", "0"], "--interval: must be at least 1, got 0"),
-        (["--trials", "4", "--top", "5"], "--top: more settings than trials, got 5 of 4; use at most 4"),
-        (["--trials", "0", "--top", "0"], "--trials: must be at least 1, got 0"),
-        (["--seeds", "0"], "--seeds: at least one, got 0"),
-        (["--time", "8 hours"], "--time: not a duration, got '8 hours'; write 8h"),
-        (["--concurrent", "many"], "--concurrent: not a number of trials, got 'many'"),
-        (["--rule", "plateau=3"], "--rule plateau: no such rule; did you mean plateau_epochs?"),
-        (["--rule", "reduction_factor=1"], "--rule reduction_factor: out of range, got 1"),
-        (["--set", "data.holdout_rate=0"], "data.holdout_rate: a sweep chooses by held-out images, got 0"),
-        (["--resume"], "nothing to resume"),
-        (["--warm-start", "nowhere"], "no sweep here"),
-        (["--search", "grid", "--trials", "5"], "points, got 5; leave --trials out"),
-    ],
-)
-def test_what_is_asked_wrongly_is_one_sentence(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said in _refused(capsys, tmp_path, *arguments)
+NO_FOLDER = "error: --name: not the name of a folder, got '../x'; leave out /, \\, ? and a dot"
+NO_POPULATION = "error: --interval: only a population exchanges, got 2 with --scheduler "
+WRONG = [
+    (["--objective", "test_accuracy"], "evaluation.objective: no such choice, got 'test_accuracy'"),
+    (["--scheduler", "hyperband"], "--scheduler: no such choice, got 'hyperband'"),
+    (["--search", "bohb"], "--search: no such choice, got 'bohb'"),
+    (["--scheduler", "pbt", "--search", "tpe"], "training itself changes settings during a run"),
+    (["--scheduler", "pbt", "--interval", "0"], "--interval: must be at least 1, got 0"),
+    (["--trials", "4", "--top", "5"], "--top: more settings than trials, got 5 of 4; use at most 4"),
+    (["--trials", "0", "--top", "0"], "--trials: must be at least 1, got 0"),
+    (["--seeds", "0"], "--seeds: at least one, got 0"),
+    (["--time", "8 hours"], "--time: not a duration, got '8 hours'; write 8h"),
+    (["--concurrent", "many"], "--concurrent: not a number of trials, got 'many'"),
+    (["--rule", "plateau=3"], "--rule plateau: no such rule; did you mean plateau_epochs?"),
+    (["--rule", "reduction_factor=1"], "--rule reduction_factor: out of range, got 1"),
+    (["--set", "data.holdout_rate=0"], "data.holdout_rate: a sweep chooses by held-out images, got 0"),
+    (["--search", "grid", "--trials", "5"], "points, got 5; leave --trials out"),
+    (["--warm-start", "/nope"], "error: /nope: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"),
+    (["--name", "../x"], NO_FOLDER),
+    (["--name", "../x", "--resume"], NO_FOLDER),
+    (["--interval", "2"], f"{NO_POPULATION}asha; leave it out, or add --scheduler pbt"),
+    (["--interval", "2", "--scheduler", "none"], NO_POPULATION),
+]
 
 
-def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_one_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = ebclab.make_plan(ebclab.compose("simclr"), ebclab.SweepRequest(scheduler="pbt"))
+@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=[" ".join(words) for words, _ in WRONG])
+def test_what_is_asked_wrongly_is_one_sentence_also_with_show(ebclab: Ebclab, arguments: list[str], said: str) -> None:
+    for show in ([], ["--show"]):
+        assert said in ebclab("sweep", "simclr", *arguments, *show).refusal
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_shipped_space_leaves_out_what_a_population_cannot_change_and_an_own_one_is_refused(ebclab: Ebclab) -> None:
+    plan = library.make_plan(library.compose("simclr"), library.SweepRequest(scheduler="pbt"))
     assert "training.batch_size" not in plan.space.by_name
     assert "without training.batch_size" in plan.space.where
     assert "method.ess_target" not in plan.space.by_name  # off or on changes what is stored
-    own = _space(tmp_path, {"training.batch_size": {"choice": [128, 256]}, **RATE})
-    assert "training.batch_size: cannot change during a run" in _refused(
-        capsys, tmp_path, "--scheduler", "pbt", "--space", own
-    )
+    own = _space({"training.batch_size": {"choice": [128, 256]}, **RATE})
+    refused = ebclab("sweep", "simclr", "--scheduler", "pbt", "--space", own)
+    assert "training.batch_size: cannot change during a run" in refused.refusal
 
 
 @pytest.mark.parametrize(
     ("method", "own"), [("simclr", "method.objective=nwj"), ("flatclr", "method.hoelder_exponent=2")]
 )
 def test_a_shipped_space_leaves_out_what_the_runs_method_refuses(method: str, own: str) -> None:
-    plan = ebclab.make_plan(ebclab.compose(method, overrides=[own]))
+    plan = library.make_plan(library.compose(method, overrides=[own]))
     assert plan.space.where == f"search space {method} without method.ess_target"
-    assert "method.ess_target" in ebclab.make_plan(ebclab.compose(method)).space.by_name
+    assert "method.ess_target" in library.make_plan(library.compose(method)).space.by_name
 
 
-def test_all_mistakes_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    space = _space(tmp_path, {"method.temprature": {"uniform": [0.1, 1]}, "optimizer.beta1": {"uniform": [0, 2]}})
-    said = _refused(capsys, tmp_path, "--space", space, "--scheduler", "ashaa", "--rule", "graces=1")
+def test_all_mistakes_come_at_once(ebclab: Ebclab) -> None:
+    space = _space({"method.temprature": {"uniform": [0.1, 1]}, "optimizer.beta1": {"uniform": [0, 2]}})
+    said = ebclab("sweep", "simclr", "--space", space, "--scheduler", "ashaa", "--rule", "graces=1").refusal
     assert all(word in said for word in ("did you mean asha", "temprature", "beta1", "graces"))
 
 
-def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = ebclab.compose("simclr")
-    plan = ebclab.make_plan(config, ebclab.SweepRequest(space=parse_space({"parameters": RATE}, "test")))
-    with claim_sweep(SweepFolder(tmp_path / "s"), plan):
+def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(ebclab: Ebclab) -> None:
+    space = parse_space({"parameters": RATE}, "test")
+    with claim_sweep(
+        SweepFolder(Path("sweeps/s")), library.make_plan(library.compose("simclr"), library.SweepRequest(space=space))
+    ):
         pass
-    wider = _space(tmp_path, {"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})
-    said = _refused(capsys, tmp_path, "--resume", "--space", wider)
+    wider = _space({"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})
+    resumed = ("sweep", "simclr", "--name", "s", "--resume")
+    said = ebclab(*resumed, "--space", wider).refusal
     assert "space.parameters.optimizer.learning_rate.loguniform: [0.0001, 1.0] in the sweep, [1e-05, 1.0] now" in said
-    said = _refused(capsys, tmp_path, "--resume", "--trials", "8")
+    said = ebclab(*resumed, "--trials", "8").refusal
     assert "--trials: a resumed sweep may grow, not shrink, got 8; it has 16" in said
+    assert "nothing to resume" in ebclab("sweep", "simclr", "--resume").refusal
 
 
-def test_a_folder_that_is_no_sweep_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "thesis.tex").touch()
-    assert "holds something that is not a sweep" in _refused(capsys, tmp_path)
+def test_a_folder_that_is_no_sweep_is_left_alone(ebclab: Ebclab) -> None:
+    Path("sweeps/s").mkdir(parents=True)
+    Path("sweeps/s/thesis.tex").touch()
+    assert "holds something that is not a sweep" in ebclab("sweep", "simclr", "--name", "s").refusal
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("8h", 28_800), ("1h30m", 5_400), ("90s", 90), ("1.5d", 129_600)])
@@ -144,7 +136,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = ebclab.make_plan(ebclab.compose("simclr"))
+    plan = library.make_plan(library.compose("simclr"))
     start = own_settings(plan.space, plan.config)
 
     def entry(source: str, settings: dict[str, object]) -> ConfirmedSettings:
@@ -171,26 +163,6 @@ def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.
         "trial 0001",
         "the starting settings",
     ]
-
-
-@pytest.mark.parametrize("show", [(), ("--show",)], ids=["run", "show"])
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--warm-start", "/nope"), "error: /nope: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"),
-        (("--name", "../x"), "error: --name: not the name of a folder, got '../x'; leave out /, \\, ? and a dot"),
-        (("--name", "../x", "--resume"), "error: --name: not the name of a folder, got '../x'; leave out /, \\, ?"),
-        (("--interval", "2"), "error: --interval: only a population exchanges, got 2 with --scheduler asha; leave it"),
-        (("--interval", "2", "--scheduler", "none"), "error: --interval: only a population exchanges, got 2 with "),
-    ],
-)
-def test_show_refuses_what_the_sweep_refuses(
-    ebclab: Callable[..., Any], tmp_path: Path, show: tuple[str, ...], options: tuple[str, ...], sentence: str
-) -> None:
-    outcome = ebclab("sweep", "simclr", "--trials", "2", *options, *show)
-    assert outcome.code == 2
-    assert outcome.err.startswith(sentence)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_said_of_a_sweep_is_as_wide_as_the_terminal_but_for_what_is_copied(
