@@ -17,8 +17,9 @@ from ebclab.config.names import nearest
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import DATASETS, load_both
+from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import several_labels

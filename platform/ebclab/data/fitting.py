@@ -49,7 +49,6 @@ class SampledSizes(NamedTuple):
 
     @property
     def sides(self) -> list[int]:
-        """Shorter sides, the smallest first."""
         return sorted(map(min, self.sizes))
 
     def in_words(self) -> str:

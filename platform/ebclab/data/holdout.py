@@ -41,7 +41,6 @@ class Split:
 
     @property
     def parts(self) -> list[ImageSet]:
-        """All parts, the training images first."""
         return [part for part in (self.train, self.holdout, self.confirm) if part is not None]
 
     def scored(self, part: str) -> ImageSet:
@@ -114,7 +113,6 @@ class LabelList:
 
     @property
     def size_in_words(self) -> str:
-        """How many images each class has."""
         low, high = min(self.counts), max(self.counts)
         if low < high:
             return f"{low:,} to {high:,} images of a class"

@@ -77,7 +77,6 @@ class Preprocessing:
 
     @property
     def pixel_range(self) -> PixelRange:
-        """Values of black and white after normalisation."""
         pairs = list(zip(self.mean, self.std, strict=True))
         return PixelRange(tuple((0 - m) / s for m, s in pairs), tuple((1 - m) / s for m, s in pairs))
 

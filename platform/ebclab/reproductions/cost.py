@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebclab.config import ExperimentConfig
-from ebclab.data.sources.load import DATASETS
+from ebclab.data.sources.catalogue import DATASETS
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproductions.plan import StudyPlan
 

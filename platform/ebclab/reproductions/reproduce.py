@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ebclab.data.sources.load import DATASETS, missing_files
+from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import usable_processors

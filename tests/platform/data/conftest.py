@@ -1,11 +1,18 @@
-"""The hash behind every draw, written with Python integers."""
+"""The hash behind every draw, written with Python integers, and real datasets where there are any."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.catalogue import DATASETS, Split, missing_files
+from ebclab.data.sources.load import load_split
+
+SHARED_DATA = Path(__file__).parents[4] / "shared" / "data"
 MASK = (1 << 64) - 1
 
 
@@ -23,3 +30,16 @@ def splitmix64_words() -> Callable[..., int]:
         return state - (1 << 64) if state >> 63 else state
 
     return hashed
+
+
+@pytest.fixture(scope="session")
+def real() -> Callable[[str, Split], ImageSet]:
+    """Return a split of a dataset of the catalogue, from its real files; skip the test where there are none."""
+    root = os.environ.get("EBCLAB_DATA") or str(SHARED_DATA)
+
+    def loaded(name: str, split: Split) -> ImageSet:
+        if missing_files(DATASETS[name], root, "train", "test"):
+            pytest.skip(f"no real {name} below {root}")
+        return load_split(name, root, split)
+
+    return loaded

@@ -127,7 +127,6 @@ class Storage:
 
     @property
     def in_words(self) -> str:
-        """The content of the image column."""
         return "fixed_shape_tensor<uint8>[C, H, W]" if self.form == "pixels" else f"JPEG of quality {self.quality}"
 
     def column(self, images: Tensor) -> pa.Array:

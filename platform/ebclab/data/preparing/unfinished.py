@@ -22,7 +22,7 @@ from ebclab.errors import DataError
 from ebclab.storage import atomic
 from ebclab.storage.lock import locked
 from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.typed_json import read_typed
 
 T = TypeVar("T")
 
@@ -63,7 +63,6 @@ class UnfinishedSet:
 
     @property
     def num_finished(self) -> int:
-        """How many shards are finished."""
         return sum(1 for _ in self._records.glob("*.json"))
 
     def kept(self, name: str, make: Callable[[], T], kind: type[T]) -> T:
@@ -71,14 +70,14 @@ class UnfinishedSet:
         path = self.folder / f"{name}.json"
         if not path.exists():
             atomic.write_json(path, asdict(make()))  # type: ignore[call-overload]
-        return self._read(path, kind)
+        return read_typed(path, kind, remedy=self._remedy)
 
     def record(self, shard: str) -> ShardRecord | None:
         """Return the record of a shard, named by its path within the dataset, or None if it is not finished."""
         path = self._record_of(shard)
         if not path.exists():
             return None
-        record = self._read(path, ShardRecord)
+        record = read_typed(path, ShardRecord, remedy=self._remedy)
         file = self.set / shard
         if not file.is_file() or file.stat().st_size != record.bytes:
             raise DataError(f"{file}: not as it was finished; {self._remedy}")
@@ -135,13 +134,6 @@ class UnfinishedSet:
 
     def _record_of(self, shard: str) -> Path:
         return self._records / f"{shard.replace('/', '-')}.json"
-
-    def _read(self, path: Path, kind: type[T]) -> T:
-        content = read_json(path, remedy=self._remedy, error=DataError)
-        try:
-            return typed(content, kind)
-        except ValueError as error:
-            raise DataError(f"{path}: damaged, {error}; {self._remedy}") from error
 
 
 def _difference(before: object, now: dict[str, object]) -> str:

@@ -180,10 +180,10 @@ def data_root(root: str | None) -> Path:
     return expanded(folder).absolute()
 
 
-def missing_files(dataset: Dataset, root: str | None, split: Split) -> list[str]:
-    """Return the files of ``split`` that are missing below ``root``, plain and compressed; empty if it is complete."""
+def missing_files(dataset: Dataset, root: str | None, *splits: Split) -> list[str]:
+    """Return the files of ``splits`` that are missing below ``root``, plain and compressed; empty if all are there."""
     folder = data_root(root) / dataset.folder
-    return [name for name in dataset.files[split] if find_stored(folder, name) is None]
+    return [name for split in splits for name in dataset.files[split] if find_stored(folder, name) is None]
 
 
 def find_stored(folder: Path, name: str) -> Path | None:

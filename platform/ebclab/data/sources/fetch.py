@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 from ebclab.config.addresses import LOCATIONS
-from ebclab.data.sources.catalogue import Dataset
-from ebclab.data.sources.load import data_root, dataset_named, missing_files
+from ebclab.data.sources.catalogue import Dataset, data_root, missing_files
+from ebclab.data.sources.load import dataset_named
 from ebclab.errors import DataError
 
 
@@ -27,7 +27,7 @@ def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) 
     if not dataset.folder:
         progress(f"{name}: comes with scikit-learn, nothing to download")
         return
-    if not _missing(dataset, root):
+    if not missing_files(dataset, root, *dataset.files):
         progress(f"{name}: all files are in {folder}; delete them to fetch them again")
         return
     try:
@@ -37,7 +37,7 @@ def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) 
             f"data.root: cannot create {folder}, got {error.strerror or error}; give another folder with --data-root"
         ) from error
     _download(dataset, root, progress)
-    if still := _missing(dataset, root):
+    if still := missing_files(dataset, root, *dataset.files):
         raise DataError(f"{folder}: incomplete after the download, got no {', '.join(still)}; fetch again")
     progress(f"{name}: done, files in {folder}; terms of use: {dataset.licence}")
 
@@ -48,20 +48,14 @@ def _download(dataset: Dataset, root: str | None, progress: Callable[[str], None
     progress(f"{dataset.name}: downloading from {hosts}")
     try:
         source(str(data_root(root)), download=True)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # URLError and timeouts are OSErrors; torchvision wraps some in RuntimeError
+    except (OSError, RuntimeError) as error:  # as URLError and timeouts are; torchvision wraps some in RuntimeError
         folder = data_root(root) / dataset.folder
         reason = str(error).strip().splitlines()[-1]
+        files = ", ".join(missing_files(dataset, root, *dataset.files))
         raise DataError(
             f"data fetch: could not download {dataset.name} from {hosts}, got {reason}; check the network (a proxy is "
-            f"read from HTTPS_PROXY) or copy {', '.join(_missing(dataset, root))} into {folder} (plain, .gz or .xz)"
+            f"read from HTTPS_PROXY) or copy {files} into {folder} (plain, .gz or .xz)"
         ) from error
-
-
-def _missing(dataset: Dataset, root: str | None) -> list[str]:
-    return missing_files(dataset, root, "train") + missing_files(dataset, root, "test")
 
 
 def _sources() -> dict[str, Any]:

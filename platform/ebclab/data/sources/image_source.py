@@ -191,10 +191,9 @@ class ImageFiles(EncodedSource):
 
 
 def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded:
-    """Return the images of some rows, in the order of ``index``, which may be any; each group is read once.
+    """Return the images of some rows, in the order of ``index``, which may be any.
 
-    Args:
-        threads: Number of groups that are read at a time.
+    Each group is read once, ``threads`` of them at a time.
     """
     images = torch.empty(len(index), *source.example.shape, dtype=torch.uint8)
     good = torch.zeros(len(index), dtype=torch.bool)
@@ -213,13 +212,7 @@ def read_rows(source: ImageSource, index: RowIndex, threads: int = 1) -> Decoded
             read(rows)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            work = [pool.submit(read, rows) for rows in parts]
-            try:
-                for piece in work:
-                    piece.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            list(pool.map(read, parts))  # after an error, parts that have not begun are cancelled
     return Decoded(images if bool(good.all()) else images[good], good, [left_out[row] for row in sorted(left_out)])
 
 

@@ -29,19 +29,6 @@ from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
-__all__ = [
-    "DATASETS",
-    "Dataset",
-    "Split",
-    "data_root",
-    "dataset_named",
-    "load_both",
-    "load_split",
-    "missing_files",
-    "open_source",
-    "splits_of",
-]
-
 _log = logging.getLogger("ebclab.data")
 
 _AS_STORED = Reading()
@@ -149,13 +136,12 @@ def dataset_named(name: str) -> Dataset:
 
 def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:
     folder = data_root(root) / dataset.folder
-    paths = {name: find_stored(folder, name) for name in dataset.files[split]}
-    if missing := [name for name, path in paths.items() if path is None]:
+    if missing := missing_files(dataset, root, split):
         raise DataError(
             f"data.root: {dataset.name} is not complete in {folder}, got no {', '.join(missing)} (plain, .gz or .xz); "
             f"run `ebclab data fetch {dataset.name} --data-root {data_root(root)}`"
         )
-    return [path for path in paths.values() if path is not None]
+    return [path for name in dataset.files[split] if (path := find_stored(folder, name))]
 
 
 def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:

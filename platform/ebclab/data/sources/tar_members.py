@@ -44,7 +44,6 @@ class Tar:
         self._file, self._can_seek, self._place = file, can_seek, 0
 
     def __iter__(self) -> Iterator[Member]:
-        """Yield all members."""
         place, of_all = 0, dict[bytes, bytes]()
         while any(header := self.read(place, _BLOCK)):  # zeros are the end
             own, extensions = dict[bytes, bytes](), 0

@@ -121,7 +121,6 @@ class Band(NamedTuple):
 
     @property
     def inputs(self) -> int:
-        """Inputs that a line has."""
         blocks, _, width = self.weights.shape
         return (blocks - 1) * self.step + width
 

@@ -62,7 +62,6 @@ class StreamPlan:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of an epoch."""
         return math.ceil(len(self.group_sizes) / self.groups_per_block)
 
     @cached_property

@@ -406,14 +406,7 @@ def _list_voc(place: Location, split: Split) -> Listing:
 
 
 def _named_images(place: Location, split: Split) -> list[str]:
-    file = f"{_VOC_LISTS[split]}.txt"
-    names = [fields[0] for fields in _fields(place, file, 1)]
-    if not names:
-        raise DataError(f"{place.path}/{file}: the names of images are needed, got an empty list")
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise DataError(f"{place.path}/{file}: must name an image once, got {twice} again; unpack it again")
-    return names
+    return [fields[0] for fields in _fields(place, f"{_VOC_LISTS[split]}.txt", 1)]
 
 
 def _marks(place: Location, files: dict[str, int], images: list[str], classes: tuple[str, ...], split: Split) -> Tensor:
@@ -438,10 +431,8 @@ def _marks(place: Location, files: dict[str, int], images: list[str], classes: t
 
 def _fields(place: Location, file: str, count: int) -> Iterator[list[str]]:
     """Yield the fields of each line: the name of an image and, where ``count`` is 2, its mark."""
-    for number, line in enumerate(place.read(file).decode(errors="replace").splitlines(), start=1):
+    for number, line in enumerate(_lines_of(place, file), start=1):
         fields = line.split()
-        if not fields:
-            continue
         if len(fields) != count or not _ID.fullmatch(fields[0]) or (count == 2 and fields[1] not in _MARKS):
             expected = "the name of an image" + (" and -1, 0 or 1" if count == 2 else "")
             raise DataError(f"{place.path}/{file}: line {number} must be {expected}, got {line!r:.80}")
