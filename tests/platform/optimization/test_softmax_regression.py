@@ -76,8 +76,6 @@ def test_where_float32_says_nothing_the_search_goes_on_in_float64() -> None:
     w, b = found.weights.clone().requires_grad_(), found.biases.clone().requires_grad_()
     loss = torch.nn.functional.cross_entropy(x @ w + b, y) + 0.5e-10 * w.square().sum()
     loss.backward()
-    assert w.grad is not None
-    assert b.grad is not None
     assert float(max(w.grad.abs().max(), b.grad.abs().max())) < 2e-13
 
 

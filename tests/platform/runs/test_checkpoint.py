@@ -35,12 +35,9 @@ def test_everything_comes_back_bit_for_bit(tmp_path: Path) -> None:
     saved = _checkpoint(20)
     checkpoint.save(tmp_path, "last", saved)
     found = checkpoint.load(tmp_path)
-    assert found is not None
-    assert found.state is not None
     assert (found.step, found.facts) == (20, saved.facts)
     assert torch.equal(found.model["encoder.weight"], saved.model["encoder.weight"])
     assert torch.equal(found.state["optimizer"]["momentum"], saved.model["encoder.weight"][0])
-    assert saved.state is not None
     assert torch.equal(found.state["generator"], saved.state["generator"])
     assert torch.equal(found.memories["buffer"]["images"], saved.memories["buffer"]["images"])
 
@@ -80,7 +77,6 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
     (newest / file).write_bytes(content[: len(content) // 2])
     with caplog.at_level(logging.WARNING):
         found = checkpoint.load(tmp_path)
-    assert found is not None
     assert found.step == 10
     assert newest.name in caplog.text
     assert checkpoint.newest_step(tmp_path) == 10
@@ -97,7 +93,6 @@ def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage_and_is_not_wai
     (newest / name).unlink()
     os.mkfifo(newest / name)
     found = checkpoint.load(tmp_path)
-    assert found is not None
     assert found.step == checkpoint.newest_step(tmp_path) == 20
     assert "last-0000000030 is damaged" in caplog.text
     (older / name).unlink()
@@ -141,7 +136,6 @@ def test_a_checkpoint_that_its_run_replaces_while_it_is_read_is_not_called_damag
     monkeypatch.setattr(checkpoint, "_sound_manifest", while_training)
     if replaced == 3:
         found = checkpoint.load(tmp_path)
-        assert found is not None
         assert found.step == 70
     else:
         with pytest.raises(RunError, match="replaces its last checkpoints faster than they are read"):
@@ -187,7 +181,6 @@ def test_a_full_disk_leaves_the_previous_checkpoint_and_says_so(
             checkpoint.save(tmp_path, "last", _checkpoint(20))
     assert [path.name for path in tmp_path.iterdir()] == ["last-0000000010"]
     found = checkpoint.load(tmp_path)
-    assert found is not None
     assert found.step == 10
 
 

@@ -53,7 +53,6 @@ def test_own_images_are_recorded_by_their_name_and_digest(own: Path, tmp_path: P
     assert data.name == "own:mine"
     assert len(data.digest) == 64
     result = RunFolder(own).read_result()
-    assert result is not None
     assert result.dataset == "own:mine"
     export_run(own, tmp_path / "encoder")
     assert f"dataset: own:mine (digest of the images: {data.digest})" in (tmp_path / "encoder/README.md").read_text()

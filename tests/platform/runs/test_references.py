@@ -41,7 +41,6 @@ def test_raw_pixels_have_the_neighbours_of_the_plan(config: ExperimentConfig, tm
         votes.index_add_(0, train.labels[nearest.indices], (nearest.values / 0.1).exp())
         right += int(votes.argmax()) == label
     measured = found.scores(PIXELS, Protocol(config, 150, "knn"), SEEDS)
-    assert measured is not None
     assert measured.by_seed == {seed: pytest.approx(right / len(test)) for seed in SEEDS}  # the same beside each run
     assert set(measured.answers) == set(SEEDS)
 
@@ -65,7 +64,6 @@ def test_references_are_measured_once_and_again_for_more_seeds_alone(
     assert again.references[: len(first.references)] == first.references
     assert References.read(path) == again
     measured = again.scores(UNTRAINED, protocol, (2, 3, 4))
-    assert measured is not None
     assert list(measured.by_seed) == [2, 3]
 
 

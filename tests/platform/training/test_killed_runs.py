@@ -126,10 +126,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
 def end_of(run: RunFolder) -> dict[str, Any]:
     """What a run leaves, but for times: names, bits, measurements and its result."""
     last = checkpoint.load(run.checkpoints)
-    assert last is not None
-    assert last.state is not None
     result = run.read_result()
-    assert result is not None
     plain = {key: value for key, value in result.to_mapping().items() if key not in _OF_TIME}
     measured = [record for record in run.metrics.records() if record["kind"] == "train"]
     optimizer = last.state["optimizer"]["state"]
@@ -207,7 +204,6 @@ def test_a_run_in_a_store_that_went_back_ends_in_the_same_bits_wherever_it_was_k
         run, had_one = new_run(f"{number}"), number >= began
         with killed_before_change(number) as made:
             pretrain(run)
-        assert run.remote is not None
         has_one = bool(whole_checkpoints(Store(run.remote).names(), "last"))
         assert has_one >= had_one, made
         monkeypatch.setenv(COPIES, str(tmp_path / "copies" / f"{number} elsewhere"))
@@ -249,8 +245,6 @@ def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, mo
         assert _checkpoints(folder) == names, points
         for kind in ("best", "kept"):
             ours, its = (checkpoint.load(each / "runs/tiny/checkpoints", kind) for each in (folder, tmp_path / "whole"))
-            assert ours is not None
-            assert its is not None
             assert torch.equal(ours.model["encoder.weight"], its.model["encoder.weight"]), points
         assert (folder / "runs/tiny/answers.json").read_bytes() == (
             tmp_path / "whole/runs/tiny/answers.json"

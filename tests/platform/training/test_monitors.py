@@ -62,7 +62,6 @@ def test_the_best_checkpoint_is_that_of_the_objective_that_a_monitor_measures(tm
     values = [each["minus_holdout_nll"] for each in _records(run, "epoch")]
     assert values == [-each["holdout_nll"] for each in _records(run, "epoch")]
     best = run.summary.best
-    assert best is not None
     assert (best.objective, best.value, best.epoch) == ("minus_holdout_nll", max(values), int(np.argmax(values)) + 1)
 
 

@@ -178,8 +178,6 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_
     one, two = saved_in(whole), saved_in(parts)
     for part in ("model", "memories"):
         torch.testing.assert_close(getattr(one, part), getattr(two, part), rtol=0, atol=0)
-    assert one.state is not None
-    assert two.state is not None
     for name in one.state.keys() & {"generator", "optimizer", "weights"}:
         torch.testing.assert_close(one.state[name], two.state[name], rtol=0, atol=0)
 
@@ -253,7 +251,6 @@ def test_workers_get_the_token_under_which_the_launch_holds_the_run(
         pass
 
     def launch(spec: RunSpec, display: object) -> Never:
-        assert spec.run.remote is not None
         sign = json.loads(Store(spec.run.remote).read(NAME))
         assert spec.token == FencingToken(sign["id"], 1)
         raise StoppedError

@@ -100,7 +100,6 @@ def test_a_best_checkpoint_that_a_killed_launch_replaced_gives_way_to_the_best_o
     (path,) = (tmp_path / "checkpoints").glob("best-*")
     assert resumed.best == BestScore("holdout_knn", value=0.5, epoch=3, step=checkpoint.step_of(path))
     model = checkpoint.load(tmp_path / "checkpoints", "best")
-    assert model is not None
     assert model.facts["scores"] == {"holdout_knn": 0.5}
 
 

@@ -116,7 +116,6 @@ def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_unhealthy_run(t
         checkpoint.save(tmp_path, "last", checkpoint.Checkpoint(step, facts, {"w": torch.ones(1)}, {}, {}))
     assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "4", "5"]
     found = checkpoint.load_healthy(tmp_path)
-    assert found is not None
     assert found.step == 2
     checkpoint.forget_after(tmp_path, 2)
     assert checkpoint.newest_step(tmp_path) == 2
