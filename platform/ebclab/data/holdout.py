@@ -77,9 +77,8 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
 
     A smaller limit always chooses a subset of what a larger one chooses.
     """
-    if count == 0 or count >= len(image_set):
-        return image_set
-    return image_set.rows(limited(image_set.keys, count))
+    rows = limited(image_set.keys, count)
+    return image_set if len(rows) == len(image_set) else image_set.rows(rows)
 
 
 def held_out(keys: Tensor, rate: float) -> Tensor:
