@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ebclab.config import ExperimentConfig
+from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import EbclabError
@@ -24,6 +24,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
 from ebclab.training.loop import Training
+from ebclab.training.pretrain import pretrain
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import train_rank
 from ebclab.training.setup import RunSpec, prepare
@@ -68,6 +69,23 @@ def small_images(seed: int = 0, name: str = "mine", num_classes: int = 2) -> Ima
     pixels = torch.randint(256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
     names = tuple("abcde"[:num_classes])
     return ImageSet(name, pixels, torch.arange(40) % num_classes, torch.arange(40), names, (0.5,), (0.3,))
+
+
+def small_config(*overrides: str, method: str = "simclr") -> ExperimentConfig:
+    """Return settings for one epoch of two steps on ``small_images``."""
+    small = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
+    return compose(method, overrides=[*small, "resources.threads=1", *overrides])
+
+
+def small_run(runs: Path, name: str, *overrides: str, method: str = "simclr", **given: Any) -> Path:
+    """Train a run of ``small_config`` on ``small_images``, or on other images that are given; return its folder."""
+    given = {"images": small_images(), "display": Listener()} | given
+    return pretrain(small_config(*overrides, method=method), runs=runs, name=name, **given).path
+
+
+def settings_of(run: Path) -> ExperimentConfig:
+    """Return the settings that a run has recorded."""
+    return parse_experiment(load_yaml_file(run / "config.yaml"))
 
 
 def content_of(folder: Path) -> dict[Path, bytes]:

@@ -12,11 +12,11 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
-from small_runs import encoder_of, small_images
+from small_runs import encoder_of, settings_of, small_config, small_images, small_run
 from torch import Tensor
 
 import ebclab
-from ebclab.config import ExperimentConfig, compose, parse_yaml
+from ebclab.config import compose
 from ebclab.config.encoder import EncoderConfig, InitConfig
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.errors import ConfigError, RunError, UserError
@@ -33,21 +33,7 @@ from ebclab.training.listener import Listener
 from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 
-TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
 CPU = torch.device("cpu")
-
-
-def settings(*more: str, method: str = "simclr") -> ExperimentConfig:
-    return compose(method, overrides=[*TINY, *more])
-
-
-def run(runs: Path, name: str, *more: str, method: str = "simclr", **given: Any) -> Path:
-    config = settings(*more, method=method)
-    return ebclab.pretrain(config, runs=runs, name=name, images=small_images(), display=Listener(), **given).path
-
-
-def read(path: Path) -> ExperimentConfig:
-    return parse_yaml((path / "config.yaml").read_text(), "test")
 
 
 def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -57,7 +43,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.fixture(scope="module")
 def donor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of another seed."""
-    return run(tmp_path_factory.mktemp("donor"), "first", "seed=5")
+    return small_run(tmp_path_factory.mktemp("donor"), "first", "seed=5")
 
 
 @pytest.fixture
@@ -68,7 +54,7 @@ def exported(donor: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_encoder_of_every_method_and_its_copies_begin_with_the_same_bits(donor: Path, name: str) -> None:
     weights = InitialWeights("test", encoder_of(donor))
-    config = settings("encoder.batch_norm=global", method=name)
+    config = small_config("encoder.batch_norm=global", method=name)
     method = build_method(config, METHODS[name], 1, CPU, 8, weights, num_classes=2)
     assert equal(dict(method.encoder.state_dict()), encoder_of(donor))
     if hasattr(method, "key_encoder"):
@@ -77,11 +63,11 @@ def test_the_encoder_of_every_method_and_its_copies_begin_with_the_same_bits(don
 
 def test_a_run_begins_with_the_weights_of_a_folder_and_so_ends_elsewhere(donor: Path, tmp_path: Path) -> None:
     still = "optimizer.learning_rate=1e-30"  # steps of nothing: the weights stay where they began
-    begun = run(tmp_path, "second", f"init.weights={donor}", still)
+    begun = small_run(tmp_path, "second", f"init.weights={donor}", still)
     names = [name for name in encoder_of(donor) if "running" not in name and "num_batches" not in name]
     before, after = encoder_of(donor), encoder_of(begun)
     assert all(torch.equal(before[name], after[name]) for name in names)
-    random = encoder_of(run(tmp_path, "third", still))
+    random = encoder_of(small_run(tmp_path, "third", still))
     assert any(not torch.equal(before[name], random[name]) for name in names)
 
 
@@ -92,34 +78,36 @@ def test_a_run_and_its_export_are_the_same_weights(donor: Path, exported: Path) 
 
 
 def test_the_settings_that_a_run_keeps_name_the_weights_and_their_digest(exported: Path, tmp_path: Path) -> None:
-    begun = run(tmp_path, "second", f"init.weights={exported}")
-    assert read(begun).init == InitConfig(str(exported), digest_of(load_file(exported / "model.safetensors")))
+    begun = small_run(tmp_path, "second", f"init.weights={exported}")
+    assert settings_of(begun).init == InitConfig(str(exported), digest_of(load_file(exported / "model.safetensors")))
 
 
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_run_goes_on_when_its_source_has_gone(exported: Path, tmp_path: Path, resume: bool) -> None:
     start = [f"init.weights={exported}", "optimizer.schedule=constant"]
-    undisturbed = encoder_of(run(tmp_path, "whole", *start, "training.epochs=3"))
-    begun = run(tmp_path, "second", *start)
-    digest = read(begun).init.digest
+    undisturbed = encoder_of(small_run(tmp_path, "whole", *start, "training.epochs=3"))
+    begun = small_run(tmp_path, "second", *start)
+    digest = settings_of(begun).init.digest
     shutil.rmtree(exported)
-    again = run(tmp_path, "second", *start, extend=3, resume=resume)
-    assert read(again).init == InitConfig(str(exported), digest)
+    again = small_run(tmp_path, "second", *start, extend=3, resume=resume)
+    assert settings_of(again).init == InitConfig(str(exported), digest)
     assert equal(encoder_of(again), undisturbed)
 
 
 def test_a_run_of_a_network_of_timm_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     timms = ["encoder.width=0", "encoder.name=timm/test_efficientnet", "optimizer.schedule=constant"]
-    undisturbed = encoder_of(run(tmp_path, "whole", *timms, "training.epochs=2"))
-    run(tmp_path, "second", *timms)
-    assert equal(encoder_of(run(tmp_path, "second", *timms, extend=2)), undisturbed)
+    undisturbed = encoder_of(small_run(tmp_path, "whole", *timms, "training.epochs=2"))
+    small_run(tmp_path, "second", *timms)
+    assert equal(encoder_of(small_run(tmp_path, "second", *timms, extend=2)), undisturbed)
 
 
 def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path, tmp_path: Path) -> None:
     start = f"init.weights={exported}"
-    run(tmp_path, "second", start)
+    small_run(tmp_path, "second", start)
     shutil.rmtree(exported)
-    again = ebclab.pretrain(settings(start), runs=tmp_path, name="second", images=small_images(), display=Listener())
+    again = ebclab.pretrain(
+        small_config(start), runs=tmp_path, name="second", images=small_images(), display=Listener()
+    )
     assert again.was_finished
 
 
@@ -127,25 +115,25 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_with_the_weigh
     exported: Path, tmp_path: Path
 ) -> None:
     start, still = f"init.weights={exported}", "optimizer.learning_rate=1e-30"
-    begun = run(tmp_path, "second", start, still)
+    begun = small_run(tmp_path, "second", start, still)
     before = encoder_of(begun)
     for name in ("checkpoints", "result.json"):
         (begun / name).rename(begun / f".{name}")
-    assert torch.equal(encoder_of(run(tmp_path, "second", start, still))["conv1.weight"], before["conv1.weight"])
+    assert torch.equal(encoder_of(small_run(tmp_path, "second", start, still))["conv1.weight"], before["conv1.weight"])
     for name in ("checkpoints", "result.json"):
         (begun / name).rename(begun / f".again-{name}")
     shutil.rmtree(exported)
     with pytest.raises(UserError, match="neither an exported encoder nor a run"):
-        run(tmp_path, "second", start, still)
+        small_run(tmp_path, "second", start, still)
 
 
 def test_a_run_does_not_go_on_from_another_start(exported: Path, tmp_path: Path) -> None:
-    run(tmp_path, "second", f"init.weights={exported}")
+    small_run(tmp_path, "second", f"init.weights={exported}")
     with pytest.raises(RunError, match=r"init\.weights: .*exported in the run, None now"):
-        run(tmp_path, "second", "training.epochs=2")
+        small_run(tmp_path, "second", "training.epochs=2")
     _shift(exported)
     with pytest.raises(UserError, match=r"init\.weights: other weights than those of init\.digest are in .* now"):
-        run(tmp_path, "second", f"init.weights={exported}", "training.epochs=2")
+        small_run(tmp_path, "second", f"init.weights={exported}", "training.epochs=2")
 
 
 def _shift(exported: Path) -> None:
@@ -155,7 +143,7 @@ def _shift(exported: Path) -> None:
 
 
 def test_settings_of_another_run_find_their_weights_or_say_that_they_are_others(exported: Path, tmp_path: Path) -> None:
-    config = read(run(tmp_path, "second", f"init.weights={exported}"))
+    config = settings_of(small_run(tmp_path, "second", f"init.weights={exported}"))
     assert with_digest(config, None)[0] == config
     _shift(exported)
     with pytest.raises(UserError, match=r"other weights than those of init\.digest"):
@@ -170,14 +158,14 @@ def test_naming_other_weights_forgets_the_digest_of_the_old_ones(tmp_path: Path)
 
 def test_a_relative_folder_means_the_same_from_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert settings("init.weights=some/folder").init.weights == str(tmp_path / "some" / "folder")
-    assert settings("init.weights=timm/resnet18").init.weights == "timm/resnet18"
+    assert small_config("init.weights=some/folder").init.weights == str(tmp_path / "some" / "folder")
+    assert small_config("init.weights=timm/resnet18").init.weights == "timm/resnet18"
 
 
 def test_a_method_is_refused_weights_that_do_not_fit_and_the_first_differences_are_listed(exported: Path) -> None:
     weights = read_initial_weights(str(exported))
     with pytest.raises(ConfigError) as caught:
-        build_method(settings("encoder.width=8"), METHODS["simclr"], 1, CPU, 8, weights)
+        build_method(small_config("encoder.width=8"), METHODS["simclr"], 1, CPU, 8, weights)
     (problem,) = caught.value.problems
     total = len(weights.tensors) - sum("num_batches" in name for name in weights.tensors)  # all others have a width
     assert problem == (
@@ -192,7 +180,7 @@ def test_few_differences_are_all_listed(donor: Path) -> None:
     weights = encoder_of(donor)
     del weights["bn1.bias"]
     with pytest.raises(ConfigError, match=r"got no tensor bn1\.bias; set the encoder section"):
-        build_method(settings(), METHODS["simclr"], 1, CPU, 8, InitialWeights("test", weights))
+        build_method(small_config(), METHODS["simclr"], 1, CPU, 8, InitialWeights("test", weights))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +209,7 @@ def test_damaged_weights_are_refused(exported: Path) -> None:
 
 def test_a_refused_start_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="neither an exported encoder nor a run"):
-        run(tmp_path, "second", f"init.weights={tmp_path / 'nowhere'}")
+        small_run(tmp_path, "second", f"init.weights={tmp_path / 'nowhere'}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from small_runs import content_of, small_images
+from small_runs import content_of, settings_of, small_config, small_images
 
 import ebclab
-from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
+from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.load import load_both, load_split
 from ebclab.errors import DataError, RunError, UserError
@@ -21,20 +21,10 @@ from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.listener import Listener
 
-TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
-
-
-def settings(*more: str) -> ExperimentConfig:
-    return compose("simclr", overrides=[*TINY, "resources.threads=1", *more])
-
 
 def train(runs: Path, given: Any, config: ExperimentConfig | None = None, **more: Any) -> Path:
     more = {"name": "one", "display": Listener(), "images": given} | more
-    return ebclab.pretrain(config or settings(), runs=runs, **more).path
-
-
-def read(run: Path) -> ExperimentConfig:
-    return parse_experiment(load_yaml_file(run / "config.yaml"))
+    return ebclab.pretrain(config or small_config(), runs=runs, **more).path
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +39,7 @@ def own(trained: Path, tmp_path: Path) -> Path:
 
 
 def test_own_images_are_recorded_by_their_name_and_digest(own: Path, tmp_path: Path) -> None:
-    data = read(own).data
+    data = settings_of(own).data
     assert data.name == "own:mine"
     assert len(data.digest) == 64
     result = RunFolder(own).read_result()
@@ -93,15 +83,15 @@ def test_other_images_neither_go_on_with_a_run_nor_get_its_result(
 
 
 def test_the_same_images_get_the_result_and_go_on(own: Path) -> None:
-    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=small_images()).was_finished
+    assert ebclab.pretrain(small_config(), runs=own.parent, name="one", images=small_images()).was_finished
     (own / "result.json").unlink()
-    before = read(own)
+    before = settings_of(own)
     train(own.parent, small_images())
     assert (own / "result.json").exists()
-    assert read(own) == before
-    train(own.parent, small_images(), read(own), name="again")  # its settings take the same images
+    assert settings_of(own) == before
+    train(own.parent, small_images(), settings_of(own), name="again")  # its settings take the same images
     with pytest.raises(DataError, match="the images of own:mine are not those that these settings were recorded with"):
-        train(own.parent, small_images(1), read(own), name="other")
+        train(own.parent, small_images(1), settings_of(own), name="other")
 
 
 def test_an_evaluation_without_the_own_images_is_refused(own: Path) -> None:
@@ -134,11 +124,11 @@ def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> Non
 
 
 def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train(tmp_path, None, settings("data.train_limit=48"))
-    digest = read(run).data.digest
+    run = train(tmp_path, None, small_config("data.train_limit=48"))
+    digest = settings_of(run).data.digest
     assert digest
     (run / "result.json").unlink()
-    assert read(train(tmp_path, None, settings("data.train_limit=48"))).data.digest == digest
+    assert settings_of(train(tmp_path, None, small_config("data.train_limit=48"))).data.digest == digest
 
     def changed(name: str, root: str | None, split: Any, *reading: Any) -> ImageSet:
         return _other_label(load_split(name, root, split, *reading))
@@ -150,7 +140,7 @@ def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypat
     (run / "result.json").unlink()
     before = content_of(run)
     with pytest.raises(DataError, match=r"data\.digest: the images of digits are not those"):
-        train(tmp_path, None, settings("data.train_limit=48"))
+        train(tmp_path, None, small_config("data.train_limit=48"))
     assert content_of(run) == before
 
 
@@ -167,7 +157,7 @@ def test_own_images_that_an_older_version_recorded_as_a_dataset_are_recognised_b
         ebclab.evaluate(own)
     assert ebclab.evaluate(own, images=(small_images(), small_images(2)), only=["knn"]).dataset == "digits"
     assert (own / "evaluation.json").exists()
-    assert ebclab.pretrain(settings(), runs=own.parent, name="one", images=small_images()).was_finished
+    assert ebclab.pretrain(small_config(), runs=own.parent, name="one", images=small_images()).was_finished
     with pytest.raises(RunError, match=r"data\.name: digits in the run, own:mine now"):
         train(own.parent, small_images(1))
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from small_runs import content_of, small_images
+from small_runs import content_of, small_config, small_images
 
 import ebclab
-from ebclab.config import compose
 from ebclab.errors import UserError
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
@@ -19,15 +18,6 @@ from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.samples import sample_chains
-
-TINY = [
-    "training.epochs=1",
-    "training.batch_size=16",
-    "encoder.width=4",
-    "evaluation.knn_every=0",
-    "encoder.batch_norm=none",
-    "method.buffer_size=64",
-]
 
 BOTH = small_images(), small_images()
 READERS: dict[str, Callable[[str], object]] = {
@@ -41,9 +31,9 @@ READERS: dict[str, Callable[[str], object]] = {
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a finished run of EBCLR."""
     store = tmp_path_factory.mktemp("finished")
-    config = compose("ebclr", overrides=[*TINY, "resources.threads=1"])
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv(COPIES, str(tmp_path_factory.mktemp("copies")))
+        config = small_config("encoder.batch_norm=none", "method.buffer_size=64", method="ebclr")
         ebclab.pretrain(config, runs=f"file://{store}", name="one", images=small_images(), display=Listener())
     return store
 

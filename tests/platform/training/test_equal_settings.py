@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from small_runs import Killed, content_of, records_of, saved_in
+from small_runs import Killed, content_of, records_of, saved_in, settings_of
 
 import ebclab
-from ebclab.config import ExperimentConfig, compose, load_yaml_file, parse_experiment
+from ebclab.config import ExperimentConfig, compose
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
@@ -29,10 +29,6 @@ def _config(epochs: int) -> ExperimentConfig:
 
 def _pretrain(runs: Path, name: str, config: ExperimentConfig, **given: Any) -> Path:
     return ebclab.pretrain(config, runs=runs, name=name, display=given.pop("display", Listener()), **given).path
-
-
-def _settings(run: Path) -> ExperimentConfig:
-    return parse_experiment(load_yaml_file(run / "config.yaml"))
 
 
 def _numbers(run: Path) -> dict[str, Any]:
@@ -59,7 +55,7 @@ def test_an_extended_run_is_the_run_that_its_settings_describe(tmp_path: Path) -
     _pretrain(tmp_path, "one", _config(1))
     _pretrain(tmp_path, "one", _config(1), extend=3)
     one = _pretrain(tmp_path, "one", _config(1), extend=4)
-    settings = _settings(one)
+    settings = settings_of(one)
     assert (settings.training.extended, settings.training.epochs) == ((1, 3), 4)
     _same(one, _pretrain(tmp_path, "again", settings))
 
@@ -69,7 +65,7 @@ def test_a_kill_in_the_middle_of_extending_changes_nothing(tmp_path: Path) -> No
     for step in (3, 5):
         with pytest.raises(KeyboardInterrupt):
             _pretrain(tmp_path, "one", _config(1), extend=4, display=Killed(step))
-    one = _pretrain(tmp_path, "one", _settings(tmp_path / "one"))  # the settings say it; nobody need ask again
+    one = _pretrain(tmp_path, "one", settings_of(tmp_path / "one"))  # the settings say it; nobody need ask again
     _pretrain(tmp_path, "two", _config(1))
     _same(one, _pretrain(tmp_path, "two", _config(1), extend=4))
 
@@ -86,7 +82,7 @@ def test_an_extended_run_has_other_settings_than_one_that_was_as_long_from_the_s
     _pretrain(tmp_path, "one", _config(1))
     one = _pretrain(tmp_path, "one", _config(1), extend=3)
     whole = _pretrain(tmp_path, "whole", _config(3))
-    assert _settings(one) != _settings(whole)
+    assert settings_of(one) != settings_of(whole)
     with pytest.raises(RunError, match=r"training.extended: \[1\] in the run, \[\] now"):
         _pretrain(tmp_path, "one", _config(3))
 
@@ -133,7 +129,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) -> None:
     before = content_of(finished)
-    config, runs, name = _settings(finished), finished.parent, finished.name
+    config, runs, name = settings_of(finished), finished.parent, finished.name
     with pytest.raises(UserError, match="--extend: a run may grow, not shrink, got a total of 1; it has 2 epochs"):
         _pretrain(runs, name, config, extend=1)
     with pytest.raises(RunError, match="nothing to extend, no run of this name; write --epochs 5 instead"):
@@ -145,7 +141,7 @@ def test_what_cannot_be_extended_is_refused_and_left_as_it_is(finished: Path) ->
 
 
 @pytest.mark.parametrize("extended", [[3], [2, 2], [4, 2], [0]])
-def test_totals_that_do_not_grow_are_no_settings(extended: list[int]) -> None:
+def test_totals_that_do_not_grow_are_nosettings_of(extended: list[int]) -> None:
     with pytest.raises(ConfigError, match=r"training\.extended: "):
         compose("simclr", overrides=[*FOLDER, "training.epochs=3", f"training.extended={extended}"])
 

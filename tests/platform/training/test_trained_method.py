@@ -7,28 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import saved_in, small_images
+from small_runs import saved_in, small_images, small_run
 
-import ebclab
-from ebclab.config import compose
 from ebclab.errors import RunError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.training.listener import Listener
 from ebclab.training.restore import load_trained_method
 from energy_contrast.classifier import Classifier
 
-TINY = ["training.epochs=1", "training.batch_size=16", "encoder.width=4", "evaluation.knn_every=0"]
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of VEM on images that are nowhere by now."""
-    config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32", "resources.threads=1"])
-    runs = tmp_path_factory.mktemp("runs")
-    ebclab.pretrain(config, runs=runs, name="one", images=small_images(), display=Listener())
-    return runs / "one"
+    return small_run(tmp_path_factory.mktemp("runs"), "one", "method.bank_size=32", method="vem-langevin")
 
 
 @pytest.mark.filterwarnings("ignore:.*batch norm")
@@ -48,8 +41,7 @@ def test_all_weights_and_banks_are_those_of_the_checkpoint(trained_run: Path) ->
 def test_a_classifier_has_as_many_classes_as_it_was_trained_with(name: str, tmp_path: Path) -> None:
     mine = small_images(num_classes=3)
     own = ["encoder.batch_norm=none", "method.buffer_size=32", "method.num_steps=1"] if name == "jem" else []
-    config = compose(name, overrides=[*TINY, *own, "resources.threads=1"])
-    run = RunFolder.at(ebclab.pretrain(config, runs=tmp_path, name="one", images=mine, display=Listener()).path)
+    run = RunFolder.at(small_run(tmp_path, "one", *own, method=name, images=mine))
     method = load_trained_method(run, load_trained_encoder(run), CPU)
     assert isinstance(method, Classifier)
     torch.testing.assert_close(method.state_dict(), saved_in(run.path).model, rtol=0, atol=0)
