@@ -33,6 +33,11 @@ _NOT_CONSTRUCTED = (ValueError, TypeError, LookupError, AttributeError, Arithmet
 """Exceptions that PyYAML raises on invalid values, such as the date 2020-13-45."""
 
 
+def _refused(problem: str, at: Any) -> yaml.MarkedYAMLError:
+    """Return the error about a node or an event of YAML."""
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+
+
 class _Loader(yaml.SafeLoader):
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -44,7 +49,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         problem = length_problem(event.value)
         if problem and event.implicit != (False, True):  # patterns look for a number in it, as it is not in quotes
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            raise _refused(problem, event)
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         return node
 
@@ -53,27 +58,22 @@ class _Loader(yaml.SafeLoader):
             value = super().construct_object(node, deep)
         except _NOT_CONSTRUCTED as error:
             kind = node.tag.rpartition(":")[2]
-            raise yaml.MarkedYAMLError(
-                problem=f"no {kind}, got {shortened(str(node.value))}", problem_mark=node.start_mark
-            ) from error
+            raise _refused(f"no {kind}, got {shortened(str(node.value))}", node) from error
         if isinstance(value, int | float) and _READ_OTHERWISE.match(str(node.value)):
-            raise yaml.MarkedYAMLError(
-                problem=f"{shortened(node.value)} is {shortened(str(value))} in YAML; write that, or quote it as text",
-                problem_mark=node.start_mark,
+            raise _refused(
+                f"{shortened(node.value)} is {shortened(str(value))} in YAML; write that, or quote it as text", node
             )
         if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
-            raise yaml.MarkedYAMLError(problem="a number of too many digits", problem_mark=node.start_mark)
+            raise _refused("a number of too many digits", node)
         if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-            raise yaml.MarkedYAMLError(problem="half a character", problem_mark=node.start_mark)
+            raise _refused("half a character", node)
         return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {shortened(key.value)} appears twice", problem_mark=key.start_mark
-                )
+                raise _refused(f"the key {shortened(key.value)} appears twice", key)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -81,10 +81,10 @@ class _Loader(yaml.SafeLoader):
 def _count(node: yaml.Node, known: dict[yaml.Node, int], depth: int) -> int:
     """Return how many values a node contains, each alias counted as a copy."""
     if depth > _DEEPEST:
-        raise yaml.MarkedYAMLError(problem=f"lists within lists, deeper than {_DEEPEST}", problem_mark=node.start_mark)
+        raise _refused(f"lists within lists, deeper than {_DEEPEST}", node)
     if node in known:
         if known[node] == 0:
-            raise yaml.MarkedYAMLError(problem="a value that holds itself", problem_mark=node.start_mark)
+            raise _refused("a value that holds itself", node)
         return known[node]
     known[node] = 0
     inner: list[yaml.Node] = []
@@ -94,7 +94,7 @@ def _count(node: yaml.Node, known: dict[yaml.Node, int], depth: int) -> int:
         inner = node.value
     known[node] = 1 + sum(_count(part, known, depth + 1) for part in inner)
     if known[node] > _MOST_VALUES:
-        raise yaml.MarkedYAMLError(problem=f"more than {_MOST_VALUES:,} values", problem_mark=node.start_mark)
+        raise _refused(f"more than {_MOST_VALUES:,} values", node)
     return known[node]
 
 
