@@ -14,7 +14,9 @@ def test_a_line_comes_every_ten_seconds_whatever_the_work() -> None:
     assert written == ["features: 1,200 of 10,000, 200/s, 0:44 left", "linear: 5,000 of 10,000"]
 
 
-def test_work_that_begins_again_has_a_rate_of_its_own() -> None:
+def test_work_that_begins_again_or_in_the_middle_has_a_rate_of_its_own() -> None:
     rates = ProgressRates()
     seen = [rates.seen(done, "features", now) for done, now in ((0, 0.0), (20, 10.0), (0, 100.0), (5, 101.0))]
     assert seen == [0.0, 2.0, 0.0, 5.0]
+    continued = [rates.seen(done, "images", now) for done, now in ((1000, 0.0), (1300, 30.0))]
+    assert continued == [0.0, 10.0]
