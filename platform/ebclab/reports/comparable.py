@@ -73,14 +73,14 @@ def as_text(value: object) -> str:
 def study_of(space: Space, compared: Footing) -> optuna.Study:
     """Return the compared trials as an optuna study, for its plots and importances."""
     names = labels(space)
-    distributions = {names[name]: _distribution(parameter) for name, parameter in space.by_name.items()}
+    distributions = {names[name]: as_distribution(parameter) for name, parameter in space.by_name.items()}
     with quiet_optuna():
         study = optuna.create_study(direction="maximize", study_name="sweep")
     study.add_trials(
         [
             create_trial(
                 value=value,
-                params={names[name]: _value(p, trial.point[name]) for name, p in space.by_name.items()},
+                params={names[name]: as_optuna_value(p, trial.point[name]) for name, p in space.by_name.items()},
                 distributions=distributions,
             )
             for trial, value in zip(compared.trials, compared.values, strict=True)
@@ -114,15 +114,17 @@ def why_no_importance(compared: Footing) -> str:
     return "All comparable trials measured the same: no setting explains any difference."
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def as_distribution(parameter: Parameter) -> BaseDistribution:
+    """Return a range as optuna's distribution."""
     if parameter.kind == "choice":
-        return CategoricalDistribution([_value(parameter, choice) for choice in parameter.choices])
+        return CategoricalDistribution([as_optuna_value(parameter, choice) for choice in parameter.choices])
     if parameter.kind == "int":
         return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
     low, high = min(parameter.ends), max(parameter.ends)
     return FloatDistribution(low, high, log=parameter.kind == "loguniform" and low > 0)
 
 
-def _value(parameter: Parameter, value: Any) -> Any:
+def as_optuna_value(parameter: Parameter, value: Any) -> Any:
+    """Return a value in its range as optuna takes it: a number, or text."""
     inside = parameter.find(value)
     return inside if is_number(inside) else as_text(inside)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.storages.journal import JournalFileBackend
 
+from ebclab.errors import RunError
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
+from ebclab.reports.optuna_journal import write_journal
 from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sweep_plots import _axis as plot_axis
@@ -85,3 +90,23 @@ def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_fol
 
 def test_text_in_a_plot_is_no_markup() -> None:
     assert as_text("<b>&</b>") == "&lt;b&gt;&amp;&lt;/b&gt;"
+
+
+def test_optuna_reads_the_trials_of_a_sweep_from_its_journal(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
+    folder = sweep_folder("first")
+    folder.search(0, [0.5, 0.6])
+    folder.search(1, [0.4], "stopped", "below the median")
+    folder.search(2, [], "failed", "out of memory")
+    folder.search(3, [0.7], "running")
+    left_out = write_journal([folder.path], tmp_path / "journal.log")
+    assert left_out == ["first: 1 of 4 trials were left out"]
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
+    (study,) = optuna.get_all_study_names(storage)
+    trials = optuna.load_study(study_name=study, storage=storage).trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [trial.intermediate_values for trial in trials] == [{1: 0.5, 2: 0.6}, {1: 0.4}, {}]
+    assert [trial.value for trial in trials] == [0.6, 0.4, None]
+    assert [trial.params for trial in trials] == [folder.log.trials[f"{number:04d}"].point for number in range(3)]
+    assert trials[2].user_attrs["reason"] == "out of memory"
+    with pytest.raises(RunError, match=r"--optuna: cannot be written, got .*no such.*; choose another file"):
+        write_journal([folder.path], tmp_path / "no such" / "journal.log")

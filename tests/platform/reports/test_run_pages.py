@@ -274,6 +274,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "comparisons/bth"], r"bth: no run, sweep or comparison here; did you mean .*both\?"),
         (["report", "reproductions/vem"], "vem: a reproduction has its own page; `ebclab reproduce` writes it"),
         (["report", "runs/first", "--price-per-gpu-hour", "2"], "--price-per-gpu-hour: of sweeps only"),
+        (["report", "runs/first", "--optuna", "o.log"], "--optuna: of sweeps only"),
         (["report", "runs/first", "--to", "page.txt"], "--to: not a page, got page.txt; name it page.html"),
         (["report", "runs/first", "--to", "sweeps"], "--to: a folder"),
         (["report", "runs/first", "--to", "nowhere/page.html"], "--to: no such folder"),
