@@ -26,7 +26,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import ebclab
-from ebclab.data.sources.layouts.every_layout import classes_of_imagenet100
+from ebclab.data.sources.layouts import classes_of_imagenet100
 from ebclab.training.listener import Listener
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress

@@ -22,9 +22,8 @@ app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True
 @app.command("list")
 def list_datasets(root: options.DataRoot = None) -> None:
     """List the datasets and whether their files are here."""
-    from ebclab.data.sources.catalogue import DATASETS, missing_files
+    from ebclab.data.sources.catalogue import DATASETS, PUBLISHED, missing_files
     from ebclab.data.sources.catalogue import data_root as resolve_root
-    from ebclab.data.sources.layouts.published import PUBLISHED
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.terminal import print_blocks
 

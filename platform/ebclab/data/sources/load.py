@@ -16,12 +16,20 @@ from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.sources.arrow import ArrowSource, arrow_splits
-from ebclab.data.sources.catalogue import DATASETS, Dataset, Release, Split, data_root, find_stored, missing_files
+from ebclab.data.sources.catalogue import (
+    DATASETS,
+    PUBLISHED,
+    Dataset,
+    Release,
+    Split,
+    data_root,
+    find_stored,
+    missing_files,
+)
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
-from ebclab.data.sources.layouts.every_layout import layout_splits, open_layout
-from ebclab.data.sources.layouts.published import PUBLISHED
+from ebclab.data.sources.layouts import layout_splits, open_layout
 from ebclab.data.sources.location import any_word, location_of, splits_among
 from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split

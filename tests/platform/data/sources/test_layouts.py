@@ -30,10 +30,10 @@ from ebclab.config.addresses import LOCATIONS, PUBLISHED
 from ebclab.data.digests import content_digest
 from ebclab.data.image_set import ImageArrays, ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
+from ebclab.data.sources import catalogue
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows
-from ebclab.data.sources.layouts import published
-from ebclab.data.sources.layouts.every_layout import TRAINING_IMAGES, classes_of_imagenet100, read_annotation
+from ebclab.data.sources.layouts import TRAINING_IMAGES, classes_of_imagenet100, read_annotation
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.features import require_labels
@@ -50,7 +50,7 @@ def reds(images: ImageSet) -> Tensor:
 
 
 def test_every_layout_is_a_word_that_settings_know() -> None:
-    assert {f"{name}:" for name in published.PUBLISHED} == set(PUBLISHED)
+    assert {f"{name}:" for name in catalogue.PUBLISHED} == set(PUBLISHED)
     assert set(PUBLISHED) < set(LOCATIONS)
 
 

@@ -29,7 +29,7 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
-from ebclab.data.sources.layouts.every_layout import classes_of_imagenet100
+from ebclab.data.sources.layouts import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.views import make_views
 from ebclab.data.views.parameters import words_of_batch

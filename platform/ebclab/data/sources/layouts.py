@@ -1,6 +1,6 @@
-"""Every published dataset that is read in place: what must be where, and how its images are listed.
+"""Published datasets that are read as their users unpack them: how the images of each are listed.
 
-`published.py` draws what lies where. The key of an image is the hash of its name, independent of other images.
+`PUBLISHED` draws what lies where. The key of an image is the hash of its name, independent of other images.
 
 **ImageNet-1k, ImageNet-100 and Tiny ImageNet** have a folder of images for each WordNet number (wnid), which is the
 class. ImageNet lies as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it. Classes have the order of their
@@ -48,10 +48,9 @@ from torch import Tensor
 
 from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
-from ebclab.data.sources.catalogue import Split
+from ebclab.data.sources.catalogue import PUBLISHED, Published, Split
 from ebclab.data.sources.decode import Decoded, Example, Reading
 from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing, RowIndex
-from ebclab.data.sources.layouts.published import PUBLISHED, Published
 from ebclab.data.sources.location import hash_of_path, tell_once
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -176,7 +175,7 @@ def _numbered(class_names: tuple[str, ...], classes: list[str], where: str) -> l
 # ImageNet and its parts
 def classes_of_imagenet100() -> tuple[str, ...]:
     """Return the hundred wnids of Tian, Krishnan and Isola (2019), in the order of their numbers."""
-    text = (resources.files("ebclab.data.sources.layouts") / "imagenet100.txt").read_text(encoding="utf-8")
+    text = (resources.files("ebclab.data.sources") / "imagenet100.txt").read_text(encoding="utf-8")
     return tuple(sorted(line for line in text.splitlines() if _WNID.fullmatch(line)))
 
 
