@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,23 +20,24 @@ from ebclab.errors import DataError
 RGB = torch.randint(256, (6, 3, 5, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 GREY = RGB[:, :1]
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+GREY_3 = Image.new("L", (3, 3))
 
 
 class Pictures(Dataset[Any]):
-    """As torchvision's datasets without a transform: PIL images and plain labels."""
+    """As torchvision's datasets without a transform: PIL images, alone or with plain labels."""
 
-    _images: Any
-
-    def __init__(self, images: Tensor, labels: list[Any] | None = None) -> None:
-        self._images, self._labels = images, labels
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = list(items)
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self._items)
 
     def __getitem__(self, number: int) -> Any:
-        pixels = self._images[number].permute(1, 2, 0).numpy()
-        picture = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
-        return picture if self._labels is None else (picture, self._labels[number])
+        return self._items[number]
+
+
+def shown(images: Tensor) -> list[Image.Image]:
+    return [Image.fromarray(each.permute(1, 2, 0).squeeze(2).numpy()) for each in images]
 
 
 class Endless(IterableDataset[Any]):
@@ -74,9 +75,9 @@ def test_arrays_and_tensors_of_bytes_are_images_without_labels(given: Any, expec
     [
         (TensorDataset(RGB, LABELS), LABELS),
         (TensorDataset(RGB), None),
-        (Pictures(RGB, LABELS.tolist()), LABELS),
-        (Pictures(RGB), None),
-        (Pictures(GREY), None),
+        (Pictures(zip(shown(RGB), LABELS.tolist(), strict=True)), LABELS),
+        (Pictures(shown(RGB)), None),
+        (Pictures(shown(GREY)), None),
         (Endless(), LABELS),
     ],
 )
@@ -87,24 +88,11 @@ def test_datasets_of_torch_are_images_with_their_labels(dataset: Dataset[Any], l
     assert images.name == type(dataset).__name__
 
 
-class Listed(Pictures):
-    """Some pictures."""
-
-    def __init__(self, *pictures: Image.Image) -> None:
-        self._images = pictures
-
-    def __getitem__(self, number: int) -> Image.Image:
-        return self._images[number]
-
-
-GREY_3 = Image.new("L", (3, 3))
-
-
 def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
     levels = Image.fromarray(np.array([[255, 256], [40_000, 65_535]], dtype=np.uint16))
-    assert own_images(Listed(levels)).images[0].tolist() == [[[0, 1], [156, 255]]] * 3
+    assert own_images(Pictures([levels])).images[0].tolist() == [[[0, 1], [156, 255]]] * 3
     clear = Image.new("RGBA", (2, 2), (10, 20, 30, 0))
-    assert own_images(Listed(clear)).images.unique().tolist() == [255]
+    assert own_images(Pictures([clear])).images.unique().tolist() == [255]
 
 
 def test_keys_follow_the_content_wherever_it_stands_and_equal_images_have_different_ones() -> None:
@@ -151,11 +139,14 @@ def test_an_image_set_is_taken_as_it_is() -> None:
         (_set(mean=(0.5,)), "images.mean, images.std: one number of each is needed for each of the 3 channels"),
         (_set(std=(0.2, float("nan"), 0.2)), r"one number of each is needed for .*, got .* and \(0.2, nan, 0.2\)"),
         (_set(name="../mine"), "images.name: not a name, got '../mine'"),
-        (Pictures(RGB, ["cat"] * 6), "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown"),
+        (
+            Pictures(zip(shown(RGB), ["cat"] * 6, strict=True)),
+            "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown",
+        ),
         ([RGB[0]], "nothing that can be trained on, got list"),
-        (Listed(GREY_3, Image.new("L", (4, 3))), r"be of one size, got \(3, 3\) and, at 1, \(3, 4\)"),
-        (Listed(GREY_3, Image.new("I", (3, 3), 40_000)), "got pixels of mode I, .* 16 bits, at 1"),
-        (Listed(GREY_3, Image.new("F", (3, 3), 40_000)), "got pixels of mode F, .* 16 bits, at 1"),
+        (Pictures([GREY_3, Image.new("L", (4, 3))]), r"be of one size, got \(3, 3\) and, at 1, \(3, 4\)"),
+        (Pictures([GREY_3, Image.new("I", (3, 3), 40_000)]), "got pixels of mode I, .* 16 bits, at 1"),
+        (Pictures([GREY_3, Image.new("F", (3, 3), 40_000)]), "got pixels of mode F, .* 16 bits, at 1"),
     ],
 )
 def test_everything_else_is_one_sentence(given: Any, said: str) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
-import math
 import os
 import pickle
 import resource
 import struct
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,13 +161,11 @@ def test_grey_levels_of_digits_are_scaled_from_16_to_255_and_rounded() -> None:
         assert np.array_equal(labels.numpy(), source.target[keys.numpy()])
 
 
-def test_a_fifth_of_all_digits_and_of_each_class_is_for_testing_always_the_same() -> None:
-    (_, _, train), (_, labels, test) = read_digits("train"), read_digits("test")
-    assert torch.equal(torch.cat([train, test]).sort().values, torch.arange(1797))
-    assert abs(len(test) - 1797 * 0.2) < 4 * math.sqrt(1797 * 0.2 * 0.8)
-    counts, expected = torch.bincount(labels, minlength=10), 1797 * 0.2 / 10
-    assert (counts - expected).abs().max() < 4 * math.sqrt(expected)
-    assert torch.equal(read_digits("test")[2], test)
+def test_a_fifth_of_all_digits_chosen_by_hash_is_for_testing(splitmix64_words: Callable[..., int]) -> None:
+    hashed = [splitmix64_words(int.from_bytes(b"digits"), row) % 2**64 for row in range(1797)]
+    for_testing = [row for row, each in enumerate(hashed) if each < 0.2 * 2**64]
+    assert read_digits("test")[2].tolist() == for_testing
+    assert read_digits("train")[2].tolist() == sorted(set(range(1797)) - set(for_testing))
 
 
 def test_scikit_learn_is_imported_for_digits_only_where_it_keeps_its_file_elsewhere(
