@@ -36,6 +36,10 @@ TOKEN = "0123456789abcdef" * 4
 CREDENTIALS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")  # Amazon's own example
 
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+
 Requests = list[tuple[str, dict[str, Any]]]
 
 

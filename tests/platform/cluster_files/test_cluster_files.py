@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ray.autoscaler._private.command_runner import _with_interactive
 from ray.autoscaler._private.util import prepare_config, validate_config, with_envs
 from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
@@ -29,11 +29,19 @@ PINNED = dict(
     line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
 )
 
-Read = Callable[[str], dict[str, Any]]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
 
 
-def test_the_machines_of_my_own_become_what_ray_launches(launcher_config: Read) -> None:
-    config = launcher_config("on-premises.yaml")
+def _config(name: str) -> dict[str, Any]:
+    """Return a file for `ray up` as values."""
+    config: dict[str, Any] = yaml.safe_load((CLUSTER / name).read_text(encoding="utf-8"))
+    return config
+
+
+def test_the_machines_of_my_own_become_what_ray_launches() -> None:
+    config = _config("on-premises.yaml")
     config["provider"] |= {"head_ip": "10.0.0.1", "worker_ips": ["10.0.0.2", "10.0.0.3"]}
     prepared = prepare_config(config)
     validate_config(prepared)
@@ -61,18 +69,18 @@ def _gpus_asked(config: dict[str, Any], count: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml"])
-def test_spot_machines_are_started_first_and_never_more_than_the_limit(name: str, launcher_config: Read) -> None:
-    assert _gpus_asked(launcher_config(name), 0) == {}
-    assert _gpus_asked(launcher_config(name), 2) == {"gpu-spot": 2}
-    config = launcher_config(name)
+def test_spot_machines_are_started_first_and_never_more_than_the_limit(name: str) -> None:
+    assert _gpus_asked(_config(name), 0) == {}
+    assert _gpus_asked(_config(name), 2) == {"gpu-spot": 2}
+    config = _config(name)
     assert sum(_gpus_asked(config, 100).values()) == config["max_workers"] == 4
-    config = launcher_config(name) | {"max_workers": 10}
+    config = _config(name) | {"max_workers": 10}
     assert _gpus_asked(config, 100) == {"gpu-spot": 4, "gpu-on-demand": 1}
 
 
 @pytest.mark.parametrize("name", FOR_RAY_UP)
-def test_nothing_runs_when_nothing_is_to_be_done_but_the_head(name: str, launcher_config: Read) -> None:
-    config = launcher_config(name)
+def test_nothing_runs_when_nothing_is_to_be_done_but_the_head(name: str) -> None:
+    config = _config(name)
     assert 0 < config["idle_timeout_minutes"] <= 10
     for node in config.get("available_node_types", {}).values():
         assert node["min_workers"] == 0
@@ -80,10 +88,8 @@ def test_nothing_runs_when_nothing_is_to_be_done_but_the_head(name: str, launche
 
 
 @pytest.mark.parametrize("name", FOR_RAY_UP)
-def test_dashboard_and_job_port_listen_on_the_head_alone_and_every_node_wants_a_token(
-    name: str, launcher_config: Read
-) -> None:
-    config = launcher_config(name)
+def test_dashboard_and_job_port_listen_on_the_head_alone_and_every_node_wants_a_token(name: str) -> None:
+    config = _config(name)
     (head,) = [line for line in config["head_start_ray_commands"] if "ray start" in line]
     (worker,) = [line for line in config["worker_start_ray_commands"] if "ray start" in line]
     assert "--dashboard-host=127.0.0.1" in head
@@ -94,8 +100,8 @@ def test_dashboard_and_job_port_listen_on_the_head_alone_and_every_node_wants_a_
 
 
 @pytest.mark.parametrize("name", FOR_RAY_UP)
-def test_a_clouds_head_is_told_its_limit_and_its_workers_are_watched(name: str, launcher_config: Read) -> None:
-    config, is_cloud = launcher_config(name), name != "on-premises.yaml"
+def test_a_clouds_head_is_told_its_limit_and_its_workers_are_watched(name: str) -> None:
+    config, is_cloud = _config(name), name != "on-premises.yaml"
     head, workers = config["head_start_ray_commands"], config["worker_start_ray_commands"]
     watched = [line for line in workers if "cluster watch" in line]
     assert watched == (workers[-1:] if is_cloud else [])
@@ -106,9 +112,7 @@ def test_a_clouds_head_is_told_its_limit_and_its_workers_are_watched(name: str, 
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml"])
-def test_the_watcher_outlives_the_command_that_starts_it_which_returns_at_once(
-    name: str, launcher_config: Read, tmp_path: Path
-) -> None:
+def test_the_watcher_outlives_the_command_that_starts_it_which_returns_at_once(name: str, tmp_path: Path) -> None:
     """As Ray runs it: in an interactive login shell of a terminal, which is hung up when the command has returned."""
     (tmp_path / "ebclab").mkdir()
     own = tmp_path / "bin" / "ebclab"
@@ -116,7 +120,7 @@ def test_the_watcher_outlives_the_command_that_starts_it_which_returns_at_once(
     own.write_text('#!/bin/sh\necho "$$ $*"\necho oh >&2\nexec sleep 600\n')
     own.chmod(0o755)
     (tmp_path / ".bashrc").write_text(f"export PATH={own.parent}:$PATH\n")
-    line = with_envs(launcher_config(name)["worker_start_ray_commands"][-1:], {"RAY_HEAD_IP": "10.0.0.1"})[0]
+    line = with_envs(_config(name)["worker_start_ray_commands"][-1:], {"RAY_HEAD_IP": "10.0.0.1"})[0]
     terminal, end = os.openpty()
     shell = subprocess.Popen(
         " ".join(_with_interactive(line)),
@@ -175,10 +179,8 @@ def test_every_file_names_the_versions_that_were_tested() -> None:
 
 
 @pytest.mark.parametrize("name", FOR_RAY_UP)
-def test_machines_get_the_built_wheel_with_its_constraints_and_never_the_working_folder(
-    name: str, launcher_config: Read
-) -> None:
-    config = launcher_config(name)
+def test_machines_get_the_built_wheel_with_its_constraints_and_never_the_working_folder(name: str) -> None:
+    config = _config(name)
     wheel = re.compile(r"dist/ebclab-[\d.]+-py3-none-any\.whl")
     ours = [local for remote, local in config["file_mounts"].items() if remote.startswith("~/ebclab/")]
     assert [local for local in ours if not wheel.fullmatch(local)] == ["constraints.txt"]

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+
 TEXT = (Path(__file__).parents[3] / "cluster" / "kuberay.yaml").read_text(encoding="utf-8")
 DOCUMENTS: dict[str, dict[str, Any]] = {
     f"{one['kind']}/{one['metadata']['labels']['way']}": one for one in yaml.safe_load_all(TEXT)

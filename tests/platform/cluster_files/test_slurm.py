@@ -14,6 +14,10 @@ from ray.scripts.symmetric_run import curate_and_validate_ray_start_args, symmet
 
 from ebclab.cli.app import app
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+
 SCRIPT = Path(__file__).parents[3] / "cluster" / "slurm.sh"
 ASKED = ["sweep", "simclr", "--recipe", "cifar10-resnet18", "--trials", "64", "--name", "with space"]
 PLAYED = {
