@@ -177,6 +177,12 @@ def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
         assert folder.trials.is_dir()
 
 
+def test_there_is_nothing_to_resume_where_no_sweep_is(sweep_plan: Plans, folder: SweepFolder) -> None:
+    with pytest.raises(RunError, match="nothing to resume, no sweep of this name; leave --resume out to start one"):
+        look(folder, sweep_plan(), resume=True)
+    assert not folder.path.exists()
+
+
 @pytest.mark.parametrize("resume", [False, True])
 def test_another_plan_is_refused_whether_resumed_by_word_or_by_name(
     sweep_plan: Plans, folder: SweepFolder, resume: bool
