@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+from unittest.mock import Mock
 from urllib.error import URLError
 
 import pytest
@@ -13,41 +14,30 @@ from ebclab.data.sources.catalogue import DATASETS
 from ebclab.data.sources.fetch import fetch
 from ebclab.errors import DataError
 
-
-class Source:
-    """Takes torchvision's place: writes the files, or fails as the network does."""
-
-    mirrors: ClassVar = ["https://first.example/mnist/", "http://second.example/mnist/"]
-    failure: ClassVar[Exception | None] = None
-    files: ClassVar = DATASETS["mnist"].files["train"] + DATASETS["mnist"].files["test"]
-    calls: ClassVar[list[str]] = []
-
-    def __init__(self, root: str, download: bool) -> None:
-        self.calls.append(root)
-        assert download
-        if self.failure is not None:
-            raise self.failure
-        for name in self.files:
-            (Path(root) / "MNIST" / "raw" / name).write_bytes(b"content")
+FILES = DATASETS["mnist"].files["train"] + DATASETS["mnist"].files["test"]
 
 
 @pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> type[Source]:
-    class Fresh(Source):
-        calls: ClassVar[list[str]] = []
+def source(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """What takes the place of torchvision's class and writes the files."""
 
-    monkeypatch.setattr(datasets, "MNIST", Fresh)
-    return Fresh
+    def write(root: str, download: bool) -> None:
+        for name in FILES:
+            (Path(root) / "MNIST/raw" / name).write_bytes(b"content")
+
+    made = Mock(mirrors=["https://first.example/mnist/", "http://second.example/mnist/"], side_effect=write)
+    monkeypatch.setattr(datasets, "MNIST", made)
+    return made
 
 
-def test_files_are_downloaded_below_the_root_and_only_once(tmp_path: Path, source: type[Source]) -> None:
+def test_files_are_downloaded_below_the_root_and_only_once(tmp_path: Path, source: Mock) -> None:
     lines: list[str] = []
     fetch("mnist", str(tmp_path), lines.append)
-    assert source.calls == [str(tmp_path)]
+    source.assert_called_once_with(str(tmp_path), download=True)
     assert lines[0] == "mnist: downloading from first.example, second.example"
     assert lines[1].startswith(f"mnist: done, files in {tmp_path}/MNIST/raw; terms of use: ")
     fetch("mnist", str(tmp_path), lines.append)
-    assert len(source.calls) == 1
+    source.assert_called_once()
     assert lines[2] == f"mnist: all files are in {tmp_path}/MNIST/raw; delete them to fetch them again"
 
 
@@ -60,9 +50,9 @@ def test_files_are_downloaded_below_the_root_and_only_once(tmp_path: Path, sourc
     ],
 )
 def test_a_network_failure_is_one_sentence_with_host_reason_and_remedy(
-    tmp_path: Path, source: type[Source], failure: Exception
+    tmp_path: Path, source: Mock, failure: Exception
 ) -> None:
-    source.failure = failure
+    source.side_effect = failure
     with pytest.raises(DataError) as caught:
         fetch("mnist", str(tmp_path), lambda line: None)
     text = str(caught.value)
@@ -92,17 +82,17 @@ def test_torchvisions_own_failure_without_a_network_is_understood(
             fetch(name, str(tmp_path), lambda line: None)
 
 
-def test_a_download_that_leaves_files_out_is_not_called_done(tmp_path: Path, source: type[Source]) -> None:
-    source.files = source.files[:-1]
-    with pytest.raises(DataError, match="incomplete after the download, got no t10k-labels-idx1-ubyte"):
+def test_a_download_that_leaves_files_out_is_not_called_done(tmp_path: Path, source: Mock) -> None:
+    source.side_effect = None
+    with pytest.raises(DataError, match="incomplete after the download, got no train-images-idx3-ubyte, "):
         fetch("mnist", str(tmp_path), lambda line: None)
 
 
-def test_a_root_that_cannot_be_made_is_named(tmp_path: Path, source: type[Source]) -> None:
+def test_a_root_that_cannot_be_made_is_named(tmp_path: Path, source: Mock) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"data\.root: cannot create .*/file/MNIST/raw, got Not a directory"):
         fetch("mnist", str(tmp_path / "file"), lambda line: None)
-    assert source.calls == []
+    source.assert_not_called()
 
 
 def test_digits_need_no_download(tmp_path: Path) -> None:
