@@ -111,6 +111,13 @@ def records_of(run: Path, kind: str, event: str = "") -> list[dict[str, Any]]:
     return [each for each in records if each["kind"] == kind and (not event or each["event"] == event)]
 
 
+def untimed(run: Path, *kinds: str) -> list[dict[str, Any]]:
+    """Return the measurements in the log of a run, but for times."""
+    timed = ("kind", "seconds", "images_per_second")
+    measured = (each for kind in kinds for each in records_of(run, kind))
+    return [{key: value for key, value in each.items() if key not in timed} for each in measured]
+
+
 def train_as(
     ranks: Ranks,
     run: RunFolder,

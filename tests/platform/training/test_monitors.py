@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_runs import Notes, records_of, saved_in
+from small_runs import Notes, saved_in, untimed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ebclab
@@ -25,11 +25,6 @@ def _run(folder: Path, name: str, *settings: str, display: Notes | None = None, 
     return ebclab.pretrain(config, runs=folder, name=name, display=display or Notes(), **given)
 
 
-def _records(run: RunResult, kind: str) -> list[dict[str, Any]]:
-    timed = ("seconds", "images_per_second")
-    return [{k: v for k, v in each.items() if k not in timed} for each in records_of(run.path, kind)]
-
-
 def test_monitors_change_no_weight_and_no_number_and_say_what_they_took(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -38,8 +33,8 @@ def test_monitors_change_no_weight_and_no_number_and_say_what_they_took(
     watched = _run(tmp_path, "watched", ALL, "evaluation.monitor_every=2", display=shown)
     ours, theirs = saved_in(plain.path).model, saved_in(watched.path).model
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
-    assert _records(plain, "train") == _records(watched, "train")
-    before, after = _records(plain, "epoch"), _records(watched, "epoch")
+    assert untimed(plain.path, "train") == untimed(watched.path, "train")
+    before, after = untimed(plain.path, "epoch"), untimed(watched.path, "epoch")
     assert after[0] == before[0]  # monitors have their turn after every second epoch, and after the last
     for scores, more in zip(before[1:], after[1:], strict=True):
         assert more.items() >= scores.items()
@@ -59,8 +54,8 @@ def test_monitors_change_no_weight_and_no_number_and_say_what_they_took(
 
 def test_the_best_checkpoint_is_that_of_the_objective_that_a_monitor_measures(tmp_path: Path) -> None:
     run = _run(tmp_path, "run", "evaluation.objective=minus_holdout_nll")
-    values = [each["minus_holdout_nll"] for each in _records(run, "epoch")]
-    assert values == [-each["holdout_nll"] for each in _records(run, "epoch")]
+    values = [each["minus_holdout_nll"] for each in untimed(run.path, "epoch")]
+    assert values == [-each["holdout_nll"] for each in untimed(run.path, "epoch")]
     best = run.summary.best
     assert (best.objective, best.value, best.epoch) == ("minus_holdout_nll", max(values), int(np.argmax(values)) + 1)
 
