@@ -95,9 +95,10 @@ class Location:
         return list(self.sizes(suffixes))
 
     def sizes(self, suffixes: tuple[str, ...], below: str = "") -> dict[str, int]:
-        """Return the sizes in bytes of all files in the folder ``below`` with one of ``suffixes``, by path, sorted.
+        """Return the sizes in bytes of all files with one of ``suffixes``, by their path below this place, sorted.
 
-        Hidden files and folders are skipped. A place that is itself such a file is returned as the empty path.
+        Hidden files and folders are skipped. A place that is itself such a file is returned as the empty path. With
+        ``below``, only the files in this folder are listed.
         """
         from pyarrow import fs
 
