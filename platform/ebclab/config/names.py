@@ -180,9 +180,9 @@ def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str
     declared = [field for field in own if own[field].metadata.get("symbol") == name]
     meant = declared or [field for field in SYMBOLS.get(name, ()) if field in own]
     if meant:
-        return f"did you mean {_alternatives([f'method.{field}' for field in meant])} ({name} in the paper)?"
+        return f"did you mean {' or '.join(f'method.{field}' for field in meant)} ({name} in the paper)?"
     if name in SYMBOLS:
-        keys = _alternatives([f"method.{field}" for field in SYMBOLS[name]])
+        keys = " or ".join(f"method.{field}" for field in SYMBOLS[name])
         return f"{name} in the papers is {keys}, which {method_name} does not have; {_list_hint('method', known)}"
     return None
 
@@ -190,7 +190,7 @@ def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str
 def _elsewhere_hint(name: str, known: Known) -> str | None:
     """Return a hint if ``name``, or our name for it if it is jargon, is a setting of some section."""
     keys = [key for key in settings_meant(name, known) if _exists(key, known)]
-    return f"did you mean {_alternatives(keys)}?" if keys else None
+    return f"did you mean {' or '.join(keys)}?" if keys else None
 
 
 def _near_hint(section: str, name: str, known: Known) -> str | None:
@@ -212,7 +212,3 @@ def _list_hint(section: str, known: Known) -> str:
 def _exists(key: str, known: Known) -> bool:
     section, _, name = key.partition(".")
     return name in known.get(section, {}) if name else True
-
-
-def _alternatives(keys: list[str]) -> str:
-    return " or ".join(keys)

@@ -14,13 +14,12 @@ from typing import Literal
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.folders import room, room_freed
-from ebclab.inventory.listing import run_paths, sweep_paths
+from ebclab.inventory.folders import folders_with, room, room_freed
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions
 from ebclab.storage import atomic
-from ebclab.storage.kinds import SWEEP
+from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, kept_free, locked
@@ -95,8 +94,8 @@ def deletable(place: str, name: str, kind: str) -> Deletable | None:
 
 
 def _not_found(name: str, places: dict[str, str]) -> str:
-    known = {"run": run_paths, "sweep": sweep_paths}
-    names = [path.name for kind, place in places.items() if not remote_at(place) for path in known[kind](Path(place))]
+    here = [(Path(place), _FOLDERS[kind].kind.settings) for kind, place in places.items() if not remote_at(place)]
+    names = [path.name for place, file in here for path in folders_with(place, file)]
     where = " and ".join(f"no {kind} in {place}" for kind, place in places.items())
     return f"{where}; {did_you_mean(name, names)}"
 
@@ -173,7 +172,7 @@ def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
     confirmation runs, the best search trials, and trials that a resumed sweep would continue. Symbolic links are not
     followed; their targets are never deleted.
     """
-    owners = [*run_paths(runs), *sweep_paths(sweeps)]
+    owners = [*folders_with(runs, RUN.settings), *folders_with(sweeps, SWEEP.settings)]
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -147,21 +147,12 @@ class Entry:
         return {**facts, **told, "objective": content.objective, "value": self.value, "scores": scores}
 
 
-def run_paths(folder: Path) -> list[Path]:
-    """Return the folders of the runs in ``folder``."""
-    return folders_with(folder, RUN.settings)
-
-
-def sweep_paths(folder: Path) -> list[Path]:
-    """Return the folders of the sweeps in ``folder``."""
-    return folders_with(folder, SWEEP.settings)
-
-
 def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollection | None = None) -> list[Entry]:
     """Return the runs, sweeps and comparisons in these folders, newest first; corrupt ones are listed as unreadable."""
-    entries = runs.each(run_paths(runs.path), lambda path: _entry(runs, path, "run", _content_of_run))
+    entries = runs.each(folders_with(runs.path, RUN.settings), lambda path: _entry(runs, path, "run", _content_of_run))
     entries += sweeps.each(
-        sweep_paths(sweeps.path), lambda path: _entry(sweeps, path, "sweep", lambda path, *_: _content_of_sweep(path))
+        folders_with(sweeps.path, SWEEP.settings),
+        lambda path: _entry(sweeps, path, "sweep", lambda path, *_: _content_of_sweep(path)),
     )
     if comparisons is not None:
         there = folders_with(comparisons.path, COMPARISON.settings)
@@ -218,11 +209,11 @@ def chosen(
     if state is not None and state not in get_args(State):
         problems.append(f"--state: no such state, got {state}; {did_you_mean(state, get_args(State))}")
     for option, given, names in (
-        ("--method", method, _names(entry.content.method for entry in entries if entry.content)),
-        ("--dataset", dataset, _names(entry.content.data for entry in entries if entry.content)),
+        ("--method", method, {entry.content.method for entry in entries if entry.content}),
+        ("--dataset", dataset, {entry.content.data for entry in entries if entry.content}),
     ):
         if given is not None and given not in names:
-            problems.append(f"{option}: nothing here has it, got {given}; {did_you_mean(given, names)}")
+            problems.append(f"{option}: nothing here has it, got {given}; {did_you_mean(given, sorted(names))}")
     if problems:
         raise UserError("\n".join(problems))
     kept = [
@@ -237,10 +228,6 @@ def chosen(
     return sorted(known, key=order) + [entry for entry in kept if order(entry) is None]
 
 
-def _names(names: Iterable[str]) -> list[str]:
-    return sorted(set(names))
-
-
 def _negated(value: float | None) -> float | None:
     return None if value is None else -value
 
@@ -251,7 +238,7 @@ def places_of(names: list[str], runs: str) -> list[str | Path]:
     A name in ``runs`` takes precedence over a folder of the same name. Addresses are returned unchecked.
     """
     found = {name: _place(name, runs) for name in names}
-    known = [] if remote_at(runs) else [path.name for path in run_paths(Path(runs))]
+    known = [] if remote_at(runs) else [path.name for path in folders_with(Path(runs), RUN.settings)]
     problems = [
         f"{name}: no run of this name in {runs}, and no run there; {did_you_mean(name, known)}"
         for name, place in found.items()

@@ -13,7 +13,7 @@ from ebclab.config import compose, to_yaml
 from ebclab.errors import LostLeaseError, RunError, UserError
 from ebclab.inventory import deletion
 from ebclab.inventory.deletion import delete, find_named, obstacle
-from ebclab.inventory.listing import run_paths
+from ebclab.inventory.folders import folders_with
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
 from ebclab.storage.lease import Lease, leased
@@ -114,7 +114,7 @@ def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, mo
         patch.setattr(deletion.shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             delete(two)
-    assert [path.name for path in run_paths(runs)] == ["one"]
+    assert [path.name for path in folders_with(runs, "config.yaml")] == ["one"]
     shutil.copytree(runs / "one", runs / "two")
     delete(*find_named(["two"], None, None))
     assert sorted(path.name for path in runs.iterdir()) == ["one"]
