@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from ebclab.card.feature_store import FeatureStore
-from ebclab.card.images import MeasuredSet
+from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
@@ -53,19 +56,33 @@ class MadeUpEncoder(nn.Module):
         return out
 
 
+def measuring_of(
+    subject: Subject,
+    data: MeasuredSet,
+    options: CardOptions | None = None,
+    *,
+    folder: Path | None = None,
+    others: tuple[MeasuredSet, ...] = (),
+    outside: tuple[OutsideSet, ...] = (),
+    **given: Any,
+) -> Measuring:
+    """Return what a group is given; without options they are ``given``, with five neighbours of kNN."""
+    return Measuring(
+        subject,
+        data,
+        options or CardOptions(EvaluationConfig(knn_neighbours=5), **given),
+        FeatureStore(folder),
+        device=torch.device("cpu"),
+        on_progress=silent,
+        others=others,
+        outside=outside,
+    )
+
+
 def made_up_measuring(
     encoder: nn.Module, data: MeasuredSet, options: CardOptions | None = None, *, side: int = 4, read_size: int = 0
 ) -> Measuring:
     """Return what a group is given to measure ``encoder`` on ``data``."""
-    subject = Subject(
-        label="made up",
-        address="nowhere",
-        encoder=encoder.eval(),
-        preprocessing=Preprocessing(side, (0.4,), (0.25,), read_size),
-        in_channels=1,
-        origin="a test",
-        digest=f"made up {id(encoder)}",
-    )
-    options = CardOptions(EvaluationConfig(batch_size=64)) if options is None else options
-    cpu = torch.device("cpu")
-    return Measuring(subject, data, options, FeatureStore(None), device=cpu, on_progress=silent)
+    preprocessing = Preprocessing(side, (0.4,), (0.25,), read_size)
+    subject = Subject("made up", "nowhere", encoder.eval(), preprocessing, 1, "a test", f"made up {id(encoder)}")
+    return measuring_of(subject, data, options or CardOptions(EvaluationConfig(batch_size=64)))

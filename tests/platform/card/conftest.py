@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from made_up_card import measuring_of
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.evaluation.progress import silent
 from energy_contrast.sampling_method import PairEnergy
 
 
@@ -96,11 +95,9 @@ MakeMeasuring = Callable[..., Measuring]
 def make(measured: MeasuredSet, subject: Subject) -> MakeMeasuring:
     """Return a function that makes what groups work with; its arguments replace those of ``Measuring``."""
 
-    def made(folder: Path | None = None, **changes: object) -> Measuring:
-        settings = replace(EvaluationConfig(), knn_neighbours=5)
-        options = CardOptions(settings, seeds=2, attacked_images=20)
+    def made(folder: Path | None = None, **changes: Any) -> Measuring:
+        options = CardOptions(EvaluationConfig(knn_neighbours=5), seeds=2, attacked_images=20)
         given = {"subject": subject, "measured": measured, "options": options, **changes}
-        store = FeatureStore(folder)
-        return Measuring(store=store, device=torch.device("cpu"), on_progress=silent, **given)  # type: ignore[arg-type]
+        return measuring_of(given.pop("subject"), given.pop("measured"), folder=folder, **given)
 
     return made

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_up_card import measuring_of
 from scipy import stats
 from sklearn.metrics import top_k_accuracy_score
 from torch import nn
 
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measure import CardTask
-from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.measuring import Measuring
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
-from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import label_list
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -26,7 +25,6 @@ from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
 from ebclab.evaluation import fine_tuning as training
 from ebclab.evaluation.answers import images_key
-from ebclab.evaluation.progress import silent
 
 CLASSES = ("left", "right", "all")
 
@@ -79,10 +77,8 @@ def measuring(
     others: tuple[MeasuredSet, ...] = (),
     seeds: int = 2,
 ) -> Measuring:
-    options = CardOptions(EvaluationConfig(knn_neighbours=5), seeds=seeds, fine_tuning_epochs=3)
-    store = FeatureStore(None)
     subject, data = subject or a_subject(), data or a_set()
-    return Measuring(subject, data, options, store, device=torch.device("cpu"), on_progress=silent, others=others)
+    return measuring_of(subject, data, others=others, seeds=seeds, fine_tuning_epochs=3)
 
 
 def by_name(findings: Findings) -> dict[str, float]:

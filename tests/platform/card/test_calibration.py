@@ -34,13 +34,6 @@ def test_every_number_is_there_before_and_after_scaling(findings: Findings) -> N
     assert set(_by_name(findings)) == both | scaled | {"accuracy", "temperature"}
 
 
-def test_what_images_contribute_has_the_number_as_its_mean(findings: Findings) -> None:
-    compared = [number for number in findings.numbers if number.contributions is not None]
-    assert len(compared) == 13  # all but the four MCE and the temperature
-    for number in compared:
-        assert float(number.contributions.mean()) == pytest.approx(number.value, abs=1e-12), number.name
-
-
 def test_numbers_are_those_of_the_softmax_and_of_the_temperature_shown(
     measuring: Measuring, findings: Findings
 ) -> None:

@@ -73,22 +73,6 @@ def test_means_and_quantiles_are_those_of_energies_by_loops(measuring: Measuring
     assert all(number.contributions is None for number in found.numbers if "nats" in number.unit)
 
 
-def test_an_image_of_the_training_set_is_not_compared_with_itself(measuring: Measuring) -> None:
-    train = measuring.measured.train
-    twice = replace(measuring.measured, test=replace(train, keys=train.keys + 10_000))
-    same = Measuring(
-        measuring.subject,
-        twice,
-        measuring.options,
-        measuring.store,
-        device=measuring.device,
-        on_progress=measuring.on_progress,
-    )
-    same.__dict__["method"] = measuring.method
-    numbers = values(energies.measure(same))
-    assert numbers["test-mean"] < numbers["train-mean"]  # the same images, found among the references
-
-
 def test_pairs_are_ranked_by_energy_beside_cosine(measuring: Measuring, found: Findings) -> None:
     test, preprocessing = measuring.measured.test, measuring.subject.preprocessing
     views = make_views(test.images, test.keys, VIEWS, preprocessing, seed=0, epoch=0)

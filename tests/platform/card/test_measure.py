@@ -90,24 +90,16 @@ def test_one_failure_loses_no_other_group_and_is_told(make: Any, groups: Any, tm
     assert (results["three"].problem, results["three"].failed) == ("KeyError: 'x'", True)
 
 
-def test_an_interrupted_card_goes_on_at_the_next_group(make: Any, groups: Any, tmp_path: Path) -> None:
+def test_an_interrupted_card_resumes_and_measures_failed_groups_again(make: Any, groups: Any, tmp_path: Path) -> None:
     one, two, three = Counted(), Counted(KeyboardInterrupt()), Counted()  # type: ignore[arg-type]
-    groups(one=one, two=two, three=three)
+    failed = Counted(DataError("not yet"))
+    groups(failed=failed, one=one, two=two, three=three)
     with pytest.raises(KeyboardInterrupt):
         _card(make(), tmp_path)
-    two.error = None
+    two.error = failed.error = None
     card = _card(make(), tmp_path)
-    assert (one.times, two.times, three.times) == (1, 2, 1)
+    assert (failed.times, one.times, two.times, three.times) == (2, 1, 2, 1)
     assert not any(each.problem for each in card.results)
-
-
-def test_a_failed_group_is_measured_again(make: Any, groups: Any, tmp_path: Path) -> None:
-    group = Counted(DataError("not yet"))
-    groups(one=group)
-    _card(make(), tmp_path)
-    group.error = None
-    assert not _card(make(), tmp_path).results[0].problem
-    assert group.times == 2
 
 
 def test_every_option_and_setting_is_part_of_the_key(make: Any) -> None:

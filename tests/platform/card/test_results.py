@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ebclab.card.results import accuracy, mean_over_images, two_samples
-from ebclab.evaluation.answers import images_key, wilson_interval
+from ebclab.evaluation.answers import wilson_interval
 
 
 def test_an_accuracy_is_the_mean_over_its_seeds_with_wilsons_interval() -> None:
@@ -42,9 +42,3 @@ def test_contributions_of_two_samples_have_the_variance_of_both() -> None:
     for part in (first, second):  # Var(first) / m + Var(second) / n, m and n in the divisor
         slow += sum((float(each) - value) ** 2 for each in part) / len(part) / len(part)
     assert float(((found - value) ** 2).sum()) / total**2 == pytest.approx(slow)
-
-
-def test_other_images_or_another_order_have_another_key() -> None:
-    keys = [images_key(torch.tensor(each)) for each in ([1, 2, 3], [1, 2, 4], [2, 1, 3], [1, 2, 3])]
-    assert keys[0] == keys[3]
-    assert len(set(keys)) == 3

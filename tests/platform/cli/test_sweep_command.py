@@ -115,7 +115,7 @@ def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(ebclab: 
     assert "space.parameters.optimizer.learning_rate.loguniform: [0.0001, 1.0] in the sweep, [1e-05, 1.0] now" in said
     said = ebclab(*resumed, "--trials", "8").refusal
     assert "--trials: a resumed sweep may grow, not shrink, got 8; it has 16" in said
-    assert "nothing to resume" in ebclab("sweep", "simclr", "--resume").refusal
+    assert "nothing to resume, no sweep of this name" in ebclab("sweep", "simclr", "--resume").refusal
 
 
 def test_a_folder_that_is_no_sweep_is_left_alone(ebclab: Ebclab) -> None:

@@ -24,9 +24,10 @@ def conv_net() -> nn.Module:
     return net
 
 
-def test_a_network_in_training_keeps_its_bits_and_the_mode_of_each_part() -> None:
+@pytest.mark.parametrize("norm_trains", [True, False])
+def test_a_network_in_training_keeps_its_bits_and_the_mode_of_each_part(norm_trains: bool) -> None:
     net = conv_net().train()
-    net[1].eval()  # a frozen norm inside a network in training
+    net[1].train(norm_trains)  # or a frozen norm inside a network in training
     before = {name: value.clone() for name, value in net.state_dict().items()}
     compute_features(net, grey_images(50), PLAIN, batch_size=16, device="cpu")
     colour = Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
@@ -34,7 +35,7 @@ def test_a_network_in_training_keeps_its_bits_and_the_mode_of_each_part() -> Non
         compute_features(net, grey_images(4).expand(4, 3, 8, 8), colour, batch_size=2, device="cpu")
     assert before.keys() == net.state_dict().keys()
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
-    assert [part.training for part in net] == [True, False, True, True, True]
+    assert [part.training for part in net] == [True, norm_trains, True, True, True]
     assert net.training
 
 
