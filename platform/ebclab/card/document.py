@@ -98,10 +98,6 @@ def numbers_table(compared: Cards, group: str, *, is_brief: bool = False, title:
 
     Brief tables have a star in place of intervals and verdicts, so that several encoders fit a terminal.
     """
-    labels = [
-        f"{column.label}, {len(column.cards)} seeds" if len(column.cards) > 1 else column.label
-        for column in compared.columns
-    ]
     rows = [
         (
             f"{row.number.title} {_ARROWS[row.number.better]}",
@@ -111,6 +107,7 @@ def numbers_table(compared: Cards, group: str, *, is_brief: bool = False, title:
         for row in compared.rows
         if row.group == group
     ]
+    labels = [column.title for column in compared.columns]
     return Table(title, ("", *labels, *(() if is_brief else ("images",))), tuple(rows))
 
 
@@ -180,8 +177,7 @@ def _form(row: NumberRow) -> NumberFormat:
 
 
 def _title(columns: Sequence[EncoderColumn]) -> str:
-    names = [column.label + (f", {len(column.cards)} seeds" if len(column.cards) > 1 else "") for column in columns]
-    return " · ".join(names)
+    return " · ".join(column.title for column in columns)
 
 
 def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:

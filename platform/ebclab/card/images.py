@@ -22,7 +22,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
-from ebclab.evaluation.features import several_labels
+from ebclab.evaluation.features import num_classes, several_labels
 from ebclab.evaluation.measures.rankings import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run, with_channels
 
@@ -50,8 +50,7 @@ class MeasuredSet:
 
     @property
     def num_classes(self) -> int:
-        """K, derived from the labels and class names of the training and the test set."""
-        return max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in (self.train, self.test))
+        return num_classes(self.train, self.test)
 
     @cached_property
     def label_problem(self) -> str:

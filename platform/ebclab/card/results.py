@@ -74,8 +74,8 @@ def accuracy(
     protocol: str,
     seeds: Sequence[int] = (),
 ) -> Number:
-    """Return an accuracy with its Wilson interval; ``right`` (P, n) bool has one row for each of ``seeds``, or one."""
-    return as_number(score_of(name, right, keys, detail=protocol, seeds=seeds), title)
+    """Return an accuracy with its Wilson interval; ``right`` is (n,) bool, or (P, n), a row a seed."""
+    return as_number(score_of(name, right.reshape(-1, right.shape[-1]), keys, detail=protocol, seeds=seeds), title)
 
 
 def as_number(score: Score, title: str) -> Number:

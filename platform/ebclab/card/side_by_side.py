@@ -37,6 +37,10 @@ class EncoderColumn:
     cards: tuple[Card, ...]  # sorted by seed
 
     @property
+    def title(self) -> str:
+        return f"{self.label}, {len(self.cards)} seeds" if len(self.cards) > 1 else self.label
+
+    @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of the runs; empty if the encoder is not of a run."""
         return tuple(card.seed for card in self.cards if card.seed is not None)

@@ -13,7 +13,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.answers import Score, score_of
-from ebclab.evaluation.features import Encoder, compute_features, require_labels
+from ebclab.evaluation.features import Encoder, compute_features, num_classes, require_labels
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
 from ebclab.evaluation.linear import linear_within
 from ebclab.evaluation.progress import OnProgress, silent
@@ -73,8 +73,7 @@ def evaluate_encoder(
         )
         for part, what in ((train, "training"), (test, "test"))
     )
-    classes = max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in (train, test))
-    split = FeatureSplit(x, y, test_x, test_y, test.keys, classes)
+    split = FeatureSplit(x, y, test_x, test_y, test.keys, num_classes(train, test))
     return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
 
 
@@ -106,7 +105,7 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
     key = protocol.name, seeds, config.linear_l2
     if key not in split.linear:
         split.linear[key] = linear_within(
-            protocol.name,
+            protocol,
             split.train_x,
             split.train_y,
             split.test_x,

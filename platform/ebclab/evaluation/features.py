@@ -88,6 +88,11 @@ def require_labels(images: ImageSet) -> None:
         )
 
 
+def num_classes(*parts: ImageSet) -> int:
+    """Return K, by the labels and the class names of all parts."""
+    return max(max(int(part.labels.max()) + 1, len(part.class_names)) for part in parts)
+
+
 def several_labels(images: ImageSet) -> str:
     """Return the error message for multi-label images where a single label is required."""
     return (

@@ -16,7 +16,7 @@ from torch.nn import functional
 from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.protocols import PROTOCOLS, STALLED, EpochProtocol, SolvedProtocol, look_up
+from ebclab.evaluation.protocols import STALLED, EpochProtocol, Protocol, SolvedProtocol
 from ebclab.optimization.optimizers import eager
 from ebclab.optimization.schedules import half_cosine
 from ebclab.optimization.softmax_regression import SoftmaxRegression
@@ -25,7 +25,7 @@ _log = logging.getLogger("ebclab.evaluation")
 
 
 def linear_within(
-    protocol: str,
+    protocol: Protocol,
     train_x: Tensor,
     train_y: Tensor,
     test_x: Tensor,
@@ -43,15 +43,14 @@ def linear_within(
     added to the mean cross-entropy. A seed determines its own initial weights and order of rows. All are trained in
     one batched computation on the features' device; up to rounding, no seed's result depends on the others.
     """
-    chosen = look_up("evaluation.linear_protocol", "protocol", protocol, PROTOCOLS)
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
-    if isinstance(chosen, SolvedProtocol):
+    if isinstance(protocol, SolvedProtocol):
         logits, classes = _solved_logits(train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
         on_progress(1, 1, "linear")
         known = test_y.cpu()[:, None]
         return torch.stack([(classes[_largest(logits, top)] == known).any(dim=1)[None] for top in tops])
-    weights, biases = train_layers(chosen, train_x, train_y, num_classes, seeds, on_progress)
+    weights, biases = train_layers(protocol, train_x, train_y, num_classes, seeds, on_progress)
     logits = torch.matmul(test_x, weights) + biases  # (S, m, K)
     return torch.stack([(_largest(logits, top) == test_y[:, None]).any(dim=2) for top in tops])
 

@@ -33,7 +33,7 @@ def _right(share: float, seed: int) -> torch.Tensor:
 
 
 def _accuracy(right: torch.Tensor, keys: torch.Tensor = KEYS) -> Number:
-    return accuracy("knn", "kNN", right[None], keys, protocol="p")
+    return accuracy("knn", "kNN", right, keys, protocol="p")
 
 
 def _runs(label: str, rows: Sequence[torch.Tensor], seeds: Sequence[int]) -> list[Card]:

@@ -22,9 +22,9 @@ EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(pr
 SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
 
 
-def linear_answers(*data: Any, top: int = 1, **options: Any) -> Tensor:
+def linear_answers(protocol: str, *data: Any, top: int = 1, **options: Any) -> Tensor:
     """Return whether the label is among the ``top`` largest logits, (S, m)."""
-    return linear_within(*data, tops=(top,), **options)[0]
+    return linear_within(PROTOCOLS[protocol], *data, tops=(top,), **options)[0]
 
 
 def linear_accuracies(*data: Any, **options: Any) -> list[float]:

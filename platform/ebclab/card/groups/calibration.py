@@ -86,7 +86,7 @@ def measure(measuring: Measuring) -> Findings:
     if measuring.has_own_classifier:
         states.append(_Probabilities("-own", ", own classifier", OWN_CLASSIFIER, measuring.own_test_logits, *rest))
     top = states[0]
-    numbers = [accuracy("accuracy", "accuracy", top.right[None], top.keys, protocol=classifier)]
+    numbers = [accuracy("accuracy", "accuracy", top.right, top.keys, protocol=classifier)]
     numbers += [number for pair in zip(*map(_numbers, states), strict=True) for number in pair]
     least = (
         f"{classifier}; least NLL on the held-out images, between {TEMPERATURES[0]:g} and {TEMPERATURES[1]:g}; "

@@ -43,14 +43,14 @@ def _own_classifier(measuring: Measuring) -> Number:
     test = measuring.measured.test
     right = measuring.own_test_logits.argmax(dim=1) == test.labels
     title = "the method's own classifier"
-    return accuracy("own-classifier", title, right[None], test.keys, protocol=OWN_CLASSIFIER)
+    return accuracy("own-classifier", title, right, test.keys, protocol=OWN_CLASSIFIER)
 
 
 def _top(count: int, logits: Tensor, measuring: Measuring, protocol: str) -> Number:
     test = measuring.measured.test
     right = (logits.topk(count, dim=1).indices == test.labels[:, None]).any(dim=1)
     title = "linear probe, penalty chosen" + (f", top {count}" if count > 1 else "")
-    return accuracy(f"linear-top{count}", title, right[None], test.keys, protocol=protocol)
+    return accuracy(f"linear-top{count}", title, right, test.keys, protocol=protocol)
 
 
 def _penalties(measuring: Measuring) -> Table:

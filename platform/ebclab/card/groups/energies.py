@@ -154,7 +154,7 @@ def _of_pairs(energy: Tensor, cosine: Tensor, same: Tensor, keys: Tensor) -> lis
         title = "rank correlation with cosine"
         numbers.append(Number("pair-rank-correlation", title, value, protocol, n, "neither", "plain"))
     for name, by, wanted in (("energy", "pair energy", energy), ("cosine", "cosine of embeddings", -cosine)):
-        right = (wanted.argmin(dim=1) == own)[None]
+        right = wanted.argmin(dim=1) == own
         protocol = f"share of first views whose nearest second view, by {by}, is of the same image; {words}"
         numbers.append(accuracy(f"pair-found-{name}", f"same image found by {by}", right, keys, protocol=protocol))
     return numbers

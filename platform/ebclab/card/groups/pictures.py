@@ -107,11 +107,11 @@ def _neighbours(measuring: Measuring) -> Picture:
         "Nearest neighbours",
         f"Left: {len(queries)} test images, chosen by hash. Beside each: the training images whose features are most "
         "similar by cosine. Frame: green for the same class, red for another one.",
-        _png(shown),
+        _framed(shown),
     )
 
 
-def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
+def _framed(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
     step = _SIDE + 2 * _GAP
     canvas = Image.new("RGB", (step * max(map(len, rows)) + _GAP, step * len(rows)), "white")
     pen = ImageDraw.Draw(canvas)
@@ -120,6 +120,10 @@ def _png(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
             left, top = along * step + (_GAP if along else 0) + _GAP, down * step + _GAP
             pen.rectangle((left - 3, top - 3, left + _SIDE + 2, top + _SIDE + 2), outline=colour, width=2)
             canvas.paste(enlarged(pixels, 1).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
+    return _as_png(canvas)
+
+
+def _as_png(canvas: Image.Image) -> bytes:
     file = io.BytesIO()
     canvas.save(file, format="PNG")
     return file.getvalue()
@@ -146,9 +150,7 @@ def draw_grid(rows: Sequence[Sequence[tuple[Tensor, str]]], titles: Sequence[str
             canvas.paste(enlarged(levels.cpu(), zoom), (left, top))
             pen.rectangle((left - 1, top - 1, left + width * zoom, top + height * zoom), outline="#8c939c")
             pen.text((left, top + height * zoom + 2), caption, fill="black")
-    file = io.BytesIO()
-    canvas.save(file, format="PNG")
-    return file.getvalue()
+    return _as_png(canvas)
 
 
 GROUP = Group(

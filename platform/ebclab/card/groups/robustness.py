@@ -166,8 +166,7 @@ def _numbers(target: _Target, outcomes: _Outcomes) -> list[Number]:
     seeds, protocol = target.measuring.seeds, _protocol(target)
 
     def number(name: str, title: str, right: Tensor, words: str, seeds: Sequence[int] = ()) -> Number:
-        rows = right if right.ndim == 2 else right[None]
-        return accuracy(name, title, rows, target.images.keys, protocol=f"{words}; {protocol}", seeds=seeds)
+        return accuracy(name, title, right, target.images.keys, protocol=f"{words}; {protocol}", seeds=seeds)
 
     at, steps = f"{_USUAL}/255", f"{_STEPS} steps of {_USUAL // 4}/255"
     numbers = [
