@@ -84,7 +84,7 @@ def test_a_damaged_newest_one_falls_back_to_the_one_before_with_a_warning(
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("name", [checkpoint.MODEL, checkpoint.STATE, "memory-buffer.safetensors"])
-def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage_and_is_not_waited_for(
+def test_a_pipe_or_an_endless_device_in_place_of_a_file_is_damage(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for step in (10, 20, 30):
@@ -122,7 +122,7 @@ def test_one_flipped_bit_in_a_manifest_costs_one_interval(tmp_path: Path, caplog
 
 
 @pytest.mark.parametrize("replaced", [3, 1000])
-def test_a_checkpoint_that_its_run_replaces_while_it_is_read_is_not_called_damaged(
+def test_a_checkpoint_replaced_while_it_is_read_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, replaced: int
 ) -> None:
     sound, steps = checkpoint._sound_manifest, iter(range(20, 20 + 20 * replaced, 10))

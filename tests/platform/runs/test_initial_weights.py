@@ -111,9 +111,7 @@ def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path,
     assert again.was_finished
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_with_the_weights_or_not_at_all(
-    exported: Path, tmp_path: Path
-) -> None:
+def test_a_run_killed_before_its_first_checkpoint_begins_with_the_weights(exported: Path, tmp_path: Path) -> None:
     start, still = f"init.weights={exported}", "optimizer.learning_rate=1e-30"
     begun = small_run(tmp_path, "second", start, still)
     before = encoder_of(begun)
@@ -162,7 +160,7 @@ def test_a_relative_folder_means_the_same_from_anywhere(monkeypatch: pytest.Monk
     assert small_config("init.weights=timm/resnet18").init.weights == "timm/resnet18"
 
 
-def test_a_method_is_refused_weights_that_do_not_fit_and_the_first_differences_are_listed(exported: Path) -> None:
+def test_weights_that_do_not_fit_are_refused_with_the_first_differences(exported: Path) -> None:
     weights = read_initial_weights(str(exported))
     with pytest.raises(ConfigError) as caught:
         build_method(small_config("encoder.width=8"), METHODS["simclr"], 1, CPU, 8, weights)

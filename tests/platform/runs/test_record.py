@@ -61,7 +61,7 @@ def test_lines_that_a_resumed_run_made_again_stand_once(tmp_path: Path) -> None:
     assert record.scores["holdout_knn"] == [0.5]
 
 
-def test_the_speed_of_an_unfinished_run_is_that_of_its_log_without_the_first_interval(tmp_path: Path) -> None:
+def test_the_speed_of_an_unfinished_run_leaves_out_the_first_interval(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     for step, rate in ((1, 1.0), (2, 10.0), (4, 30.0)):
         log(run, *train(step, images_per_second=rate))
@@ -83,7 +83,7 @@ def test_a_run_that_has_logged_nothing_has_empty_tables(tmp_path: Path) -> None:
     assert (record.step, record.epochs_done, record.seconds, record.images_per_second) == (0, 0, None, None)
 
 
-def test_half_lines_lines_of_others_and_numbers_of_steps_that_are_none_are_left_out(tmp_path: Path) -> None:
+def test_lines_of_others_and_numbers_of_steps_that_are_none_are_left_out(tmp_path: Path) -> None:
     run = a_run(tmp_path / "one")
     log(run, ("event", 0, {"event": "started", "num_steps": 8}), *train(2, loss=3.0))
     for steps in ("8", [8], None, True):

@@ -151,7 +151,7 @@ def _as_recorded_before_digests(run: Path) -> None:
     (run / "config.yaml").write_text(yaml.safe_dump(mapping))
 
 
-def test_own_images_that_an_older_version_recorded_as_a_dataset_are_recognised_by_the_checkpoint(own: Path) -> None:
+def test_own_images_of_an_older_version_are_recognised_by_the_checkpoint(own: Path) -> None:
     _as_recorded_before_digests(own)
     with pytest.raises(DataError, match="digits: not the images that the run was trained on"):
         ebclab.evaluate(own)

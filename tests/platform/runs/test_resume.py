@@ -78,7 +78,7 @@ def test_a_run_is_new_unfinished_or_finished(tmp_path: Path) -> None:
         find(run, settings(2), resume=True)
 
 
-def test_every_setting_that_may_change_exists_and_every_resource_is_said_to_change_nothing_but_rounding() -> None:
+def test_settings_that_may_change_exist_and_name_their_effect() -> None:
     keys = {
         f"{section}.{name}" for section, names in to_mapping(settings(2)).items() if section != "seed" for name in names
     }
@@ -135,9 +135,7 @@ def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("was_there", [False, True])
-def test_a_run_that_another_process_has_trained_since_it_was_looked_at_is_left_alone(
-    tmp_path: Path, was_there: bool
-) -> None:
+def test_a_run_that_another_process_has_trained_meanwhile_is_left_alone(tmp_path: Path, was_there: bool) -> None:
     run = RunFolder(tmp_path / "run")
     if was_there:
         finish(run.path, epochs=2)
@@ -151,7 +149,7 @@ def test_a_run_that_another_process_has_trained_since_it_was_looked_at_is_left_a
 
 
 @pytest.mark.parametrize("requests", range(8))
-def test_killed_at_any_request_of_a_claim_the_store_never_holds_an_old_result_beside_new_settings(
+def test_a_killed_claim_leaves_no_old_result_beside_new_settings(
     requests: int, run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finish(there, epochs=2)

@@ -86,7 +86,7 @@ def trained(path: Path, *callbacks: Any) -> RunRecord:
     return open_run(path)
 
 
-def test_a_run_with_callbacks_has_the_bits_of_one_without_and_their_numbers_in_its_log(tmp_path: Path) -> None:
+def test_a_run_with_callbacks_has_the_bits_of_one_without(tmp_path: Path) -> None:
     disturbing, saying = Disturbing(), Saying()
     plain, run = trained(tmp_path / "plain"), trained(tmp_path / "watched", disturbing, Named(), saying)
     paths = run.folder.path, plain.folder.path
@@ -122,7 +122,7 @@ class Failing(Disturbing):
         return super().measure(run)
 
 
-def test_a_callback_that_fails_ends_the_run_in_a_sentence_and_the_run_goes_on_when_it_is_mended(tmp_path: Path) -> None:
+def test_a_run_continues_once_the_callback_that_failed_is_mended(tmp_path: Path) -> None:
     with pytest.raises(
         CallbackError, match=r"callback mine failed at step 4: KeyError: 'no such file' \(test_call"
     ) as e:

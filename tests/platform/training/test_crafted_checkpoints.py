@@ -311,7 +311,7 @@ def test_damage_that_is_signed_anew_is_content_or_a_sentence(run: Path, file: st
     assert refused > 20
 
 
-def test_a_run_whose_numbers_were_drawn_on_another_kind_of_device_is_not_called_damaged() -> None:
+def test_random_numbers_of_another_kind_of_device_are_not_called_damage() -> None:
     """A CUDA generator's state has 16 bytes, that of a CPU 5,056."""
     with pytest.raises(
         UserError, match=r"resources\.device: the run drew its random numbers on another kind of device"

@@ -70,7 +70,7 @@ def test_an_unfinished_run_is_extended_at_the_end_that_it_was_to_have(tmp_path: 
     _same(one, _pretrain(tmp_path, "two", _config(2), extend=3))
 
 
-def test_an_extended_run_has_other_settings_than_one_that_was_as_long_from_the_start(tmp_path: Path) -> None:
+def test_an_extended_run_has_other_settings_than_a_run_of_that_length(tmp_path: Path) -> None:
     _pretrain(tmp_path, "one", _config(1))
     one = _pretrain(tmp_path, "one", _config(1), extend=3)
     whole = _pretrain(tmp_path, "whole", _config(3))

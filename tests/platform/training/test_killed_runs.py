@@ -183,7 +183,7 @@ def test_a_run_whose_disk_was_full_at_its_first_records_has_no_torn_line(tmp_pat
 
 
 @pytest.mark.parametrize("part", ["the roll-back", pytest.param("the whole run", marks=pytest.mark.slow)])
-def test_a_run_in_a_store_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(
+def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def new_run(name: str) -> RunFolder:

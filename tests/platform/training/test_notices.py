@@ -95,7 +95,7 @@ def pushed(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     return found
 
 
-def test_an_epoch_is_brought_to_the_store_once_with_its_scores_and_all_its_checkpoints(
+def test_an_epoch_is_uploaded_once_with_its_scores_and_checkpoints(
     remote: RemoteFolder, pushed: list[tuple[set[str], list[int]]]
 ) -> None:
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
@@ -168,9 +168,7 @@ def test_a_store_that_rank_0_alone_cannot_read_ends_both_before_they_train(both:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_rank_0_alone_is_refused_ends_both_at_the_same_step_with_its_sentence(
-    fault: str, both: list[dict[str, Any]]
-) -> None:
+def test_what_rank_0_is_refused_ends_both_at_the_same_step(fault: str, both: list[dict[str, Any]]) -> None:
     _, _, step = FAULTS[fault]
     for found in both:
         assert (found[fault]["step"], found[fault]["refused"]) == (step, "s3://runs/x: no permission")

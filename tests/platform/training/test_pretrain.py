@@ -129,7 +129,7 @@ def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_pat
     assert "the method keeps 12 MB of images on each worker" in notes.lines
 
 
-def test_a_run_whose_energies_depend_on_neighbours_says_so_once_on_the_screen_and_in_its_log(tmp_path: Path) -> None:
+def test_energies_that_depend_on_neighbours_are_a_warning_once(tmp_path: Path) -> None:
     notes = Notes()
     settings = ["data.train_limit=48", "training.batch_size=16", "encoder.width=2", "method.bank_size=16"]
 
@@ -166,7 +166,7 @@ def _refuse(*_: object) -> None:
 @pytest.mark.parametrize(
     "more", [(), ("optimizer.schedule=step", "optimizer.weight_decay_end=0.5", "training.average_weights=0.7")]
 )
-def test_a_run_stopped_in_the_middle_of_an_epoch_ends_in_the_same_bits_memories_included(
+def test_a_run_stopped_within_an_epoch_ends_in_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
     whole = _pretrain(tmp_path, _config(2, *more), "whole")
@@ -223,7 +223,7 @@ def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
     assert not [path for path in (tmp_path / "runs" / "new").rglob("*") if path.is_file()]
 
 
-def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed_and_a_finished_one_to_look_alone(
+def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pulls: list[bool] = []

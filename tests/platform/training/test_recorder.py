@@ -91,7 +91,7 @@ def test_after_going_back_the_best_counts_while_its_checkpoint_is_there(tmp_path
     assert one.seconds < 1000  # the time of this launch is not undone, and that of the checkpoint not added
 
 
-def test_a_best_checkpoint_that_a_killed_launch_replaced_gives_way_to_the_best_of_the_next(tmp_path: Path) -> None:
+def test_a_best_checkpoint_of_a_killed_launch_gives_way_to_the_next_best(tmp_path: Path) -> None:
     keep_best(tmp_path, 6)  # of a step that is made again, perhaps by other threads and with another score
     resumed = recorder(tmp_path, 0.5, 0.25, resumed=saved(BEST))
     for epoch in (3, 4):
@@ -139,7 +139,7 @@ def test_the_first_of_equal_scores_is_the_best(tmp_path: Path) -> None:
     assert one.last_scores == {"holdout_knn": 0.25}
 
 
-def test_the_last_epoch_writes_which_images_the_run_is_right_about_before_its_checkpoint(tmp_path: Path) -> None:
+def test_the_last_epoch_writes_the_answers_before_its_checkpoint(tmp_path: Path) -> None:
     made = recorder(tmp_path, 0.5, 0.75)
     made.on_epoch(2, 3)
     assert made.run.read_answers() is None  # not the last epoch

@@ -48,7 +48,7 @@ def health_of(path: Path) -> list[dict[str, Any]]:
     return records_of(path, "event", "health")
 
 
-def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_for_bit(tmp_path: Path) -> None:
+def test_a_run_that_went_back_to_its_start_is_that_with_the_smaller_step(tmp_path: Path) -> None:
     notes = Notes()
     healed = run(tmp_path, "healed", f"method.step_size={TOO_FAR}", display=notes)
     (event,) = healed.result["health"]
@@ -67,7 +67,7 @@ def test_a_run_that_went_back_to_its_start_is_the_run_with_the_smaller_step_bit_
     assert any("went back to step 0" in line for line in notes.lines)
 
 
-def test_a_run_that_nothing_heals_stops_with_exit_code_1_and_keeps_its_healthy_checkpoint(tmp_path: Path) -> None:
+def test_a_run_that_nothing_heals_stops_and_keeps_its_healthy_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match="after going back 3 times") as caught:
         run(tmp_path, "unhealthy", *MUCH_NOISE, epochs=4)
     assert caught.value.exit_code == 1

@@ -97,7 +97,7 @@ def test_both_ranks_end_in_the_same_state_at_the_same_step(both: list[dict[str, 
     assert (one["step"], one["refused"]) == (zero["step"], zero["refused"])
 
 
-def test_two_ranks_that_went_back_are_two_ranks_with_the_smaller_step_bit_for_bit(
+def test_two_ranks_that_went_back_are_two_with_the_smaller_step(
     both: list[dict[str, dict[str, Any]]],
 ) -> None:
     healed, small = ({**both[0][name], "state": dict(both[0][name]["state"])} for name in ("healed", "small"))

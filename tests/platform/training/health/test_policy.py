@@ -99,7 +99,7 @@ def test_a_gradient_that_grows_before_there_is_a_usual_one_is_no_sign() -> None:
     assert make_decision(series[:2], HealthState()) == Decision("continue", "", healthy=True)
 
 
-def test_a_slow_explosion_lowers_the_step_first_and_goes_back_when_that_does_not_help() -> None:
+def test_a_slow_explosion_lowers_the_step_first_and_then_goes_back() -> None:
     series = changed(healthy(20), energy_data=[4 * 1.6**epoch for epoch in range(15)])
     assert [decision.kind for _, decision in replay(series)] == ["lower_step", "lower_step", "roll_back"]
 

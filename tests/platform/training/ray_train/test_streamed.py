@@ -98,7 +98,7 @@ def test_a_built_method_that_needs_more_than_its_class_said_is_refused(method_cl
         prepare_streamed(config, CPU, method_class, ALONE, stream_of(config, num_views=2), None, 0)
 
 
-def test_a_streamed_method_is_told_the_classes_of_all_images_that_are_trained_on() -> None:
+def test_a_streamed_method_is_told_the_classes_of_all_training_images() -> None:
     config = compose("supervised", overrides=[*SETTINGS, "data.name=folder:unused"])
     stream = stream_of(config, num_views=1)
     method = prepare_streamed(config, CPU, METHODS["supervised"], ALONE, stream, None, 0).training.method
