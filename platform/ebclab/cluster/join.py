@@ -57,15 +57,14 @@ def _joined(address: str) -> Iterator[None]:
 def _init(address: str, folder: Path | None) -> None:
     """Have Ray join a cluster, or start an instance in a folder."""
     where = f"resources.address: {address}" if address != "local" else "Ray on this machine"
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if folder is not None:
-        own: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(folder)}
-        bound: AbstractContextManager[None] = on_loopback()
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if folder is None:
+        options |= {"runtime_env": environment_of_nodes()}
     else:
-        own, bound = {"runtime_env": environment_of_nodes()}, nullcontext()
+        options |= {"include_dashboard": False, "_temp_dir": str(folder)}
     try:
-        with bound:
-            ray.init(address=address, **own, **quiet)
+        with nullcontext() if folder is None else on_loopback():
+            ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         reason = " ".join(str(error).split())
         if "Version mismatch" in reason:

@@ -16,6 +16,9 @@ from ebclab.errors import ConfigError, UserError
 from ebclab.formatting import how_to_install
 from ebclab.regular_file import read_regular
 
+UpFile = dict[str, Any]
+"""The content of a file for ``ray up``, whose form is the schema of the installed Ray."""
+
 _OPEN = "CHANGE-ME"
 _RAYS_IDLE_MINUTES = 5
 _DASHBOARD = re.compile(r"--dashboard-host[= ]\s*(\S+)")
@@ -63,7 +66,7 @@ def _folder_of_autoscaler() -> Path:
     return Path(spec.submodule_search_locations[0]) / "autoscaler"
 
 
-def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
+def _against_schema(config: UpFile) -> tuple[list[str], bool]:
     """Return the problems that the schema of the installed Ray finds, and whether some values have the wrong type."""
     import jsonschema
 
@@ -82,7 +85,7 @@ def _against_schema(config: dict[str, Any]) -> tuple[list[str], bool]:
     return problems, unreadable
 
 
-def _not_chosen(config: dict[str, Any]) -> Iterator[str]:
+def _not_chosen(config: UpFile) -> Iterator[str]:
     """Yield each value that the user must still choose, once even if it is used several times."""
     seen: set[str] = set()
     for place, value in _texts(config):
@@ -100,7 +103,7 @@ def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(part, f"{place}.{key}" if place else str(key))
 
 
-def _missing_files(config: dict[str, Any]) -> Iterator[str]:
+def _missing_files(config: UpFile) -> Iterator[str]:
     for local in config.get("file_mounts") or {}:
         source = str(config["file_mounts"][local])
         if not expanded(source).exists():
@@ -108,7 +111,7 @@ def _missing_files(config: dict[str, Any]) -> Iterator[str]:
             yield f"file_mounts: no such file, got {source}; {remedy}"
 
 
-def _with_rays_own(config: dict[str, Any]) -> dict[str, Any]:
+def _with_rays_own(config: UpFile) -> UpFile:
     """Return the configuration with Ray's defaults for missing top-level keys, as ``ray up`` fills them in."""
     kind = str(config["provider"].get("type"))
     path = _folder_of_autoscaler() / kind / "defaults.yaml"
@@ -116,7 +119,7 @@ def _with_rays_own(config: dict[str, Any]) -> dict[str, Any]:
     return {**own, **config}
 
 
-def _open_doors(config: dict[str, Any]) -> Iterator[str]:
+def _open_doors(config: UpFile) -> Iterator[str]:
     """Yield each setting that would give strangers access; Ray allows all of them, and some are its defaults."""
     for name in ("head_start_ray_commands", "worker_start_ray_commands"):
         for command in config.get(name) or []:
@@ -133,7 +136,7 @@ def _open_doors(config: dict[str, Any]) -> Iterator[str]:
                 yield f"available_node_types.{name}: Ray would open SSH to the whole world; name SecurityGroupIds"
 
 
-def _machines(config: dict[str, Any]) -> Iterator[str]:
+def _machines(config: UpFile) -> Iterator[str]:
     head, most, kept = config.get("head_node_type"), config.get("max_workers", 0), 0
     for name, node in (config.get("available_node_types") or {}).items():
         kind = node["node_config"].get("InstanceType") or node["node_config"].get("machineType") or "a machine"
