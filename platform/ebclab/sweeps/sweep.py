@@ -1,4 +1,4 @@
-"""Run a whole sweep: check all that can be checked without Ray, then launch the trials."""
+"""Run a whole sweep: check all that can be checked without Ray, then train the trials."""
 
 from __future__ import annotations
 
@@ -78,8 +78,11 @@ def sweep(
     given = None if images is None else load_images(plan.config, images)
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))
-    usual = f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
-    folder = SweepFolder.named(sweeps, usual if name is None else require_folder_name(name))
+    if name is None:
+        name = f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
+    else:
+        require_folder_name(name)
+    folder = SweepFolder.named(sweeps, name)
     folder.require_free()
     folder.pull()
     methods = methods_of(plan.config, method)
