@@ -58,9 +58,10 @@ def export(given: ExportOptions) -> None:
     with landed(to, overwrite, of_sweep=of_sweep) as target:
         if of_sweep:
             best, few = 1 if given.top is None else given.top, given.unconfirmed
-            done = export_sweep(source, target, top=best, unconfirmed=few, formats=asked, overwrite=overwrite)
-            folder, notes = done.folder, done.notes
-            shown, card = ", ".join(place.folder for place in done.places) + " ", "each shows how to load it"
+            folder, places, notes = export_sweep(
+                source, target, top=best, unconfirmed=few, formats=asked, overwrite=overwrite
+            )
+            shown, card = ", ".join(place.folder for place in places) + " ", "each shows how to load it"
         else:
             kind = given.checkpoint
             folder, notes = export_run(source, target, checkpoint_kind=kind, formats=asked, overwrite=overwrite)

@@ -52,16 +52,14 @@ def save_encoder(
 ) -> Path:
     """Write ``encoder`` with its description and card into ``folder``, atomically; return the folder's path.
 
+    The folder is new, empty, or with ``overwrite`` an earlier export; any other is never replaced.
+
     Args:
-        folder: New or empty folder, or an earlier export if ``overwrite``.
         encoder: A trained encoder from ``new_encoder(architecture, in_channels)``.
-        architecture: The run's ``encoder`` section.
         preprocessing: The preprocessing of images at evaluation.
-        facts: Further facts for the card.
         formats: Formats to write in addition to the weights.
         comparison: Images on which these are compared with ``encoder``; None means noise.
         energies: Energies by the method of ``encoder``, if they are exported too.
-        overwrite: Replace an earlier export. Any other folder that is not empty is never replaced.
     """
     target = expanded(str(folder)).resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
@@ -69,37 +67,24 @@ def save_encoder(
     _require_finite(weights, facts.title)
     refuse_occupied(target, overwrite)
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    seen = comparison or stand_in(in_channels, preprocessing.read_size or preprocessing.image_size)
-    try:
-        with replaced_folder(target) as aside:
-            pixels = preprocessing(seen.images)
-            converted = [convert(encoder, each, aside, pixels, seen.source) for each in formats]
-            card = render_card(facts, description, shapes, converted, energies)
-            content = serialise(weights, {"format": "pt"})  # metadata required by Hugging Face's libraries
-            (aside / WEIGHTS).write_bytes(content)  # safetensors' save_file makes it unreadable for others
-            if opens_in_timm(description):
-                (aside / TIMM_CONFIG).write_text(timm_config(description), encoding="utf-8")
-            for name, file in (energies.files() if energies else {}).items():
-                (aside / name).write_bytes(file)
-            (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
-            (aside / CARD).write_text(card, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(
-            f"{target}: cannot be written, got {reason}; choose another folder or free some space"
-        ) from error
+    images, source = comparison or stand_in(in_channels, preprocessing.read_size or preprocessing.image_size)
+    with replaced_folder(target) as aside:
+        pixels = preprocessing(images)
+        converted = [convert(encoder, each, aside, pixels, source) for each in formats]
+        card = render_card(facts, description, shapes, converted, energies)
+        content = serialise(weights, {"format": "pt"})  # metadata required by Hugging Face's libraries
+        (aside / WEIGHTS).write_bytes(content)  # safetensors' save_file makes it unreadable for others
+        if opens_in_timm(description):
+            (aside / TIMM_CONFIG).write_text(timm_config(description), encoding="utf-8")
+        for name, file in (energies.files() if energies else {}).items():
+            (aside / name).write_bytes(file)
+        (aside / DESCRIPTION).write_text(description.to_json(), encoding="utf-8")
+        (aside / CARD).write_text(card, encoding="utf-8")
     return target
 
 
 def load_encoder(path: str | Path, device: str | torch.device = "cpu") -> LoadedEncoder:
-    """Return the encoder in an exported folder, in eval mode, with its preprocessing.
-
-    Args:
-        path: Folder written by `save_encoder`.
-
-    Raises:
-        UserError: The folder is incomplete, damaged or written by a newer ebclab, or the device does not exist.
-    """
+    """Return the encoder in a folder that ``save_encoder`` wrote, in eval mode, with its preprocessing."""
     folder = present_folder(expanded(str(path)))
     missing = [name for name in (DESCRIPTION, WEIGHTS) if not (folder / name).is_file()]
     if missing:

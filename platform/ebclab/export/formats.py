@@ -28,12 +28,8 @@ TOLERANCE = 1e-4
 _ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Images on which a file is compared with its module."""
-
-    images: Tensor  # (n, C, H, W) uint8, at least two
-    source: str  # description of the images
+Comparison = tuple[Tensor, str]
+"""Images (n, C, H, W) uint8, at least two, on which a file is compared with its module, and their description."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ def stand_in(in_channels: int, image_size: int) -> Comparison:
     """Return noise images for a comparison if the images of the run are not available."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(256, (32, in_channels, image_size, image_size), dtype=torch.uint8, generator=generator)
-    return Comparison(images, "32 images of uniform noise, as the run's own were not available")
+    return images, "32 images of uniform noise, as the run's own were not available"
 
 
 def convert(encoder: nn.Module, asked: Format, folder: Path, pixels: Tensor, source: str) -> Converted:

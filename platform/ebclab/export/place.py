@@ -30,8 +30,7 @@ def refuse_occupied(target: Path, overwrite: bool, *, of_sweep: bool = False) ->
     content = {name: set[str]() for name in _names_in(target)}
     if of_sweep:
         content |= {name: _names_in(target / name) for name in content if (target / name).is_dir()}
-    refuse = _refuse_sweep if of_sweep else _refuse_encoder
-    refuse(str(target), content, lambda name: read_regular(target / name, LARGEST), overwrite)
+    _refuse(str(target), content, lambda name: read_regular(target / name, LARGEST), overwrite, of_sweep)
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def landed(to: str | Path, overwrite: bool, *, of_sweep: bool = False) -> Iterat
     for name in present:
         first, _, inner = name.partition("/")
         content.setdefault(first, set()).add(inner)
-    (_refuse_sweep if of_sweep else _refuse_encoder)(remote.address, content, store.read, overwrite)
+    _refuse(remote.address, content, store.read, overwrite, of_sweep)
     cache_folder().mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=cache_folder(), prefix="export-") as folder:
         made = Path(folder) / "export"
@@ -79,37 +78,29 @@ _Content = Mapping[str, set[str]]
 """The files and folders in a place, by name, with the names in the folders."""
 
 
-def _refuse_encoder(where: str, content: _Content, read: Callable[[str], bytes], overwrite: bool) -> None:
+def _refuse(where: str, content: _Content, read: Callable[[str], bytes], overwrite: bool, of_sweep: bool) -> None:
+    """Refuse a place that has anything but an earlier export of this kind, and without ``overwrite`` that as well."""
     if not content:
         return
-    if foreign := sorted(content.keys() - _OF_ENCODER):
+    if of_sweep:
+        exports = {
+            name
+            for name, inner in content.items()
+            if DESCRIPTION in inner and inner <= _OF_ENCODER and _is_description(f"{name}/{DESCRIPTION}", read)
+        }
+        foreign = sorted(content.keys() - set(LEADERBOARD) - exports)
+        if foreign or not content.keys() >= set(LEADERBOARD):
+            got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
+            raise UserError(f"{where}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
+    elif foreign := sorted(content.keys() - _OF_ENCODER):
         raise UserError(f"{where}: holds other files, got {', '.join(foreign[:3])}; choose a new or empty folder")
-    if not (DESCRIPTION in content and _is_description(DESCRIPTION, read)):
+    elif not (DESCRIPTION in content and _is_description(DESCRIPTION, read)):
         raise UserError(
             f"{where}: is not an earlier export, got no {DESCRIPTION} of ebclab; choose a new or empty folder"
         )
     if not overwrite:
-        raise UserError(
-            f"{where}: already holds an exported encoder; choose another folder, or replace it by --overwrite"
-        )
-
-
-def _refuse_sweep(where: str, content: _Content, read: Callable[[str], bytes], overwrite: bool) -> None:
-    if not content:
-        return
-    exports = {
-        name
-        for name, inner in content.items()
-        if DESCRIPTION in inner and inner <= _OF_ENCODER and _is_description(f"{name}/{DESCRIPTION}", read)
-    }
-    foreign = sorted(content.keys() - set(LEADERBOARD) - exports)
-    if foreign or not content.keys() >= set(LEADERBOARD):
-        got = ", ".join(foreign[:3]) or f"no {LEADERBOARD[0]}"
-        raise UserError(f"{where}: is not an earlier export of a sweep, got {got}; choose a new or empty folder")
-    if not overwrite:
-        raise UserError(
-            f"{where}: already holds exported encoders; choose another folder, or replace them by --overwrite"
-        )
+        what, it = ("exported encoders", "them") if of_sweep else ("an exported encoder", "it")
+        raise UserError(f"{where}: already holds {what}; choose another folder, or replace {it} by --overwrite")
 
 
 @contextmanager
@@ -117,15 +108,21 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     """Yield a temporary folder next to ``target``, which then replaces ``target``; until then ``target`` is unchanged.
 
     Between the two renames of the swap ``target`` does not exist. If the process is killed there, ``present_folder``
-    finds the old folder, and the next export restores it.
+    finds the old folder, and the next export restores it. A full disk is a UserError.
     """
     try:
-        with new_folder(target) as aside:
-            yield aside
-            if target.exists():
-                rename(target, _retired(target))
-    finally:
-        _put_back(target)
+        try:
+            with new_folder(target) as aside:
+                yield aside
+                if target.exists():
+                    rename(target, _retired(target))
+        finally:
+            _put_back(target)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(
+            f"{target}: cannot be written, got {reason}; choose another folder or free some space"
+        ) from error
 
 
 def present_folder(target: Path) -> Path:
@@ -158,7 +155,6 @@ def _names_in(target: Path) -> set[str]:
 
 
 def _is_description(name: str, read: Callable[[str], bytes]) -> bool:
-    """Return whether a file is a description of exported weights."""
     try:
         description = json_value(read(name))
     except (OSError, ValueError):

@@ -158,7 +158,7 @@ def comparison_for(config: ExperimentConfig, in_channels: int) -> Comparison | N
         return None
     if len(images) < 2 or images.shape[1] != in_channels:  # the run was trained on images passed by its caller
         return None
-    return Comparison(images, f"{len(images)} {kind} images of {config.data.name}")
+    return images, f"{len(images)} {kind} images of {config.data.name}"
 
 
 def _read(config: ExperimentConfig) -> tuple[Tensor, str]:

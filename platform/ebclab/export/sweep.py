@@ -32,15 +32,6 @@ _UNCONFIRMED = (
 
 
 @dataclass(frozen=True)
-class SweepExport:
-    """The files of an exported sweep."""
-
-    folder: Path  # path of the export
-    places: list[LeaderboardRow]  # the exported rows of the leaderboard, best first
-    notes: list[str]  # warnings for the user, one line for each row and reason
-
-
-@dataclass(frozen=True)
 class LeaderboardRow:
     """One set of settings on a sweep's leaderboard."""
 
@@ -51,7 +42,6 @@ class LeaderboardRow:
 
     @property
     def trial(self) -> str:
-        """Search trial that the settings come from, or "baseline"."""
         return self.confirmed.source
 
     @property
@@ -80,7 +70,7 @@ class Leaderboard:
     is_confirmed: bool  # whether the settings were run again with other seeds
 
 
-def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
+def _confirmed(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed."""
     instead = "or export its unconfirmed best trials with --unconfirmed"
     if not folder.result.is_file():
@@ -91,26 +81,25 @@ def confirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
             f"finish it with `{resume}`, {instead}"
         )
     result = SweepResult.read(folder.result)
-    places = [
-        LeaderboardRow(rank, entry, confirming_run(entry.source, entry.seeds[0]))
-        for rank, entry in enumerate(result.candidates, start=1)
-    ]
-    if not places:
+    if not result.candidates:
         raise RunError(
             f"{folder.address}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
         )
-    return Leaderboard(folder.path.name, plan, places, result.test or {}, is_confirmed=True)
+    runs = [(entry, confirming_run(entry.source, entry.seeds[0])) for entry in result.candidates]
+    return Leaderboard(folder.path.name, plan, _places(runs), result.test or {}, is_confirmed=True)
 
 
-def unconfirmed_places(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
+def _unconfirmed(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """Return the leaderboard of a search: its trials, each with the single value that it was ranked by."""
-    places = [
-        LeaderboardRow(rank, ConfirmedSettings.of_trial(trial), trial.run_name)
-        for rank, trial in enumerate(ranked(folder.read_log().of_kind("search")), start=1)
-    ]
-    if not places:
+    trials = ranked(folder.read_log().of_kind("search"))
+    if not trials:
         raise RunError(f"{folder.address}: no trial has measured anything, got nothing to export; resume the sweep")
-    return Leaderboard(folder.path.name, plan, places, {}, is_confirmed=False)
+    runs = [(ConfirmedSettings.of_trial(trial), trial.run_name) for trial in trials]
+    return Leaderboard(folder.path.name, plan, _places(runs), {}, is_confirmed=False)
+
+
+def _places(runs: Sequence[tuple[ConfirmedSettings, str]]) -> list[LeaderboardRow]:
+    return [LeaderboardRow(rank, entry, run) for rank, (entry, run) in enumerate(runs, start=1)]
 
 
 def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
@@ -208,39 +197,34 @@ def export_sweep(
     unconfirmed: bool = False,
     formats: Sequence[Format] = (),
     overwrite: bool = False,
-) -> SweepExport:
+) -> tuple[Path, list[LeaderboardRow], list[str]]:
     """Write the encoders of the best ``top`` confirmed settings of a sweep into ``to``, atomically.
 
     Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, so no seed is selected by score.
-    If ``unconfirmed``, they are the best trials of the search instead, which may be unfinished.
+    If ``unconfirmed``, they are the best trials of the search instead, which may be unfinished. Return the folder, the
+    exported rows of the leaderboard, and warnings for the user, one line for each row and reason.
     """
     sweep = SweepFolder.at(path).of("reader").pull_all()
     plan = sweep.read_plan()
-    board = (unconfirmed_places if unconfirmed else confirmed_places)(sweep, plan)
+    board = (_unconfirmed if unconfirmed else _confirmed)(sweep, plan)
     chosen = _best(board, top)
     _require_weights(sweep, chosen)
     target = expanded(str(to)).resolve()
     refuse_occupied(target, overwrite, of_sweep=True)
     notes = []
-    try:
-        with replaced_folder(target) as aside:
-            for place in chosen:
-                _, warnings = export_run(
-                    sweep.run(place.run),
-                    aside / place.folder,
-                    formats=formats,
-                    title=f"{board.sweep}, rank {place.rank}: {place.trial}",
-                    sweep_lines=lines_for(board, place),
-                    remarks=[] if board.is_confirmed else [_UNCONFIRMED],
-                )
-                notes += [f"{place.folder}: {note}" for note in warnings]
-            write_leaderboard(aside, board, chosen)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(
-            f"{target}: cannot be written, got {reason}; choose another folder or free some space"
-        ) from error
-    return SweepExport(target, chosen, notes)
+    with replaced_folder(target) as aside:
+        for place in chosen:
+            _, warnings = export_run(
+                sweep.run(place.run),
+                aside / place.folder,
+                formats=formats,
+                title=f"{board.sweep}, rank {place.rank}: {place.trial}",
+                sweep_lines=lines_for(board, place),
+                remarks=[] if board.is_confirmed else [_UNCONFIRMED],
+            )
+            notes += [f"{place.folder}: {note}" for note in warnings]
+        write_leaderboard(aside, board, chosen)
+    return target, chosen, notes
 
 
 def _best(board: Leaderboard, top: int) -> list[LeaderboardRow]:

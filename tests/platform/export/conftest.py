@@ -1,7 +1,8 @@
-"""A sweep without its training: a log and a result as the engine writes them, and runs with random weights."""
+"""Exports of small encoders; a sweep without its training, whose log and result are as the engine writes them."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -10,9 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from ebclab.config import compose, to_yaml
+from ebclab.config.encoder import EncoderConfig
 from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.encoders import new_encoder
+from ebclab.export import CardFacts, save_encoder
 from ebclab.runs import checkpoint
 from ebclab.runs import evaluate as evaluate_run
 from ebclab.runs.folder import RunFolder
@@ -27,6 +33,62 @@ from ebclab.sweeps.space.space import parse_space
 from energy_contrast.catalog import METHODS
 
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
+
+
+SMALL = EncoderConfig(name="small", width=4)
+FACTS = CardFacts("title", "simclr", "seed: 0\n")
+
+
+def trained(architecture: EncoderConfig = SMALL, channels: int = 1, size: int = 16) -> nn.Module:
+    """An encoder whose weights, running statistics included, are no longer those of a new one."""
+    torch.manual_seed(0)
+    encoder = new_encoder(architecture, channels, size).train()
+    with torch.no_grad():
+        encoder(torch.rand(4, channels, size, size))
+        for parameter in encoder.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    return encoder.eval()
+
+
+def seen_at(size: int, channels: int, read_size: int = 0) -> Preprocessing:
+    """A preprocessing with other numbers for each channel."""
+    return Preprocessing(size, (0.31, 0.42, 0.53)[:channels], (0.21, 0.12, 0.33)[:channels], read_size)
+
+
+def save(
+    folder: Path,
+    architecture: EncoderConfig = SMALL,
+    channels: int = 1,
+    size: int = 12,
+    *,
+    encoder: nn.Module | None = None,
+    read_size: int = 0,
+    facts: CardFacts = FACTS,
+    **more: Any,
+) -> Path:
+    """Export an encoder, or else a new one of this architecture that is ``trained``."""
+    return save_encoder(
+        folder,
+        encoder or trained(architecture, channels, size),
+        architecture=architecture,
+        in_channels=channels,
+        preprocessing=seen_at(size, channels, read_size),
+        facts=facts,
+        **more,
+    )
+
+
+def code_blocks(folder: Path) -> list[str]:
+    """The Python code on a card, block by block."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", card, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_code(code: str) -> dict[str, Any]:
+    """Run the code of a card; return its names."""
+    names: dict[str, Any] = {}
+    exec(code, names)
+    return names
 
 
 class FinishedSweep:

@@ -1,6 +1,5 @@
 """The card's code runs as printed and gives our features; its text cannot break out."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -8,41 +7,18 @@ import timm
 import torch
 
 from ebclab.config.encoder import EncoderConfig
-from ebclab.data.preprocessing import Preprocessing
 from ebclab.document.markdown import escape_markdown
-from ebclab.encoders import new_encoder
-from ebclab.export import CardFacts, Score, load_encoder, save_encoder
+from ebclab.export import CardFacts, Score, load_encoder
+
+from .conftest import SMALL, code_blocks, run_code, save
 
 IMAGENET = EncoderConfig(name="resnet18", stem="imagenet")
 CIFAR = EncoderConfig(name="resnet18", stem="cifar")
-SMALL = EncoderConfig(name="small", width=4)
 TIMM = EncoderConfig(name="timm/test_efficientnet")
 TOKENS = EncoderConfig(name="timm/test_vit")
 STRIDED = EncoderConfig(name="resnet18", stem="strided")
 QUARTERS = EncoderConfig(name="small", width=4, stem="strided", pooling="quarters")
 LEAKY = EncoderConfig(name="resnet18", width=8, batch_norm="none", activation="leaky_relu")
-
-
-def write(
-    folder: Path, architecture: EncoderConfig, in_channels: int, facts: CardFacts | None = None, image_size: int = 32
-) -> str:
-    torch.manual_seed(0)
-    encoder = new_encoder(architecture, in_channels, image_size)
-    with torch.no_grad():  # a forward pass in train mode moves the running statistics away from 0 and 1
-        encoder.train()(torch.rand(4, in_channels, 32, 32))
-    save_encoder(
-        folder,
-        encoder.eval(),
-        architecture=architecture,
-        in_channels=in_channels,
-        preprocessing=Preprocessing(image_size, (0.31, 0.42, 0.53)[:in_channels], (0.21, 0.12, 0.33)[:in_channels]),
-        facts=facts or CardFacts("title", "simclr", "seed: 0\n"),
-    )
-    return (folder / "README.md").read_text()
-
-
-def code_blocks(card: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", card, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("in_channels", [1, 3])
@@ -54,14 +30,15 @@ def code_blocks(card: str) -> list[str]:
 def test_the_printed_lines_give_the_features_of_the_exported_encoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: EncoderConfig, in_channels: int
 ):
-    with_ebclab, without_ebclab, *by_name = code_blocks(write(tmp_path / "out", architecture, in_channels))
+    with_ebclab, without_ebclab, *by_name = code_blocks(save(tmp_path / "out", architecture, in_channels, 32))
     assert "ebclab" not in without_ebclab
+    assert ("import torchvision" in without_ebclab) == (architecture in (IMAGENET, CIFAR, STRIDED))
+    assert ("encoder.conv1" not in without_ebclab) or architecture != IMAGENET or in_channels == 1
     assert len(by_name) == (architecture in (IMAGENET, TIMM, TOKENS))
     monkeypatch.chdir(tmp_path / "out")
     loaded = load_encoder(tmp_path / "out")
     for code in (with_ebclab, without_ebclab):
-        names: dict = {}
-        exec(code, names)
+        names = run_code(code)
         with torch.no_grad():
             expected = loaded.encoder(loaded.preprocessing(names["images"]))
         torch.testing.assert_close(names["features"], expected, rtol=1e-5, atol=1e-6)
@@ -76,36 +53,24 @@ def test_the_printed_lines_give_the_features_of_the_exported_encoder(
 
 @pytest.mark.parametrize("stored_size", [20, 47])
 def test_the_printed_preprocessing_resizes_like_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored_size: int):
-    _, code, *_ = code_blocks(write(tmp_path / "out", SMALL, 3))
-    monkeypatch.chdir(tmp_path / "out")
-    names: dict = {}
-    exec(code, names)
+    monkeypatch.chdir(save(tmp_path / "out", SMALL, 3, 32))
+    names = run_code(code_blocks(tmp_path / "out")[1])
     images = torch.randint(256, (2, 3, stored_size, stored_size), dtype=torch.uint8)
     expected = load_encoder(tmp_path / "out").preprocessing(images)
     torch.testing.assert_close(names["preprocessing"](images), expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "library"), [(IMAGENET, "torchvision"), (CIFAR, "torchvision"), (SMALL, "energy_contrast")]
-)
-def test_the_lines_without_ebclab_use_torchvision_where_it_has_the_network(
-    tmp_path: Path, architecture: EncoderConfig, library: str
-):
-    _, code, *_ = code_blocks(write(tmp_path, architecture, 3))
-    assert f"import {library}" in code or f"from {library}" in code
-
-
-def test_the_imagenet_stem_with_three_channels_changes_nothing_but_the_classifier(tmp_path: Path):
-    _, code, *_ = code_blocks(write(tmp_path, IMAGENET, 3))
-    assert re.findall(r"^encoder\.(\w+) = ", code, flags=re.MULTILINE) == ["fc"]
+def card_of(folder: Path) -> str:
+    return (folder / "README.md").read_text()
 
 
 def test_a_network_torchvision_lacks_comes_with_its_class_and_every_tensor(tmp_path: Path):
-    card = write(tmp_path, SMALL, 1)
+    card = card_of(save(tmp_path))
     for name, tensor in load_encoder(tmp_path).encoder.state_dict().items():
         shape = " x ".join(str(length) for length in tensor.shape) or "one number"
         assert f"| `{name}` | {shape} |" in card
     assert "`energy_contrast.networks." in card
+    assert "## Scores\n\nNone were measured.\n" in card
 
 
 def test_scores_data_notes_and_settings_are_on_the_card(tmp_path: Path):
@@ -120,17 +85,13 @@ def test_scores_data_notes_and_settings_are_on_the_card(tmp_path: Path):
         ],
         notes=["exported from an unfinished run at epoch 3"],
     )
-    card = write(tmp_path, SMALL, 1, facts)
+    card = card_of(save(tmp_path, facts=facts))
     assert "\n---\n\n# SimCLR on digits\n" in card
     assert "| knn | 93.33 | 90.27 to 95.48 | one measurement | 360 | 20 neighbours |" in card
     assert "| linear | 95.00 | 92.20 to 96.80 | ± 1.41 (2 seeds) | 360 | sgd |" in card
     assert "- digits: 1,437 training images\n- 360 test images\n" in card
     assert "**Note:** exported from an unfinished run at epoch 3\n" in card
     assert "```yaml\nmethod:\n  name: simclr\n```\n" in card
-
-
-def test_a_card_without_scores_says_so(tmp_path: Path):
-    assert "## Scores\n\nNone were measured.\n" in write(tmp_path, SMALL, 1)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +119,7 @@ def test_markup_in_names_is_shown_and_not_obeyed(text: str, shown: str):
 def test_names_with_markup_cannot_add_rows_code_or_html(tmp_path: Path):
     bad = "x | y\n| z <script>alert(1)</script> `"
     facts = CardFacts(bad, bad, f"name: |\n  ```\n  {bad}\n", [bad], [Score(bad, 0.5, 0.4, 0.6, 10, bad)], [bad])
-    card = write(tmp_path, SMALL, 1, facts)
+    card = card_of(save(tmp_path, facts=facts))
     prose, settings = card.split("````yaml\n")
     assert "<script>" not in prose
     assert len([line for line in prose.splitlines() if line.startswith(("| x", "| z"))]) == 1
@@ -166,7 +127,7 @@ def test_names_with_markup_cannot_add_rows_code_or_html(tmp_path: Path):
 
 
 def test_the_card_of_a_network_of_timm_says_whose_it_is_and_that_timm_is_needed(tmp_path: Path):
-    card = write(tmp_path / "out", TOKENS, 1)
+    card = card_of(save(tmp_path / "out", TOKENS, 1, 32))
     assert "(test_vit of timm)" in card
     assert f"The weights load into `timm.create_model` (made with timm {timm.__version__})" in card
     assert 'timm.create_model("test_vit", in_chans=1, num_classes=0, img_size=32)' in card

@@ -8,41 +8,19 @@ import pytest
 import torch
 from kill_points import LOSSES, Loss, killed_everywhere
 from safetensors.torch import load_file
-from torch import nn
 
 from ebclab.config.encoder import EncoderConfig
-from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import UserError
-from ebclab.export import CardFacts, load_encoder, save_encoder
+from ebclab.export import CardFacts, load_encoder
 from energy_contrast.networks import build_encoder
 
-SMALL = EncoderConfig(name="small", width=4)
-GREY = Preprocessing(12, (0.3,), (0.2,))
+from .conftest import SMALL, save, seen_at, trained
+
 FILES = {"model.safetensors", "encoder.json", "README.md"}
 
 
-def trained(architecture: EncoderConfig, in_channels: int) -> nn.Module:
-    """An encoder whose weights, running statistics included, are no longer those of a new one."""
-    torch.manual_seed(0)
-    encoder = build_encoder(in_channels=in_channels, **vars(architecture))
-    encoder.train()
-    with torch.no_grad():
-        encoder(torch.rand(4, in_channels, 16, 16))
-        for parameter in encoder.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
-    return encoder.eval()
-
-
-def save(folder: Path, encoder: nn.Module | None = None, overwrite: bool = False, title: str = "digits") -> Path:
-    return save_encoder(
-        folder,
-        trained(SMALL, 1) if encoder is None else encoder,
-        architecture=SMALL,
-        in_channels=1,
-        preprocessing=GREY,
-        facts=CardFacts(title, "simclr", "method: {name: simclr}\n"),
-        overwrite=overwrite,
-    )
+def titled(title: str) -> CardFacts:
+    return CardFacts(title, "simclr", "method: {name: simclr}\n")
 
 
 @pytest.mark.parametrize(
@@ -58,17 +36,8 @@ def save(folder: Path, encoder: nn.Module | None = None, overwrite: bool = False
 )
 @pytest.mark.parametrize("in_channels", [1, 3])
 def test_an_export_comes_back_with_the_same_bits(tmp_path: Path, architecture: EncoderConfig, in_channels: int):
-    encoder = trained(architecture, in_channels)
-    preprocessing = Preprocessing(12, (0.3, 0.4, 0.5)[:in_channels], (0.2, 0.1, 0.3)[:in_channels])
-    facts = CardFacts("title", "simclr", "")
-    save_encoder(
-        tmp_path / "out",
-        encoder,
-        architecture=architecture,
-        in_channels=in_channels,
-        preprocessing=preprocessing,
-        facts=facts,
-    )
+    encoder, preprocessing = trained(architecture, in_channels), seen_at(12, in_channels)
+    save(tmp_path / "out", architecture, in_channels, encoder=encoder)
     loaded = load_encoder(tmp_path / "out")
     images = torch.randint(256, (3, in_channels, 16, 16), dtype=torch.uint8)
     with torch.no_grad():
@@ -90,8 +59,8 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
         "activation": "relu",
     }
     assert (info["in_channels"], info["input_size"]) == (1, 12)
-    assert info["normalisation"] == {"mean": [0.3], "std": [0.2]}
-    assert info["feature_size"] == trained(SMALL, 1)(torch.rand(2, 1, 12, 12)).shape[1]
+    assert info["normalisation"] == {"mean": [0.31], "std": [0.21]}
+    assert info["feature_size"] == trained()(torch.rand(2, 1, 12, 12)).shape[1]
     assert info["counterpart"] is None
     assert info["torch"] == torch.__version__
 
@@ -115,27 +84,20 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
 def test_a_counterpart_is_named_only_for_the_standard_resnets(
     tmp_path: Path, architecture: EncoderConfig, counterpart: str | None
 ):
-    save_encoder(
-        tmp_path / "out",
-        build_encoder(in_channels=1, **vars(architecture)),
-        architecture=architecture,
-        in_channels=1,
-        preprocessing=GREY,
-        facts=CardFacts("title", "simclr", ""),
-    )
+    save(tmp_path / "out", architecture, encoder=build_encoder(in_channels=1, **vars(architecture)))
     assert json.loads((tmp_path / "out" / "encoder.json").read_text())["counterpart"] == counterpart
 
 
 def test_weights_in_channels_last_memory_order_are_stored_with_the_same_values(tmp_path: Path):
-    encoder = trained(SMALL, 1).to(memory_format=torch.channels_last)
-    stored = load_file(save(tmp_path / "out", encoder) / "model.safetensors")
+    encoder = trained().to(memory_format=torch.channels_last)
+    stored = load_file(save(tmp_path / "out", encoder=encoder) / "model.safetensors")
     assert all(torch.equal(stored[name], tensor) for name, tensor in encoder.state_dict().items())
 
 
 def test_saving_and_loading_leave_the_global_generator_alone(tmp_path: Path):
-    encoder = trained(SMALL, 1)
+    encoder = trained()
     before = torch.get_rng_state()
-    load_encoder(save(tmp_path / "out", encoder))
+    load_encoder(save(tmp_path / "out", encoder=encoder))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -143,53 +105,43 @@ def test_an_encoder_of_another_architecture_is_not_saved(tmp_path: Path):
     with pytest.raises(
         ValueError, match=r"encoder: is not what its architecture describes, got conv1\.weight of shape"
     ):
-        save(tmp_path / "out", build_encoder("small", in_channels=1, width=8))
+        save(tmp_path / "out", encoder=build_encoder("small", in_channels=1, width=8))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_earlier_export_is_replaced_only_when_asked(tmp_path: Path):
-    folder = save(tmp_path / "out", title="first")
+    folder = save(tmp_path / "out", facts=titled("first"))
     with pytest.raises(UserError, match="already holds an exported encoder"):
-        save(folder, title="second")
+        save(folder, facts=titled("second"))
     assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# first\n")
-    save(folder, title="second", overwrite=True)
+    save(folder, facts=titled("second"), overwrite=True)
     assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# second\n")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_whoever_may_read_the_card_may_read_the_weights(tmp_path: Path):
+def test_an_empty_folder_is_filled_with_files_for_whoever_may_read_it(tmp_path: Path):
+    (tmp_path / "out").mkdir()
     folder = save(tmp_path / "out")
     assert (folder / "model.safetensors").stat().st_mode == (folder / "README.md").stat().st_mode
 
 
-def test_an_empty_folder_is_filled(tmp_path: Path):
-    (tmp_path / "out").mkdir()
-    folder = save(tmp_path / "out")
-    assert folder == tmp_path / "out"
-    assert not load_encoder(folder).encoder.training
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, overwrite: bool):
-    folder = save(tmp_path / "out")
-    (folder / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match=r"holds other files, got thesis\.tex; choose a new or empty folder"):
-        save(folder, overwrite=overwrite)
-    assert (folder / "thesis.tex").read_text() == "years of work"
-
-
-def test_a_readme_that_is_not_ours_is_left_alone(tmp_path: Path):
-    (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(UserError, match=r"is not an earlier export, got no encoder\.json of ebclab"):
-        save(tmp_path, overwrite=True)
-    assert (tmp_path / "README.md").read_text() == "mine"
-
-
-def test_a_target_that_is_a_file_is_refused(tmp_path: Path):
-    (tmp_path / "out").write_text("mine")
-    with pytest.raises(UserError, match="is not a folder that can be read"):
-        save(tmp_path / "out", overwrite=True)
-    assert (tmp_path / "out").read_text() == "mine"
+@pytest.mark.parametrize(
+    ("mine", "beside_an_export", "said"),
+    [
+        ("out/thesis.tex", True, r"holds other files, got thesis\.tex; choose a new or empty folder"),
+        ("out/README.md", False, r"is not an earlier export, got no encoder\.json of ebclab"),
+        ("out", False, "is not a folder that can be read"),
+    ],
+)
+def test_what_is_not_an_export_is_left_alone(tmp_path: Path, mine: str, beside_an_export: bool, said: str):
+    if beside_an_export:
+        save(tmp_path / "out")
+    (tmp_path / mine).parent.mkdir(exist_ok=True)
+    (tmp_path / mine).write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=said):
+            save(tmp_path / "out", overwrite=overwrite)
+    assert (tmp_path / mine).read_text() == "years of work"
 
 
 def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path):
@@ -212,7 +164,7 @@ def test_a_folder_without_write_permission_is_refused(tmp_path: Path):
 def test_a_failure_half_way_leaves_the_earlier_export_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ):
-    folder = save(tmp_path / "out", title="first")
+    folder = save(tmp_path / "out", facts=titled("first"))
     original = getattr(Path, failing)
 
     def fail(path: Path, *args: object, **options: object) -> object:
@@ -224,7 +176,7 @@ def test_a_failure_half_way_leaves_the_earlier_export_whole(
 
     monkeypatch.setattr(Path, failing, fail)
     with pytest.raises(UserError, match=r"cannot be written, got No space left on device"):
-        save(folder, title="second", overwrite=True)
+        save(folder, facts=titled("second"), overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (folder / "README.md").read_text().split("---\n\n")[1].startswith("# first\n")
     load_encoder(folder)
@@ -232,22 +184,22 @@ def test_a_failure_half_way_leaves_the_earlier_export_whole(
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_export_that_is_replaced_is_whole_at_every_moment(tmp_path: Path, loss: Loss) -> None:
-    old, new = trained(SMALL, 1), trained(SMALL, 1)
+    old, new = trained(), trained()
     with torch.no_grad():
         next(new.parameters()).add_(1.0)
     first = [next(encoder.parameters()).flatten()[0].item() for encoder in (old, new)]
     seen = []
     for folder in killed_everywhere(
         tmp_path,
-        lambda folder: save(folder / "out", old),
-        lambda folder: save(folder / "out", new, overwrite=True),
+        lambda folder: save(folder / "out", encoder=old),
+        lambda folder: save(folder / "out", encoder=new, overwrite=True),
         loss,
     ):
         found = load_encoder(folder / "out").encoder
         seen.append(first.index(next(found.parameters()).flatten()[0].item()))
         with pytest.raises(UserError, match="already holds an exported encoder"):
-            save(folder / "out", new)
-        save(folder / "out", new, overwrite=True)
+            save(folder / "out", encoder=new)
+        save(folder / "out", encoder=new, overwrite=True)
         assert {path.name for path in (folder / "out").iterdir()} == FILES
         assert not (folder / ".out.replaced").exists()
     assert seen == sorted(seen)
@@ -256,9 +208,11 @@ def test_an_export_that_is_replaced_is_whole_at_every_moment(tmp_path: Path, los
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_new_export_is_whole_or_absent(tmp_path: Path, loss: Loss) -> None:
-    encoder = trained(SMALL, 1)
-    for folder in killed_everywhere(tmp_path, lambda folder: None, lambda folder: save(folder / "out", encoder), loss):
+    encoder = trained()
+    for folder in killed_everywhere(
+        tmp_path, lambda folder: None, lambda folder: save(folder / "out", encoder=encoder), loss
+    ):
         if (folder / "out").exists():
             load_encoder(folder / "out")
         else:
-            save(folder / "out", encoder)
+            save(folder / "out", encoder=encoder)

@@ -30,7 +30,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 
-from .conftest import _load_few
+from .conftest import _load_few, code_blocks, run_code
 
 TINY = ["encoder.width=4", "resources.threads=1"]
 FORMS = {
@@ -71,8 +71,7 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], P
 
 def code_on_the_card(folder: Path) -> list[str]:
     """Return the code of the section on energies, with ebclab and without."""
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"```python\n(.*?)```", card.partition("## Energies of images")[2], re.DOTALL)[:2]
+    return [code for code in code_blocks(folder) if "energies" in code][:2]
 
 
 def without_ebclab(folders: list[Path]) -> list[dict[str, Tensor]]:
@@ -121,8 +120,7 @@ def test_the_code_with_ebclab_runs_as_printed(
 ) -> None:
     folder, _ = export_run(run_of("ebclr"), tmp_path / "out")
     monkeypatch.chdir(folder)
-    names: dict = {}
-    exec(code_on_the_card(folder)[0], names)
+    names = run_code(code_on_the_card(folder)[0])
     assert names["likely"].shape == (8,)
     assert names["pairs"].shape == (8, 8)
     assert torch.equal(names["likely"], names["energies"].energy(names["images"]))

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +26,8 @@ from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training.listener import Listener
+
+from .conftest import code_blocks, run_code
 
 
 def photograph(path: Path, seed: int, *, rotated: bool) -> None:
@@ -87,10 +88,9 @@ def evaluated(run: Path, number: int) -> Tensor:
     return compute_features(trained.encoder, images, trained.preprocessing, batch_size=1, device="cpu")
 
 
-def code_blocks(folder: Path, photo: Path) -> list[str]:
+def code_for(folder: Path, photo: Path) -> list[str]:
     """Return the card's code for files: as it stands, but with the path of a file in place of photo.jpg."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    lines = [re.sub(r"^images = .*\n# (images = )", r"\1", block, flags=re.MULTILINE) for block in blocks]
+    lines = [re.sub(r"^images = .*\n# (images = )", r"\1", block, flags=re.MULTILINE) for block in code_blocks(folder)]
     assert all("photo.jpg" in block and "randint" not in block for block in lines)
     return [block.replace("photo.jpg", str(photo)) for block in lines]
 
@@ -101,11 +101,9 @@ def test_the_card_s_lines_give_a_file_the_bits_that_the_evaluation_gave_it(
     run, folder = exported
     alone = shutil.copytree(folder, tmp_path / "alone")
     expected = evaluated(run, 0)  # files are read in the order of their names: cats/01.jpg comes first
-    with_ebclab, without = code_blocks(alone, photographs / "cats" / "01.jpg")
+    with_ebclab, without = code_for(alone, photographs / "cats" / "01.jpg")
     monkeypatch.chdir(alone)
-    names: dict[str, Any] = {}
-    exec(with_ebclab, names)
-    torch.testing.assert_close(names["features"], expected, rtol=0, atol=0)
+    torch.testing.assert_close(run_code(with_ebclab)["features"], expected, rtol=0, atol=0)
     block, threads = "import sys\nsys.modules['ebclab'] = None\n", "import torch\ntorch.set_num_threads(1)\n"
     (tmp_path / "lines.py").write_text(block + threads + without + "torch.save(features, 'features.pt')\n")
     done = subprocess.run([sys.executable, str(tmp_path / "lines.py")], cwd=alone, capture_output=True, text=True)

@@ -22,9 +22,9 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_the_best_means_come_first_each_with_the_weights_of_its_first_seed(hunt: Any, tmp_path: Path) -> None:
-    done = export_sweep(hunt.folder.path, tmp_path / "out", top=2)
+    _, places, _ = export_sweep(hunt.folder.path, tmp_path / "out", top=2)
     assert names_in(tmp_path / "out") == {"1-0002", "2-0001", "leaderboard.json", "leaderboard.csv"}
-    assert [(place.rank, place.trial, place.seed) for place in done.places] == [(1, "0002", 1), (2, "0001", 1)]
+    assert [(place.rank, place.trial, place.seed) for place in places] == [(1, "0002", 1), (2, "0001", 1)]
     for folder, run in (("1-0002", "confirm-0002-seed1"), ("2-0001", "confirm-0001-seed1")):  # seed 2 scored higher
         found = load_encoder(tmp_path / "out" / folder).encoder.state_dict()
         for name, tensor in hunt.weights(run).items():
@@ -92,9 +92,9 @@ def test_an_unfinished_sweep_has_no_winner_until_asked_for_its_best_trial_as_it_
     sweep.add("0001", 0.9)
     with pytest.raises(UserError, match=r"has not finished, got no result\.json; .*--resume`, .*--unconfirmed"):
         export_sweep(sweep.folder.path, tmp_path / "out")
-    done = export_sweep(sweep.folder.path, tmp_path / "out", unconfirmed=True)
-    assert [place.folder for place in done.places] == ["1-0001"]
-    assert any("1-0001: not confirmed: ranked by one run of one seed" in note for note in done.notes)
+    _, places, notes = export_sweep(sweep.folder.path, tmp_path / "out", unconfirmed=True)
+    assert [place.folder for place in places] == ["1-0001"]
+    assert any("1-0001: not confirmed: ranked by one run of one seed" in note for note in notes)
     card = (tmp_path / "out" / "1-0001" / "README.md").read_text()
     assert "**Note:** not confirmed: ranked by one run of one seed" in card
     assert "90.0%, one seed gives no interval" in card

@@ -13,40 +13,29 @@ import torch
 from huggingface_hub import ModelCard
 from PIL import Image
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.evaluation.answers import Score
-from ebclab.export import CardFacts, save_encoder
+from ebclab.export import CardFacts
 from ebclab.export.card import render_card
 from ebclab.export.description import describe
+
+from .conftest import FACTS, save, trained
 
 TOKENS = (EncoderConfig(name="timm/test_vit"), 1, 32)
 BATCH_NORM = (EncoderConfig(name="timm/test_resnet"), 3, 24)
 SHARED = (EncoderConfig(name="timm/coat_lite_tiny"), 3, 32)  # layers share weights
 OURS = (EncoderConfig(name="resnet18", stem="imagenet"), 1, 32)
 NOT_IN_TIMM = (EncoderConfig(name="resnet18", width=8, stem="imagenet"), 3, 32), (EncoderConfig(name="small"), 1, 8)
-FACTS = CardFacts("title", "simclr", "seed: 0\n")
-
-
-def trained(architecture: EncoderConfig, channels: int, size: int) -> nn.Module:
-    """An encoder whose weights, running statistics included, are no longer those of a new one."""
-    torch.manual_seed(0)
-    encoder = new_encoder(architecture, channels, size).train()
-    with torch.no_grad():
-        encoder(torch.rand(4, channels, size, size))
-        for parameter in encoder.parameters():
-            parameter.add_(0.01 * torch.randn_like(parameter))
-    return encoder.eval()
 
 
 def exported(folder: Path, architecture: EncoderConfig, channels: int, size: int) -> tuple[Tensor, Tensor]:
     """Export an encoder; return images and its features of them."""
     encoder = trained(architecture, channels, size)
-    seen = Preprocessing(size, (0.5, 0.4, 0.3)[:channels], (0.25,) * channels, size)
-    save_encoder(folder, encoder, architecture=architecture, in_channels=channels, preprocessing=seen, facts=FACTS)
+    save(folder, architecture, channels, size, encoder=encoder, read_size=size)
     images = torch.rand(3, channels, size, size)
     with torch.no_grad():
         return images, encoder(images)
@@ -67,7 +56,7 @@ def test_timm_opens_the_folder_by_name_with_the_same_bits(
     assert torch.equal(hidden, features)
     how = timm.data.resolve_model_data_config(network)
     assert how["input_size"] == tuple(images.shape[1:])
-    assert tuple(how["mean"]) == (0.5, 0.4, 0.3)[: encoder[1]]
+    assert tuple(how["mean"]) == (0.31, 0.42, 0.53)[: encoder[1]]
     assert (how["crop_pct"], how["interpolation"]) == (1.0, "bilinear")
 
 
