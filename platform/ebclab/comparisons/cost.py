@@ -17,9 +17,6 @@ from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.training.setup import load_images
 
-_Key = tuple[str, str, int]
-"""Method, dataset and batch size."""
-
 
 @dataclass(frozen=True)
 class SweepCost:
@@ -50,16 +47,15 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
     for planned in _different(plan).values():
-        where = f"{planned.method} at batch size {planned.task.batch_size}"
         try:
             split = images(planned.task.dataset)
             require_judgeable(planned.plan, split)
             lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
-            warnings |= dict.fromkeys(f"{where}: {line}" for line in lines)
+            warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
         except DataError:
             raise
         except ConfigError as error:
-            problems |= dict.fromkeys(f"{where}: {line}" for line in error.problems)
+            problems |= dict.fromkeys(f"{planned.where}: {line}" for line in error.problems)
         except UserError as error:
             problems[str(error)] = None
     if problems:
@@ -76,9 +72,8 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
     if short:
         raise ConfigError(
             [
-                f"--practice: less than one trial of {each.planned.method} at batch size "
-                f"{each.planned.task.batch_size}, got {each.planned.plan.search_seconds:g} s; one takes "
-                f"about {each.run_seconds:.0f} s"
+                f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
+                f"one takes about {each.run_seconds:.0f} s"
                 for each in short
             ]
         )
@@ -86,7 +81,7 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
 
 def costs(plan: ComparisonPlan) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
-    images, seconds = _images_of(plan), dict[_Key, float]()
+    images, seconds = _images_of(plan), dict[tuple[str, str, int], float]()
     for key, planned in _different(plan).items():
         config = planned.plan.config
         threads = max(1, config.resources.threads)
@@ -94,7 +89,7 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
     return [
         SweepCost(
             planned,
-            seconds[_key(planned)] * planned.plan.config.training.epochs,
+            seconds[planned.key] * planned.plan.config.training.epochs,
             planned.plan.trials + _confirming_runs(planned),
         )
         for planned in plan.sweeps
@@ -132,32 +127,29 @@ def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> Epochs
 
     In ``plan`` all methods train for the same number of epochs. The epochs of a plan to continue, ``before``, are kept.
     """
-    epochs = {_key(planned): planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
-    if all(_key(planned) in epochs for planned in plan.sweeps):
+    epochs = {planned.key: planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
+    if all(planned.key in epochs for planned in plan.sweeps):
         return epochs
-    seconds = {_key(each.planned): each.run_seconds for each in costs(plan)}
+    seconds = {each.planned.key: each.run_seconds for each in costs(plan)}
     problems = dict[str, None]()
-    for planned in (planned for planned in plan.sweeps if _key(planned) not in epochs):
+    for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
         first = seconds[plan.request.methods[0], planned.task.dataset, planned.task.batch_size]
-        own = seconds[_key(planned)] / planned.plan.config.training.epochs
-        epochs[_key(planned)] = round(first / own)
+        own = seconds[planned.key] / planned.plan.config.training.epochs
+        epochs[planned.key] = round(first / own)
         if own > first:
-            where = f"{planned.method} at batch size {planned.task.batch_size}"
-            got = f"got {first:.3g} s, those of a run of {plan.request.methods[0]}"
-            line = f"--budget seconds: less than one epoch of {where}, {got}; one takes {own:.3g} s: raise --epochs"
+            line = (
+                f"--budget seconds: less than one epoch of {planned.where}, got {first:.3g} s, those of a run of "
+                f"{plan.request.methods[0]}; one takes {own:.3g} s: raise --epochs"
+            )
             problems[line] = None
     if problems:
         raise ConfigError(list(problems))
     return epochs
 
 
-def _key(planned: PlannedSweep) -> _Key:
-    return planned.method, planned.task.dataset, planned.task.batch_size
-
-
-def _different(plan: ComparisonPlan) -> dict[_Key, PlannedSweep]:
+def _different(plan: ComparisonPlan) -> dict[tuple[str, str, int], PlannedSweep]:
     """Return the first sweep of each method, dataset and batch size."""
-    found: dict[_Key, PlannedSweep] = {}
+    found: dict[tuple[str, str, int], PlannedSweep] = {}
     for planned in plan.sweeps:
-        found.setdefault(_key(planned), planned)
+        found.setdefault(planned.key, planned)
     return found

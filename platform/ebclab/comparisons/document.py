@@ -203,7 +203,7 @@ def _gap(gap: Gap) -> dict[str, Any]:
         **gap.difference.as_difference(),
         "verdict": gap.verdict,
         "seeds_ahead": gap.seeds_ahead,
-        "seeds": gap.seeds,
+        "seeds": len(gap.by_seed),
     }
 
 

@@ -69,8 +69,7 @@ class Gap:
     other: Side  # the second side
     difference: Interval  # accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1]
     verdict: Verdict  # conclusion from the interval and the margin
-    seeds_ahead: int  # number of seeds in common for which ``one`` scored higher
-    seeds: int  # number of seeds in common
+    by_seed: dict[int, float]  # the difference at each seed in common
 
     @property
     def pair(self) -> tuple[str, str, Task]:
@@ -84,7 +83,11 @@ class Gap:
     @property
     def ahead(self) -> str:
         """At how many of the seeds in common the first side is ahead, as text."""
-        return f"{self.seeds_ahead} of {self.seeds}"
+        return f"{self.seeds_ahead} of {len(self.by_seed)}"
+
+    @property
+    def seeds_ahead(self) -> int:
+        return sum(gain > 0 for gain in self.by_seed.values())
 
     @property
     def lead(self) -> tuple[Side, Side] | None:
@@ -228,11 +231,12 @@ class ComparisonFindings:
             mine, theirs = self.score(one), self.score(other)
             if mine is None or theirs is None or self.runs(one) is self.runs(other) or not self._alike(one, other):
                 continue  # if the search found nothing better, tuned and default settings are the same runs
-            common = [seed for seed in mine.by_seed if seed in theirs.by_seed]
-            ahead = sum(mine.by_seed[seed] > theirs.by_seed[seed] for seed in common)
+            gains = {
+                seed: score - theirs.by_seed[seed] for seed, score in mine.by_seed.items() if seed in theirs.by_seed
+            }
             found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
             verdict = verdict_of(found.low, found.high, self.margin)
-            gaps.append(Gap(family, one, other, found, verdict, ahead, len(common)))
+            gaps.append(Gap(family, one, other, found, verdict, gains))
         return gaps
 
     def _alike(self, one: Side, other: Side) -> bool:

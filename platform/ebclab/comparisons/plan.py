@@ -65,6 +65,16 @@ class PlannedSweep:
     plan: SweepPlan
 
     @property
+    def key(self) -> tuple[str, str, int]:
+        """Method, dataset and batch size."""
+        return self.method, *self.task[:2]
+
+    @property
+    def where(self) -> str:
+        """Method and batch size, for messages."""
+        return f"{self.method} at batch size {self.task.batch_size}"
+
+    @property
     def name(self) -> str:
         ends = [f"repeat{self.task.repeat}"] * bool(self.task.repeat) + ["practice"] * (self.arm == "practice")
         return "-".join([as_file_name(self.method), short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])

@@ -222,15 +222,9 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
         return None
     figure = go.Figure()
     names = [f"{gap.name} · {_named(findings, gap.one.task)}" for gap in gaps]
-    seeds, rows, labels = [], [], []
-    for gap, name in zip(gaps, names, strict=True):
-        one, other = findings.score(gap.one), findings.score(gap.other)
-        if one is None or other is None:
-            continue
-        for seed in (seed for seed in one.by_seed if seed in other.by_seed):
-            seeds.append(100 * (one.by_seed[seed] - other.by_seed[seed]))
-            rows.append(name)
-            labels.append(f"seed {seed}")
+    seeds = [100 * gain for gap in gaps for gain in gap.by_seed.values()]
+    rows = [name for gap, name in zip(gaps, names, strict=True) for _ in gap.by_seed]
+    labels = [f"seed {seed}" for gap in gaps for seed in gap.by_seed]
     figure.add_scatter(
         x=seeds, y=rows, text=labels, mode="markers", name="one seed",
         marker={"color": GREY, "size": 6, "symbol": "circle-open"},

@@ -304,8 +304,7 @@ def _pilot_noise(plan: ComparisonPlan, folder: ComparisonFolder) -> Noise | None
     if runs is None or len(runs.held_out.answers) < 2:
         return None
     table = table_of(list(runs.held_out.answers.values()))
-    at = f"{first.method} at batch size {first.task.batch_size}"
-    by = f"by {len(table)} pilot runs of {at}, on {count(table.shape[1], 'held-out image')}"
+    by = f"by {len(table)} pilot runs of {first.where}, on {count(table.shape[1], 'held-out image')}"
     return noise_of_runs([table], f"measured {by}; the share at all seeds alike is assumed")
 
 
@@ -346,7 +345,7 @@ def _noise_at(findings: ComparisonFindings, place: Task, source: str) -> tuple[N
     pairs = []
     for gap in findings.gaps_of("tuned"):
         one, other = findings.score(gap.one), findings.score(gap.other)
-        if _place(gap.one.task) == place and one and other and one.answers and other.answers and gap.seeds > 1:
+        if _place(gap.one.task) == place and one and other and one.answers and other.answers and len(gap.by_seed) > 1:
             seeds = [seed for seed in one.answers if seed in other.answers]
             tables = [table_of([each.answers[seed] for seed in seeds]) for each in (one, other)]
             pairs.append((tables[0], tables[1]))
