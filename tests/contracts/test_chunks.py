@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import SMALL, small_encoder
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,7 +40,7 @@ def test_methods_whose_chains_are_images_say_why_they_refuse() -> None:
 
 def new_encoder(batch_norm: str = "global") -> Any:
     torch.manual_seed(0)
-    return build_encoder("small", in_channels=1, width=4, batch_norm=batch_norm).double()
+    return small_encoder(batch_norm=batch_norm).double()
 
 
 def test_batch_norm_sees_a_chunk_and_moves_its_statistics_once_for_it() -> None:
@@ -99,7 +100,7 @@ def peak(name: str, chunks: int) -> int:
     """Return the most bytes of a step's tensors beside the views."""
     torch.manual_seed(0)
     encoder = build_encoder("small", in_channels=1, width=8, batch_norm="none")
-    method = METHODS[name](METHODS[name].Config(**test_parity.SMALL.get(name, {})), encoder)
+    method = METHODS[name](METHODS[name].Config(**SMALL.get(name, {})), encoder)
     method.num_chunks, method.diagnosing = chunks, False
     index = torch.arange(64)
     batch = Batch(torch.randn(2, 64, 1, 16, 16), index, index, torch.empty(0, 1, 16, 16))

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import NUM_CLASSES, SMALL, draw_images, small_method
 from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.costs import default_costs
-from energy_contrast.method import Batch, Method, PixelRange, Progress
-from energy_contrast.networks import build_encoder
+from energy_contrast.method import Batch, Method, Progress
 
-from .test_parity import CONTROLLED, MOMENTUM, NUM_CLASSES, SMALL
+from .test_parity import CONTROLLED, MOMENTUM
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
@@ -44,18 +44,10 @@ every_case = pytest.mark.parametrize("case", CASES)
 
 
 def build(case: str) -> Method:
-    name, settings = CASES[case]
-    torch.manual_seed(0)
-    classes = (NUM_CLASSES,) if METHODS[name].needs_labels else ()
-    encoder = build_encoder("small", in_channels=1, width=4)
-    method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
-    method.pixel_range, method.diagnosing = PixelRange((-2.0,), (2.0,)), False
-    method.start(draw)
+    method = small_method(*CASES[case])
+    method.diagnosing = False
+    method.start(draw_images)
     return method
-
-
-def draw(count: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(count, *SHAPE, generator=generator)
 
 
 @functools.cache
@@ -78,8 +70,8 @@ def stepped(case: str) -> tuple[Method, dict[str, float]]:
         if name.endswith("encoder.layer1"):
             part.register_forward_hook(passed)
     generator = torch.Generator().manual_seed(1)
-    views = draw(method.num_views * SIZE, generator).unflatten(0, (method.num_views, SIZE))
-    rows, proposals = torch.arange(SIZE), draw(method.num_proposals(SIZE), generator)
+    views = draw_images(method.num_views * SIZE, generator).unflatten(0, (method.num_views, SIZE))
+    rows, proposals = torch.arange(SIZE), draw_images(method.num_proposals(SIZE), generator)
     method(Batch(views, rows % NUM_CLASSES, rows, proposals), generator).loss.backward()
     method.after_step(Progress(1, 10, 0))
     return method, counted

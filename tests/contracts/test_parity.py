@@ -5,39 +5,25 @@ from __future__ import annotations
 import functools
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from small_methods import NUM_CLASSES, SMALL, small_method
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, PixelRange, Progress
+from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
-NUM_CLASSES = 4
 NUM_STEPS = 6  # every queue, bank and buffer is written over at least once
 RESUMED_STEPS = 3  # one before the resume, one with what was loaded, one with what that step left
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
 METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding
-
-SMALL: dict[str, dict[str, Any]] = {
-    "moco": {"queue_size": 40},
-    "simsiam": {"projection_size": 32, "prediction_hidden_size": 8},
-    "vicreg": {"projection_size": 24},
-    "barlow": {"projection_size": 24},
-    "lejepa": {"projection_size": 8, "num_slices": 16},
-    "byol": {"projection_size": 16, "projection_hidden_size": 32, "momentum": 0.9},
-    "ebclr": {"buffer_size": 40, "num_steps": 3},
-    "jem": {"buffer_size": 40, "num_steps": 3, "reinit_rate": 0.4},
-    "vem-langevin": {"bank_size": 40},
-    "vem-svgd": {"bank_size": 40, "num_steps": 3},
-    "vem-image": {"bank_size": 40, "num_steps": 3},
-}
-"""What keeps a method's memory and time small."""
 
 CONTROLLED: dict[str, Any] = {"ess_target": 0.4, "ess_gain": 0.1}
 """A temperature that moves."""
@@ -132,14 +118,9 @@ Run = dict[str, dict[str, Tensor]]
 
 def build(case: str, seed: int = 0, batch_norm: str = "global") -> Method:
     name, settings = CASES[case]
-    torch.manual_seed(seed)
-    method = METHODS[name]
-    stages = STAGES.get(case, (1, 1))
-    encoder = ResNet(stages, in_channels=1, stem="cifar", width=4, batch_norm=batch_norm, activation="relu")
-    classes = (NUM_CLASSES,) if method.needs_labels else ()
-    built = method(method.Config(**settings), encoder, *classes).double()
-    built.pixel_range = PixelRange((-2.0,), (2.0,))
-    return built
+    shape = {"in_channels": 1, "stem": "cifar", "width": 4, "activation": "relu"}
+    new_encoder = partial(ResNet, STAGES.get(case, (1, 1)), batch_norm=batch_norm, **shape)
+    return small_method(name, settings, new_encoder, seed).double()
 
 
 def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batch:

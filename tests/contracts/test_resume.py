@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load, save
+from small_methods import NUM_CLASSES, SMALL, draw_images, small_method
 from torch import Tensor
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, PixelRange, Progress
-from energy_contrast.networks import build_encoder
+from energy_contrast.method import Batch, Method, Progress
 
-from .test_parity import CONTROLLED, MOMENTUM, NUM_CLASSES, SMALL
+from .test_parity import CONTROLLED, MOMENTUM
 
 BATCH_SIZE = 16
 NUM_STEPS = 6
@@ -35,13 +35,8 @@ class Training:
     """A method, its optimizer and its generator, which know nothing of each other's past but their state."""
 
     def __init__(self, case: str, seed: int) -> None:
-        name, settings = CASES[case]
-        torch.manual_seed(seed)
-        classes = (NUM_CLASSES,) if METHODS[name].needs_labels else ()
-        encoder = build_encoder("small", in_channels=1, width=4)
-        self.method: Method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
+        self.method = small_method(*CASES[case], seed=seed)
         learning = [p for p in self.method.parameters() if p.requires_grad]
-        self.method.pixel_range = PixelRange((-2.0,), (2.0,))
         self.optimizer = torch.optim.AdamW(learning, lr=0.01)
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -73,23 +68,19 @@ def contiguous(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.contiguous() for name, value in state.items()}
 
 
-def draw_views(count: int, generator: torch.Generator) -> Tensor:
-    return torch.randn(count, 1, 8, 8, generator=generator)
-
-
 def make_batch(method: Method, step: int) -> Batch:
     generator = torch.Generator().manual_seed(100 + step)
-    views = draw_views(method.num_views * BATCH_SIZE, generator).unflatten(0, (method.num_views, BATCH_SIZE))
+    views = draw_images(method.num_views * BATCH_SIZE, generator).unflatten(0, (method.num_views, BATCH_SIZE))
     index = torch.randperm(1000, generator=generator)[:BATCH_SIZE]
-    return Batch(views, index % NUM_CLASSES, index, draw_views(method.num_proposals(BATCH_SIZE), generator))
+    return Batch(views, index % NUM_CLASSES, index, draw_images(method.num_proposals(BATCH_SIZE), generator))
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_k_steps_saved_and_continued_elsewhere_are_all_steps(case: str, stop_after: int) -> None:
     undisturbed, first, second = Training(case, seed=0), Training(case, seed=0), Training(case, seed=1)
-    undisturbed.method.start(draw_views)
-    first.method.start(draw_views)
+    undisturbed.method.start(draw_images)
+    first.method.start(draw_images)
     undisturbed.run(0, NUM_STEPS)
     first.run(0, stop_after)
     second.load_bytes(*first.to_bytes())

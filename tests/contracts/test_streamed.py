@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import NUM_CLASSES, draw_images
 from stream_shard import Shard
 
 from ebclab.config.sections import ViewsConfig
@@ -16,7 +17,7 @@ from ebclab.data.preprocessing import preprocessing_for
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Progress
 
-from .test_resume import CASES, NUM_CLASSES, NUM_STEPS, Training, draw_views
+from .test_resume import CASES, NUM_STEPS, Training
 
 BATCH_SIZE = 16
 STEPS_PER_EPOCH = 3
@@ -58,7 +59,7 @@ def test_an_epoch_saved_and_continued_elsewhere_is_all_epochs(case: str) -> None
     undisturbed, first = Streamed(case, seed=0), Streamed(case, seed=0)
     second = Streamed(case, seed=1, first_epoch=1)
     for training in (undisturbed, first):
-        training.method.start(draw_views)
+        training.method.start(draw_images)
     undisturbed.run(0, NUM_STEPS)
     first.run(0, STEPS_PER_EPOCH)
     second.load_bytes(*first.to_bytes())

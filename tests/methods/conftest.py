@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import small_methods
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, Progress, StepOutput
-from energy_contrast.networks import build_encoder
 
 DIAGNOSTICS = {
     "alignment",
@@ -24,7 +24,7 @@ DIAGNOSTICS = {
 def small_encoder(**settings: Any) -> nn.Module:
     """Return a small encoder of grey images whose weights are always the same."""
     torch.manual_seed(0)
-    return build_encoder("small", **{"in_channels": 1, "width": 4, **settings})
+    return small_methods.small_encoder(**settings)
 
 
 def built(kind: type[Method], encoder: nn.Module | None = None, /, *classes: int, **settings: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import draw_images, small_encoder, small_method
 from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, PixelRange
-from energy_contrast.networks import build_encoder
+from energy_contrast.method import Batch, Method
 
 SIZE = 12
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -28,11 +28,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def build(name: str) -> Method:
-    torch.manual_seed(0)
-    kind, encoder = METHODS[name], build_encoder("small", in_channels=1, width=4, batch_norm="none")
-    method = kind(kind.Config(**SETTINGS[name]), encoder, *((3,) if kind.needs_labels else ()))
-    method.pixel_range = PixelRange((-2.0,), (2.0,))
-    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
+    method = small_method(name, SETTINGS[name], lambda: small_encoder(batch_norm="none"))
+    method.start(draw_images)
     return method
 
 

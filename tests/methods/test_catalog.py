@@ -7,27 +7,21 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import NUM_CLASSES, draw_images, small_encoder, small_method
 from torch import nn
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.classifier import Classifier
 from energy_contrast.losses import nt_xent
-from energy_contrast.method import Batch, Method, PixelRange, Progress
-from energy_contrast.networks import build_encoder
+from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks.batch_norm import set_groups
 
 from .conftest import DIAGNOSTICS
 
-NUM_CLASSES = 3
-
 
 def build(name: str, **settings: object) -> Method:
-    torch.manual_seed(0)
-    method_class = METHODS[name]
-    classes = (NUM_CLASSES,) if method_class.needs_labels else ()
-    method = method_class(method_class.Config(**settings), build_encoder("small", in_channels=1, width=4), *classes)
-    method.pixel_range = PixelRange((-2.0,), (2.0,))
-    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
+    method = small_method(name, settings)
+    method.start(draw_images)
     return method
 
 
@@ -74,9 +68,8 @@ def test_what_learns_from_labels_classifies_and_needs_two_classes(name: str) -> 
     assert method.classify(images).shape == (5, NUM_CLASSES)
     with torch.autocast("cpu", torch.bfloat16):
         assert method.classify(images).dtype == torch.float32
-    encoder = build_encoder("small", in_channels=1, width=4)
     with pytest.raises(ValueError, match=rf"num_classes: {name} tells classes apart, got 1; use images of two"):
-        METHODS[name](METHODS[name].Config(), encoder, 1)
+        METHODS[name](METHODS[name].Config(), small_encoder(), 1)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_methods import draw_images, small_encoder, small_method
 from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
-from energy_contrast.method import Batch, Method, PixelRange, Progress
-from energy_contrast.networks import build_encoder
+from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks.resnet import ResNet
 from energy_contrast.sampling_method import SamplingMethod
 
@@ -62,30 +62,21 @@ def _nothing_compiled_before_or_after(caplog: pytest.LogCaptureFixture) -> Itera
 NewEncoder = Callable[..., nn.Module]
 
 
-def small(**network: Any) -> nn.Module:
-    """Return our encoder for small images."""
-    return build_encoder("small", **network)
-
-
 def one_block(**network: Any) -> nn.Module:
     """Return an encoder with little more than one layer of each kind: g++ takes a second for every kernel."""
     return ResNet((1,), **{"stem": "cifar", "batch_norm": "global", "activation": "relu", **network})
 
 
-def build(case: str, new_encoder: NewEncoder = small) -> Method:
+def build(case: str, new_encoder: NewEncoder = small_encoder) -> Method:
     name, settings, network = CASES[case]
-    torch.manual_seed(0)
-    classes = (4,) if METHODS[name].needs_labels else ()
-    encoder = new_encoder(in_channels=1, width=4, **network)
-    method = METHODS[name](METHODS[name].Config(**settings), encoder, *classes)
-    method.pixel_range = PixelRange((-2.0,), (2.0,))
+    method = small_method(name, settings, lambda: new_encoder(in_channels=1, width=4, **network))
     method.diagnosing = False
     return method
 
 
 def train(method: Method) -> tuple[list[float], dict[str, Tensor], dict[str, Tensor]]:
     """Return what three steps give: losses, the state, and the memories; the sampler's step is halved on the way."""
-    method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator))
+    method.start(draw_images)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.05)
     generator, losses = torch.Generator().manual_seed(7), []
     for step in range(NUM_STEPS):
@@ -145,7 +136,6 @@ def test_parts_that_were_compiled_for_good_train_to_the_same_numbers(case: str) 
 
 
 def test_a_method_without_a_sampler_compiles_its_encoder() -> None:
-    torch.manual_seed(0)
-    method = METHODS["simclr"](METHODS["simclr"].Config(), build_encoder("small", in_channels=1, width=4))
+    method = small_method("simclr", {})
     method.compile_parts(backend="eager")
     assert method.encoder._compiled_call_impl is not None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from small_methods import SMALL
 from torch import Tensor
 
 from energy_contrast.catalog import METHODS
@@ -14,13 +13,7 @@ from energy_contrast.sampling_method import SamplingMethod
 
 from ..conftest import built, draw, small_encoder
 
-SMALL: dict[str, dict[str, Any]] = {
-    "ebclr": {"buffer_size": 16, "num_steps": 3},
-    "jem": {"buffer_size": 16, "num_steps": 3},
-    "vem-langevin": {"bank_size": 16},
-    "vem-svgd": {"bank_size": 16, "num_steps": 3},
-    "vem-image": {"bank_size": 16, "num_steps": 3},
-}
+SAMPLING = ("ebclr", "jem", "vem-langevin", "vem-svgd", "vem-image")
 
 
 def build(name: str, step_size: float) -> Method:
@@ -48,10 +41,10 @@ def after_a_step(method: Method) -> dict[str, Tensor]:
 
 
 def test_every_method_that_samples_has_a_scale_and_no_other_has() -> None:
-    assert {name for name, method in METHODS.items() if issubclass(method, SamplingMethod)} == set(SMALL)
+    assert {name for name, method in METHODS.items() if issubclass(method, SamplingMethod)} == set(SAMPLING)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SAMPLING)
 def test_a_quarter_of_the_scale_is_a_quarter_of_the_step_bit_for_bit(name: str) -> None:
     scaled, small, large = build(name, 0.5), build(name, 0.125), build(name, 0.5)
     scaled.scale_step(0.5)
@@ -61,7 +54,7 @@ def test_a_quarter_of_the_scale_is_a_quarter_of_the_step_bit_for_bit(name: str) 
     assert any(not torch.equal(found[key], value) for key, value in after_a_step(large).items())
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SAMPLING)
 def test_the_scale_goes_with_the_weights(name: str) -> None:
     first, second = build(name, 0.5), build(name, 0.5)
     first.scale_step(0.25)

@@ -133,14 +133,6 @@ def watched(project: Any, seen: dict[str, Tensor]) -> Any:
     return projecting
 
 
-def test_the_printed_noise_makes_a_new_bank_every_step_and_the_calibrated_does_not() -> None:
-    settings = {"bank_size": 256, "projection_size": 128, "num_steps": 10}
-    printed = forward(build("vem-langevin", update="printed", step_size=1.0, **settings)).metrics
-    calibrated = forward(build("vem-langevin", **settings)).metrics
-    assert printed["bank_movement"].item() == pytest.approx(math.pi / 2, abs=0.05)
-    assert calibrated["bank_movement"] < 0.2
-
-
 def test_the_bank_begins_with_the_untrained_networks_projections_and_leaves_its_statistics_alone() -> None:
     method = build("vem-langevin", bank_size=300)
     untouched = built(METHODS["vem-langevin"], **vars(method.config))
