@@ -117,7 +117,7 @@ def test_what_ebclab_starts_by_itself_has_no_dashboard_and_is_closed_to_other_us
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "ray.init"
     ]
-    assert [ast.unparse(word.value) for word in call.keywords if word.arg is None] == ["own", "quiet"]
+    assert [ast.unparse(word.value) for word in call.keywords if word.arg is None] == ["options"]
     body = ast.unparse(ast.parse(text))
     for line in (
         "'include_dashboard': False",
