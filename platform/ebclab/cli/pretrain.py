@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -146,11 +146,12 @@ def report(run: RunResult) -> None:
     if run.was_finished:
         say("this run had already finished; nothing was trained")
     length = f"{count(summary.epochs, 'epoch')}, {count(summary.steps, 'step')}"
-    facts: dict[str, Any] = {
+    monitored = f", of which monitors {summary.monitor_seconds:,.1f} s" if summary.monitor_seconds else ""
+    facts = {
         "run": run.address,
         "trained": f"{summary.method} on {summary.dataset}, {length}",
         **({"extended": "; ".join(each.in_words() for each in summary.extensions)} if summary.extensions else {}),
-        "time": f"{summary.seconds:,.0f} s" + _rate(summary.images_per_second) + _monitored(summary.monitor_seconds),
+        "time": f"{summary.seconds:,.0f} s{_rate(summary.images_per_second)}{monitored}",
     }
     if best := summary.best:
         name, value = best.objective, summary.scores[best.objective]
@@ -161,8 +162,8 @@ def report(run: RunResult) -> None:
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
-    for key, value in facts.items():
-        say(f"{key:>13}: {value}")
+    for key, text in facts.items():
+        say(f"{key:>13}: {text}")
 
 
 def _next(dataset: str, run: str) -> str:
@@ -174,10 +175,6 @@ def _next(dataset: str, run: str) -> str:
         if "test" not in splits_of(dataset):
             return f"ebclab export {run} --to DIR; its images have no test part that `ebclab evaluate` could read"
     return f"ebclab evaluate {run}"
-
-
-def _monitored(seconds: float) -> str:
-    return f", of which monitors {seconds:,.1f} s" if seconds else ""
 
 
 def _rate(rate: Throughput | None) -> str:
