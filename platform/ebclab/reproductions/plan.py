@@ -17,6 +17,7 @@ from ebclab.reproductions.study import (
     Assignments,
     CellOfRow,
     ColumnAtScale,
+    SettingsOfSome,
     Shared,
     Study,
     paper_of,
@@ -215,8 +216,7 @@ class _Layers:
 
     def cell(self, row: str, name: str) -> PlannedCell:
         """Return a cell without its runs; with the reason if there are none."""
-        column, at_scale = self.study.columns[name], self.study.scales[self.scale]
-        change = at_scale.columns.get(name, ColumnAtScale())
+        column, at_scale, change = self.study.columns[name], self.study.scales[self.scale], self._change(name)
         wanted = Wanted(
             self._of_row(row, name).measure or column.measure,
             self._placed(change.dataset or column.dataset),
@@ -237,8 +237,10 @@ class _Layers:
 
     def of_column(self, row: str, column: str) -> Assignments:
         """Return what a column adds to the settings of a row."""
-        at_scale = self.study.scales[self.scale].columns.get(column, ColumnAtScale())
-        return self.study.columns[column].set + self._of_row(row, column).set + at_scale.set
+        return self.study.columns[column].set + self._of_row(row, column).set + self._change(column).set
+
+    def _change(self, column: str) -> ColumnAtScale:
+        return self.study.scales[self.scale].columns.get(column, ColumnAtScale())
 
     def _of_row(self, row: str, column: str) -> CellOfRow:
         return self.study.rows[row].columns.get(column, CellOfRow())
@@ -256,11 +258,11 @@ class _Layers:
             *_shared_settings(paper_of(self.study), what.method),
             what.set,
             self.study.columns[column].set,
-            *(each.set for name, each in what.columns.items() if name == column),
+            self._of_row(row, column).set,
             *_shared_settings(shared_at(self.scale), what.method),
             at_scale.set,
-            *(each.set for name, each in at_scale.rows.items() if name == row),
-            *(each.set for name, each in at_scale.columns.items() if name == column),
+            at_scale.rows.get(row, SettingsOfSome()).set,
+            self._change(column).set,
             self.own,
         ]
         return [self._placed(text) for layer in layers for text in layer]
@@ -287,4 +289,4 @@ def _needed(study: Study) -> list[str]:
 
 
 def _shared_settings(shared: Shared, method: str) -> list[Assignments]:
-    return [shared.set, *(each.set for name, each in shared.methods.items() if name == method)]
+    return [shared.set, shared.methods.get(method, SettingsOfSome()).set]

@@ -106,8 +106,3 @@ def test_a_run_is_measured_after_its_first_epoch_and_after_its_last(tmp_path: Pa
         "kept-0000000004",
     ]
     assert "kept" not in (run / "evaluation.json").read_text()  # the run's own scores are those of its end
-
-
-def test_images_that_a_study_does_not_have_are_refused():
-    with pytest.raises(ConfigError, match=r"--images: own/table9 has none, got imagnet; did you|--images: own/table9"):
-        plan_study(_study(CURVE), "smoke", images={"imagnet": "/x"})

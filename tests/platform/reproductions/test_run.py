@@ -206,8 +206,8 @@ def test_a_run_that_is_trained_anew_or_whose_numbers_are_damaged_is_measured_ane
     assert folder.read_numbers("a", "2026-01-01") == {}
 
 
-def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused(
-    study: Study, plan: StudyPlan, folder: ReproductionFolder, tmp_path: Path
+def test_a_folder_with_another_study_scale_or_settings_is_refused(
+    study: Study, plan: StudyPlan, folder: ReproductionFolder
 ):
     _enter(folder, plan)
     _enter(folder, plan_study(study, "smoke", seeds=[0, 1]))  # more seeds may come
@@ -222,10 +222,6 @@ def test_a_folder_with_another_study_scale_settings_or_something_else_is_refused
     with pytest.raises(RunError) as caught:
         _enter(folder, plan_study(study, "smoke", assignments=["training.epochs=2"]))
     assert "cold-seed0, training.epochs: 1 in the folder, 2 now" in str(caught.value)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").write_text("mine")
-    with pytest.raises(RunError, match="holds something that is not a reproduction"):
-        _enter(ReproductionFolder(tmp_path / "full"), plan)
     (folder.path / "plan.json").write_text("[1")
     with pytest.raises(RunError, match="not the plan of a reproduction"):
         _enter(folder, plan)
