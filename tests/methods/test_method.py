@@ -100,11 +100,12 @@ def test_a_method_may_override_what_a_built_one_is_asked() -> None:
     assert Eager.requirements(None, 2).num_views == 4
 
 
-def test_project_returns_what_the_head_makes_of_embeddings_if_there_is_one() -> None:
+def test_project_is_the_head_if_there_is_one_and_embed_never_is() -> None:
     method = Minimal(None, build_encoder())
     images = torch.rand(3, 1, 2, 2)
     torch.testing.assert_close(method.project(images), method.encoder(images), rtol=0, atol=0)
     method.head = nn.Linear(2, 5)
+    torch.testing.assert_close(method.embed(images), method.encoder(images), rtol=0, atol=0)
     torch.testing.assert_close(method.project(images), method.head(method.encoder(images)), rtol=0, atol=0)
 
 

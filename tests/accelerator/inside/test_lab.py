@@ -46,14 +46,15 @@ def assert_equal_bits(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_that_was_killed_on_the_device_ends_in_the_bits_of_the_cpu(
+def test_a_run_on_the_device_ends_in_the_bits_of_the_cpu_killed_or_not(
     method: str, tiny: Tiny, kills_at: Any, tmp_path: Path
 ) -> None:
     on_cpu = pretrain(tiny(method, "cpu"), runs=tmp_path, name="cpu", display=Listener())
     config = tiny(method, "pretended")
     num_batches = on_cpu.summary.steps // 2
-    with pytest.raises(Killed):
-        pretrain(config, runs=tmp_path, name="device", display=kills_at(num_batches + 1))
+    if method in ("moco", "ebclr"):  # a queue, and a memory beside the weights; tests/contracts resumes all methods
+        with pytest.raises(Killed):
+            pretrain(config, runs=tmp_path, name="device", display=kills_at(num_batches + 1))
     on_device = pretrain(config, runs=tmp_path, name="device", display=Listener())
     there, here = left_by(on_device), left_by(on_cpu)
     assert there.step == 2 * num_batches
