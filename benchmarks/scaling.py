@@ -93,7 +93,7 @@ def empty_turn(nodes: int) -> Callable[..., None]:
 def sweep_of(trials: int, place: str, turn: Callable[..., None], concurrent: int, epochs: int = 1) -> None:
     """Run a sweep on the cluster that this process has joined, with ``turn`` for a trial's work."""
     import ebclab
-    from ebclab.sweeps.display.live_table import SweepDisplay
+    from ebclab.sweeps.display import SweepDisplay
     from ebclab.sweeps.ray_tune import phase
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space

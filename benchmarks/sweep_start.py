@@ -38,7 +38,7 @@ def config_of(root: str) -> Any:
 def ours(root: str) -> list[float]:
     """Return the seconds from one trial's end to the next one's, its own training apart, all but the first."""
     import ebclab
-    from ebclab.sweeps.display.live_table import SweepDisplay
+    from ebclab.sweeps.display import SweepDisplay
     from ebclab.sweeps.resources import Limits
     from ebclab.sweeps.space.space import parse_space
 

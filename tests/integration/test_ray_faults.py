@@ -27,7 +27,7 @@ from tests.support.waiting import until
 import ebclab
 from ebclab.errors import UserError
 from ebclab.runs.checkpoint import newest_step
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space

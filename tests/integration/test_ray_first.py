@@ -18,7 +18,7 @@ from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
 from ebclab.card.side_by_side import Cards
 from ebclab.errors import UserError
-from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.resources import Limits
 
 from .test_ray_sweep import _plan

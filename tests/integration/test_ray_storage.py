@@ -19,7 +19,7 @@ import ebclab
 from ebclab.cli import main
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, remote_at
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Limits

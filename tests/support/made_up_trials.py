@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.trial import Epoch, Trial
 

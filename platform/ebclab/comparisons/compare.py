@@ -31,7 +31,7 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import TrainingError
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.references import Protocol, try_references
-from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.sweep import sweep

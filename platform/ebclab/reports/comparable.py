@@ -13,7 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
-from ebclab.sweeps.display.live_table import short_names
+from ebclab.sweeps.display import short_names
 from ebclab.sweeps.policies.suggest import quiet_optuna
 from ebclab.sweeps.space.space import Parameter, Space, is_number
 from ebclab.sweeps.trial import Trial

@@ -35,7 +35,7 @@ from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.references import learnt, verdict
 from ebclab.reports.sections import Cost, commands, cost_of, facts, failures, how_measured, lead, test_set_readings
 from ebclab.reports.together import require_one_objective
-from ebclab.sweeps.display.live_table import short_names
+from ebclab.sweeps.display import short_names
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, readings_of_test_set
 from ebclab.sweeps.trial import Trial

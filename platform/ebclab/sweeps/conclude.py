@@ -21,7 +21,7 @@ from ebclab.runs.evaluate import Evaluation, evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config

@@ -21,7 +21,7 @@ from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
-from ebclab.sweeps.display.live_table import SweepDisplay, choose_sweep_display
+from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
 from ebclab.sweeps.preflight import require_judgeable, require_trainable

@@ -24,7 +24,7 @@ from ebclab.runs import evaluate as evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.sweeps.conclude import conclude
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, make_plan, trial_config, write_plan

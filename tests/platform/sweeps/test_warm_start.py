@@ -15,7 +15,7 @@ from made_up_trials import made_up_trial, write
 
 from ebclab.config import compose
 from ebclab.errors import RunError, UserError
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan

@@ -32,7 +32,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
 from ebclab.storage.typed_json import typed
-from ebclab.sweeps.display.live_table import SweepDisplay
+from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan

@@ -15,8 +15,8 @@ from made_up_trials import made_up_trial
 from rich.cells import cell_len
 from rich.console import Console
 
-from ebclab.sweeps.display import live_table as table_module
-from ebclab.sweeps.display.live_table import (
+from ebclab.sweeps import display as table_module
+from ebclab.sweeps.display import (
     SweepLineDisplay,
     SweepProgress,
     SweepTableDisplay,
