@@ -18,7 +18,7 @@ LAB_FILES = {
     "config/encoder.py": "Settings of the encoder",
     "config/experiment.py": "All settings together",
     "config/recipes.py": "Recipes",
-    "evaluation/intervals.py": "Scores",
+    "evaluation/answers.py": "Scores",
     "sweeps/policies/stopping.py": "Stopping rules of sweeps",
     "training/loop.py": "The training loop",
 }
