@@ -38,9 +38,12 @@ def test_numbers_are_those_of_the_softmax_and_of_the_temperature_shown(
     measuring: Measuring, findings: Findings
 ) -> None:
     numbers, labels = _by_name(findings), measuring.measured.test.labels
-    for name, temperature in (("nll", 1.0), ("nll-scaled", numbers["temperature"].value)):
-        likelihood = (measuring.test_logits / temperature).softmax(dim=1)[torch.arange(len(labels)), labels]
-        assert numbers[name].value == pytest.approx(float(-likelihood.log().mean()), rel=1e-9)
+    for suffix, temperature in (("", 1.0), ("-scaled", numbers["temperature"].value)):
+        probabilities = (measuring.test_logits / temperature).softmax(dim=1)
+        likelihood = probabilities[torch.arange(len(labels)), labels]
+        brier = (probabilities.square().sum(dim=1) + 1 - 2 * likelihood).mean()
+        assert numbers[f"nll{suffix}"].value == pytest.approx(float(-likelihood.log().mean()), rel=1e-9)
+        assert numbers[f"brier{suffix}"].value == pytest.approx(float(brier), rel=1e-9)
     assert numbers["ece-15"].value != numbers["ece-15-scaled"].value
 
 
