@@ -111,6 +111,7 @@ def test_epochs_must_be_the_same_unless_said() -> None:
         ({"margin": 0.0}, "--margin: must be above 0, below 100, got 0"),
         ({"reference": "moco"}, "--reference: not among the methods compared, got moco"),
         ({"questions": ("simclr@64",)}, "--ask: not a question, got 'simclr@64'"),
+        ({"questions": ("simclr@64,dcl,dcl@64",)}, "--ask: not a question, got 'simclr@64,dcl,dcl@64'"),
         ({"questions": ("simclr@64,dcl@128",)}, "not a batch size of this comparison, got 128; there are 64"),
         ({"questions": ("simclr@64,moco@64",)}, "not compared, got moco"),
         ({"target": 120.0}, "--target: must be above 0, below 100, got 120"),
