@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 SECONDS = 20  # of the processor, for all commands of a case
 WALL_SECONDS = 120  # for a case that waits for something
 MEGABYTES = 1_500  # that a case may grow by
@@ -198,7 +200,7 @@ def change(seed: int, folder: Path, place: Place) -> Case:
         field = _set_one(content, VALUES[value](place), chance)
         file.write_text(_json(_summed(content) if field != "digest" else content))
     else:
-        content = _yaml(text)
+        content = yaml.safe_load(text)
         field = _set_one(content, VALUES[value](place), chance)
         file.write_text(_as_yaml(content))
     return Case(seed, name, field, value, commands)
@@ -229,12 +231,12 @@ def _set_one(content: Any, value: Any, chance: random.Random) -> str:
     return path
 
 
-def _json(content: Any) -> str:
+def _json(content: Any, **options: Any) -> str:
     """Return JSON, numbers of any length included."""
     limit = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
-        return json.dumps(content)
+        return json.dumps(content, **options)
     finally:
         sys.set_int_max_str_digits(limit)
 
@@ -244,19 +246,8 @@ def _summed(content: Any) -> Any:
     if not isinstance(content, dict) or "digest" not in content:
         return content
     own = {key: value for key, value in content.items() if key != "digest"}
-    limit = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(0)
-    try:
-        text = json.dumps(own, sort_keys=True, separators=(",", ":"))
-    finally:
-        sys.set_int_max_str_digits(limit)
+    text = _json(own, sort_keys=True, separators=(",", ":"))
     return own | {"digest": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def _yaml(text: str) -> Any:
-    import yaml
-
-    return yaml.safe_load(text)
 
 
 def _as_yaml(content: Any) -> str:

@@ -89,7 +89,7 @@ def _sweep(record: SweepRecord, price: float | None, name: str, several: bool) -
     title = f"{record.name}: {record.title}" if several else record.title
     yield Section(title, tuple(_head(record, cost)), name, is_head=True)
     rerun = [Command(*command) for command in commands(record).items()]
-    yield Section("The sweep", (Facts.of(dict(facts(record))), *rerun))
+    yield Section("The sweep", (Facts.of(facts(record)), *rerun))
     yield Section("Is the difference real?", tuple(_confirmed(record, measured)))
     if curves := sweep_plots.learning_curves(record):
         yield Section("How trials went", _present(curves, _saved(record), sweep_plots.diagnostics(record)))
@@ -103,7 +103,7 @@ def _sweep(record: SweepRecord, price: float | None, name: str, several: bool) -
         for reason, trials in failures(record)
     )
     yield Section("What went wrong", (Table("", ("trials", "reason", "which"), rows),) if rows else ())
-    yield Section("How it was measured", (Facts.of(dict(measured)),))
+    yield Section("How it was measured", (Facts.of(measured),))
 
 
 def _present(*blocks: Block | None) -> tuple[Block, ...]:

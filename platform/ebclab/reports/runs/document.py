@@ -82,7 +82,7 @@ def _name(records: Sequence[RunRecord], number: int) -> RichText:
 
 
 def _run(record: RunRecord) -> tuple[Block, ...]:
-    return Facts.of(dict(facts(record))), Command("The same settings again", _command(record))
+    return Facts.of(facts(record)), Command("The same settings again", _command(record))
 
 
 def _results(records: Sequence[RunRecord]) -> Table:
