@@ -8,21 +8,9 @@ from typing import Any
 import pytest
 import torch
 from pretended_device import PretendedDevice, pretended_device
+from small_methods import SMALL
 
 from ebclab.config import ExperimentConfig, compose
-
-SMALL: dict[str, list[str]] = {
-    "moco": ["queue_size=20", "batch_norm_groups=2"],
-    "simsiam": ["projection_size=8", "prediction_hidden_size=4"],
-    "byol": ["projection_size=8", "projection_hidden_size=8"],
-    "vicreg": ["projection_size=8"],
-    "barlow": ["projection_size=8"],
-    "lejepa": ["projection_size=8", "num_slices=4"],
-    "ebclr": ["buffer_size=20", "num_steps=2"],
-    "jem": ["buffer_size=20", "num_steps=2"],
-    **{f"vem-{kind}": ["bank_size=20", "num_steps=2"] for kind in ("langevin", "svgd", "image")},
-}
-"""What keeps a method's memory and time small."""
 
 TINY = (
     *("data.name=digits", "data.train_limit=24", "data.holdout_rate=0.2", "views.jitter_rate=0"),
@@ -56,7 +44,8 @@ def tiny() -> Callable[..., ExperimentConfig]:
     """Return a function that makes the settings of a small run: method, device and further settings."""
 
     def make(method: str, where: str, *overrides: str) -> ExperimentConfig:
-        small = [f"method.{text}" for text in SMALL.get(method, [])]
+        own = {"batch_norm_groups": 2} if method == "moco" else {}
+        small = [f"method.{name}={value}" for name, value in {**SMALL.get(method, {}), **own}.items()]
         return compose(method, overrides=[*TINY, *small, f"resources.device={where}", *overrides])
 
     return make
