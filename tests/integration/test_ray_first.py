@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_files import records, same_bits, weights
 
 import ebclab
 from ebclab.card.evaluate import measure_cards
@@ -22,7 +22,7 @@ from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.resources import Limits
 
 from .test_ray_sweep import _plan
-from .test_ray_train import _pretrain, _records, _weights
+from .test_ray_train import _pretrain
 
 
 def test_one_worker_gives_the_bits_of_a_run_in_this_process_from_given_weights_with_a_network_of_timm(
@@ -34,11 +34,10 @@ def test_one_worker_gives_the_bits_of_a_run_in_this_process_from_given_weights_w
         _pretrain(tmp_path, name, workers, 2, *timms, f"init.weights={donor.path}")
         for name, workers in (("here", 0), ("ray", 1))
     )
-    one, other = _weights(here.path), _weights(ray.path)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert same_bits(ray.path, weights(here.path))
     timed = {"seconds", "images_per_second"}
     logs = [
-        [{k: v for k, v in r.items() if k not in timed} for r in _records(run.path) if r["kind"] != "event"]
+        [{k: v for k, v in r.items() if k not in timed} for r in records(run.path) if r["kind"] != "event"]
         for run in (here, ray)
     ]
     assert logs[0] == logs[1]

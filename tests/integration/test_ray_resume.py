@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import load, load_file
+from run_files import records, same_bits, weights
+from safetensors.torch import load
 
 import ebclab
 from ebclab.errors import InterruptedRunError
@@ -67,15 +68,6 @@ def _pretrain(run: Path, workers: int, method: type[Method] | None = None) -> di
     return done.result
 
 
-def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [record for record in records if having.items() <= record.items()]
-
-
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(sorted((run / "checkpoints").glob("last-*"))[-1] / "model.safetensors")
-
-
 class Undisturbed(NamedTuple):
     """What two workers find when nothing happens to them."""
 
@@ -93,7 +85,7 @@ def undisturbed(cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Undis
     """A run that nobody touched."""
     run = tmp_path_factory.mktemp("undisturbed") / "run"
     result = _pretrain(run, 2)
-    assert [record["ranks"] for record in _records(run, event="started")] == [2]
+    assert [record["ranks"] for record in records(run, event="started")] == [2]
     assert result["steps"] == NUM_STEPS
     return Undisturbed(run, result)
 
@@ -117,8 +109,8 @@ def _assert_equal_to_rounding(one: Path, other: Path) -> None:
     method = build_method(ebclab.compose("moco", overrides=SETTINGS), Moco, 1, torch.device("cpu"))
     names = [name for name, parameter in method.named_parameters() if parameter.requires_grad]
     begun, *ended = (
-        torch.cat([weights[name].detach().flatten() for name in names])
-        for weights in (method.state_dict(), _weights(one), _weights(other))
+        torch.cat([state[name].detach().flatten() for name in names])
+        for state in (method.state_dict(), weights(one), weights(other))
     )
     assert (ended[0] - ended[1]).norm() < 0.05 * (ended[0] - begun).norm()
 
@@ -134,7 +126,7 @@ def test_a_run_begun_by_two_workers_is_finished_in_this_process(
     moved = tmp_path / "moved"
     shutil.copytree(stopped, moved)
     _pretrain(moved, 0)
-    (change,) = _records(moved, event="ranks_changed")
+    (change,) = records(moved, event="ranks_changed")
     assert (change["before"], change["now"], change["step"]) == (2, 1, STOP_AT)
     _assert_equal_to_rounding(undisturbed.path, moved)
 
@@ -146,13 +138,11 @@ def test_two_workers_go_on_at_the_very_step_of_a_stop_and_at_the_last_epoch_s_en
     shutil.copytree(stopped, run)
     stopped.with_name(f"{stopped.name}.{STOP_AT}").rename(run.with_name(f"{run.name}.{STOP_AT}"))
     result = _pretrain(run, 2, disturbed(run))
-    assert [(record["step"], record["ranks"]) for record in _records(run, event="resumed")] == [(STOP_AT, 2), (6, 2)]
+    assert [(record["step"], record["ranks"]) for record in records(run, event="resumed")] == [(STOP_AT, 2), (6, 2)]
     assert result["steps"] == NUM_STEPS
-    assert [record["step"] for record in _records(run, kind="train")] == list(range(1, NUM_STEPS + 1))
-    assert [record["step"] for record in _records(run, kind="epoch")] == [3, 6, 9, 12]
-    found = _weights(run)
-    for name, tensor in _weights(undisturbed.path).items():
-        assert torch.equal(found[name], tensor), name
+    assert [record["step"] for record in records(run, kind="train")] == list(range(1, NUM_STEPS + 1))
+    assert [record["step"] for record in records(run, kind="epoch")] == [3, 6, 9, 12]
+    assert same_bits(run, weights(undisturbed.path))
     assert result["scores"]["holdout_knn"] == undisturbed.result["scores"]["holdout_knn"]
 
 

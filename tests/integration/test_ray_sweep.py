@@ -359,28 +359,12 @@ def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_fro
     assert first.settings == result["winner"]["settings"]
 
 
-def test_the_time_limit_ends_the_search_and_what_was_running_can_go_on(
-    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def clock() -> float:  # an hour passes when the first epoch is over, however slow this machine is
-        told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
-        return time.monotonic() + 3600 * told
-
-    monkeypatch.setattr("ebclab.sweeps.ray_tune.phase.time", SimpleNamespace(monotonic=clock))
-    plan = _plan("training.epochs=5000", trials=2, epochs=5000, top=0, scheduler="none")
-    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=Limits(seconds=1800.0), display=SweepDisplay())
-    trials = _trials(tmp_path / "short").values()
-    assert {trial.state for trial in trials} <= {"interrupted", "waiting"}
-    assert any(0 < trial.epochs_done < 5000 for trial in trials)
-    assert (tmp_path / "short" / "best.yaml").exists()
-
-
-def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
+def test_at_the_time_limit_what_runs_is_saved_and_what_waits_for_a_place_is_given_none(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import ray
 
-    def clock() -> float:
+    def clock() -> float:  # an hour passes when the first epoch is over, however slow this machine is
         told = any(record["event"] == "epoch" for record in _log(tmp_path / "short"))
         return time.monotonic() + 3600 * told
 
@@ -394,6 +378,8 @@ def test_a_trial_that_waits_for_a_place_is_given_none_when_the_sweep_is_stopped(
         ray.util.remove_placement_group(taken)
     first, second = _trials(tmp_path / "short").values()
     assert (first.state, second.state) == ("interrupted", "interrupted")
+    assert 0 < first.epochs_done < 5000
+    assert (tmp_path / "short" / "best.yaml").exists()
     assert second.reason == "stopped before it had a process"
     assert [path.parent.name for path in tmp_path.glob("short/trials/*/metrics.jsonl")] == ["0000"]
     assert capsys.readouterr().out == ""  # nor does Tune tell of it

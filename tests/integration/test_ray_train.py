@@ -11,11 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
+from run_files import last_step, records
 
 import ebclab
 from ebclab.errors import TrainingError, UserError
@@ -34,17 +32,6 @@ def _pretrain(runs: Path, name: str, workers: int, epochs: int, *settings: str) 
     return ebclab.pretrain(config, runs=runs, name=name, display=Listener())
 
 
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    newest = sorted((run / "checkpoints").glob("last-*"))[-1]
-    return load_file(newest / "model.safetensors")
-
-
-def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines if line.endswith("}")]
-    return [record for record in records if having.items() <= record.items()]
-
-
 def _when(condition: Callable[[], bool], action: Callable[[], None]) -> threading.Thread:
     """Do ``action`` in a thread as soon as ``condition`` holds."""
 
@@ -59,7 +46,7 @@ def _when(condition: Callable[[], bool], action: Callable[[], None]) -> threadin
 
 
 def _reached(run: Path, step: int) -> bool:
-    return (run / "metrics.jsonl").exists() and any(r["step"] >= step for r in _records(run, kind="train"))
+    return last_step(run) >= step
 
 
 def _kill_worker(run: Path, rank: int) -> None:
@@ -85,9 +72,9 @@ def test_numbers_that_are_not_finite_come_back_as_the_same_sentence_without_anot
             _pretrain(tmp_path, name, workers, 50, "optimizer.learning_rate=1e30", "method.temperature=0.01")
         sentences.append(str(raised.value).splitlines()[0])
     assert sentences[0].split(":")[0] == sentences[1].split(":")[0]
-    assert len(_records(tmp_path / "ray", event="started")) == 1
-    assert len(_records(tmp_path / "ray", event="failed")) == 1
-    assert _records(tmp_path / "ray", event="resumed") == []
+    assert len(records(tmp_path / "ray", event="started")) == 1
+    assert len(records(tmp_path / "ray", event="failed")) == 1
+    assert records(tmp_path / "ray", event="resumed") == []
 
 
 def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sentence(
@@ -104,9 +91,9 @@ def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sen
     config = ebclab.compose("simclr", overrides=[*TINY, "training.epochs=4", "resources.workers=2"])
     with pytest.raises(UserError, match=r"callback Mine failed at step 4: ZeroDivisionError"):
         ebclab.pretrain(config, runs=tmp_path, name="run", display=Listener(), callbacks=[Mine()])
-    assert [record["Mine/inverse"] for record in _records(tmp_path / "run", kind="callback")] == [0.5]
-    assert len(_records(tmp_path / "run", event="failed")) == 1
-    assert _records(tmp_path / "run", event="resumed") == []
+    assert [record["Mine/inverse"] for record in records(tmp_path / "run", kind="callback")] == [0.5]
+    assert len(records(tmp_path / "run", event="failed")) == 1
+    assert records(tmp_path / "run", event="resumed") == []
 
 
 def test_what_a_worker_refuses_is_the_sentence_of_this_process_and_leaves_no_folder(
@@ -134,13 +121,13 @@ def test_ctrl_c_is_heard_by_workers_of_a_running_cluster_and_the_run_goes_on(clu
     _when(lambda: _reached(run, 4), lambda: os.killpg(process.pid, signal.SIGINT))  # as a terminal does
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
-    (stopped,) = _records(run, event="stopped")
+    (stopped,) = records(run, event="stopped")
     newest = sorted((run / "checkpoints").glob("last-*"))[-1].name
     assert newest == f"last-{stopped['step']:010d}"
     assert f"stopped at step {stopped['step']} of 120; everything is saved" in errors
     assert not (run / ".stop").exists()
     finished = _pretrain(tmp_path, "run", 0, 60)  # to which end: test_ray_resume
-    assert [record["step"] for record in _records(finished.path, kind="epoch")] == list(range(2, 121, 2))
+    assert [record["step"] for record in records(finished.path, kind="epoch")] == list(range(2, 121, 2))
 
 
 def test_the_command_starts_an_own_instance_and_says_nothing_but_its_own_words(tmp_path: Path) -> None:
