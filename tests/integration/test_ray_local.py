@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,7 +17,8 @@ from typing import Any
 
 import pytest
 from forked_workers import environment_without
-from ray_starts import ray_folder
+from ray_starts import ray_folder, users_of
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -211,15 +211,8 @@ def test_an_instance_leaves_no_session_and_removes_none_of_another_process(tmp_p
     assert done.stdout.split() == ["of_another"]
 
 
-def _of(folder: Path) -> set[int]:
-    """Return the processes that have this folder in their command line or hold a file in it open."""
-    found = set()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it ended meanwhile
-            files = [os.readlink(file) for file in (process / "fd").iterdir()]
-            if os.fsencode(folder) in (process / "cmdline").read_bytes() or any(f"{folder}/" in file for file in files):
-                found.add(int(process.name))
-    return found
+def _program(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
 
 
 @pytest.mark.fault
@@ -239,18 +232,11 @@ def test_nothing_of_an_instance_stays_after_a_kill(killed: str) -> None:
             assert process.stdout is not None
             facts = json.loads(process.stdout.readline())
             folder = Path(facts["session_dir"]).parent
-            own = _of(folder) - {process.pid}
+            own = {number: command for number, command in users_of(folder).items() if number != process.pid}
             assert len(own) >= 5  # GCS, raylet, two agents, a worker
-            victims = {
-                number
-                for number in own
-                if killed.encode() in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[0]
-            }
+            victims = [number for number in own if killed.encode() in _program(number)]
             for victim in victims if killed != "driver" else [process.pid]:
                 os.kill(victim, signal.SIGKILL)
             if killed != "driver":
                 assert process.wait(timeout=120) != 0  # Ray ends a driver that has lost its GCS
-            give_up = time.monotonic() + 60
-            while _of(folder) or folder.exists():
-                assert time.monotonic() < give_up, (_of(folder), folder.exists())
-                time.sleep(0.2)
+            until(lambda: not users_of(folder) and not folder.exists(), 60, f"{folder} is still used", pause=0.2)

@@ -7,17 +7,17 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_starts import ray_folder
+from ray_starts import ray_folder, ray_started
+from run_files import free_ports
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -54,49 +54,21 @@ class Head:
         return {**kept, **switches, "HOME": str(self.home), "RAY_AUTH_MODE": "token", **variables}
 
 
-def _ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
     with ray_folder() as folder:
         home = folder / "home"
         (home / ".ray").mkdir(parents=True)
         (home / ".ray" / "auth_token").write_text(TOKEN)
-        gcs, dashboard, client = _ports(3)
+        gcs, dashboard, client = free_ports(3)
         head = Head(f"127.0.0.1:{gcs}", f"http://127.0.0.1:{dashboard}", folder / "ray", home)
         arguments = (
             f"--head --block --num-cpus=1 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
         )
         arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
-        with _started(arguments, head.environment()):
+        with ray_started(arguments, head.environment()):
             _wait_for(head)
             yield head
-
-
-def _started(arguments: str, environment: dict[str, str]) -> ExitStack:
-    """Return a context in which `ray start` with these arguments runs."""
-    ray = Path(sys.executable).with_name("ray")
-    process = subprocess.Popen(
-        [str(ray), "start", *arguments.split()], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-    def end() -> None:
-        process.terminate()
-        try:
-            process.wait(timeout=300)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-    stack = ExitStack()
-    stack.callback(end)
-    return stack
 
 
 def _status(url: str, token: str | None) -> int:
@@ -110,14 +82,12 @@ def _status(url: str, token: str | None) -> int:
 
 
 def _wait_for(head: Head) -> None:
-    give_up = time.monotonic() + 400
-    while True:
-        try:
-            if _status(f"{head.dashboard}/api/jobs/", TOKEN) == 200:
-                return
-        except OSError:
-            assert time.monotonic() < give_up, "the head did not come up"
-        time.sleep(1)
+    def is_up() -> bool:
+        with suppress(OSError):
+            return _status(f"{head.dashboard}/api/jobs/", TOKEN) == 200
+        return False
+
+    until(is_up, 400, "the head did not come up", pause=1)
 
 
 def _ebclab(head: Head, runs: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -173,7 +143,7 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
     runs = tmp_path / "runs"
     runs.mkdir()
     node = f"--block --num-cpus=1 --address={head.address}"
-    with _started(node, head.environment(PYTHONPATH=str(other))):
+    with ray_started(node, head.environment(PYTHONPATH=str(other))):
         until(lambda: _nodes(head) >= 2, 400, "the node did not come up", pause=1)
         refused = _ebclab(head, runs)
     assert refused.returncode == 2
@@ -224,6 +194,6 @@ def test_a_sweep_begins_on_a_head_without_workers_that_was_told_of_them_and_wait
     with subprocess.Popen(start, env=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         log = tmp_path / "grown" / "trials.jsonl"
         until(log.exists, 400, "the sweep did not begin", pause=0.5)
-        with _started(f"--block --num-cpus=2 --address={head.address}", head.environment()):
+        with ray_started(f"--block --num-cpus=2 --address={head.address}", head.environment()):
             assert running.wait(timeout=300) == 0
     assert (tmp_path / "grown" / "result.json").exists()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -17,6 +20,23 @@ def one_start_at_a_time() -> Iterator[None]:
     with Path(tempfile.gettempdir(), "ebclab-tests-start-ray").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def ray_started(arguments: str, environment: dict[str, str], **options: Any) -> Iterator[None]:
+    """Let `ray start` run with these arguments, and end it."""
+    command = [str(Path(sys.executable).with_name("ray")), "start", *arguments.split()]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=300)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 @contextmanager
