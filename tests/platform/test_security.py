@@ -12,7 +12,7 @@ SOURCES = [path for folder in ("platform/ebclab", "methods/energy_contrast") for
 
 READERS_OF_PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "cPickle", "_pickle"}
 MAY_NAME_THEM = {
-    "platform/ebclab/data/sources/cifar.py": {"pickle.Unpickler"},  # the base of one that knows five names
+    "platform/ebclab/data/sources/stored_files.py": {"pickle.Unpickler"},  # the base of one that knows five names
     "platform/ebclab/runs/state_file.py": {"pickle.UnpicklingError"},
     "platform/ebclab/cluster/versions.py": {  # how a question travels to a node
         "cloudpickle.register_pickle_by_value",

@@ -135,8 +135,8 @@ def test_a_page_asks_nobody_for_anything_and_runs_its_own_scripts_alone(harmless
     assert len(set(re.findall(r' id="([^"]+)"', page))) == len(re.findall(r' id="([^"]+)"', page))
 
 
-def test_a_page_without_plots_and_sorted_tables_has_no_script() -> None:
-    page = as_page(Document("t", "report", "b", (Section("s", (GROUPED, Remark("r"))),), "f"))
+def test_a_page_without_plots_and_tables_has_no_script() -> None:
+    page = as_page(Document("t", "report", "b", (Section("s", (Remark("r"),)),), "f"))
     assert "<script" not in page
     assert "script-src" not in page
 
