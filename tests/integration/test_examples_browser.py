@@ -38,7 +38,7 @@ def test_the_example_pages_draw_everything_without_errors_or_network(
 ) -> None:
     for page in pages:
         visit = Visit(browser, page, color_scheme=scheme, viewport={"width": width, "height": 900})
-        visit.tab.wait_for_timeout(300)  # whoever is asked later than at first sight
+        visit.tab.wait_for_timeout(300)  # for requests that come late
         asked = {request for request in visit.requests if not request.startswith("data:image/png;base64,")}
         assert asked == {page.as_uri(), page.with_name("plotly.js").as_uri()}
         assert visit.said == []

@@ -68,7 +68,7 @@ def test_a_page_draws_every_plot_in_either_scheme_and_asks_for_no_file_but_itsel
     visit = Visit(browser, page, color_scheme=scheme)
     for head in ("trial", "seconds"):
         visit.sort(head)
-    visit.tab.wait_for_timeout(300)  # whoever is asked later than at first sight
+    visit.tab.wait_for_timeout(300)  # for requests that come late
     assert visit.requests == [page.as_uri()]
     assert visit.said == []
     marks = visit.plots(MARKS)

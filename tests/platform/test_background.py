@@ -1,4 +1,4 @@
-"""Work that is repeated in a thread goes on after errors; how a call that hangs is left is in test_workspace.py."""
+"""Repeated work in a thread continues after errors; a call that hangs is in test_workspace.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials of a sweep that nobody trained, in memory and in a log; a display that remembers what it is told."""
+"""Made-up trials of a sweep, in memory and in a log, and a display that records what it shows."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class MonitorNumber:
     name: str  # key in logs
     words: str  # name for display
     better: Literal["higher", "lower", "neither"]
-    is_share: bool = False  # whether it lies in [0, 1] and is shown in per cent
+    is_share: bool = False  # whether it is in [0, 1] and is shown in per cent
     trap: str = ""  # why it must not be an objective; empty if it may be one
 
     @property

@@ -119,7 +119,7 @@ def test_an_earlier_export_is_replaced_only_when_asked(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_empty_folder_is_filled_with_files_for_whoever_may_read_it(tmp_path: Path):
+def test_an_empty_folder_is_filled_with_files_that_others_may_read(tmp_path: Path):
     (tmp_path / "out").mkdir()
     folder = save(tmp_path / "out")
     assert (folder / "model.safetensors").stat().st_mode == (folder / "README.md").stat().st_mode

@@ -131,7 +131,7 @@ def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(
     config = replace(setup.config, data=replace(setup.config.data, confirm_rate=confirm_rate))
     split = load_images(config)
     scored = split.confirm if confirms and split.confirm is not None else split.holdout
-    for _ in range(2):  # also when it is told again
+    for _ in range(2):  # also a second time
         reports.clear()
         run_turn(turn(1, confirms=confirms), replace(setup, config=config, images=SharedImages.of(split)))
         answers = setup.folder.run("0000").read_answers()
