@@ -1,6 +1,7 @@
 """Published datasets that are read as their users unpack them: how the images of each are listed.
 
-`PUBLISHED` shows the files of each. The key of an image is the hash of its name, independent of other images.
+`PUBLISHED` in `catalogue.py` shows the files of each. The key of an image is the hash of its name, independent of other
+images.
 
 **ImageNet-1k, ImageNet-100 and Tiny ImageNet** have a folder of images for each WordNet number (wnid), which is the
 class. ImageNet is as in ILSVRC 2012 (Russakovsky et al., 2015) or as Kaggle packs it. Classes have the order of their
