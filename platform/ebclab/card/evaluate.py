@@ -24,7 +24,6 @@ from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
-from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.sources.location import short_name
 from ebclab.document.html import as_page
@@ -107,10 +106,8 @@ def _tasks(
     for each in (subject, *(references(subject) if request.references else ())):
         own = folder if each is subject or folder is None else folder / "references" / _file_name(each)
         card_folder = CardFolder(own) if own else None
-        config = each.trained.config if each.trained else None
-        settings = config.evaluation if config else EvaluationConfig()
+        settings, named = each.evaluation, each.device_name
         settings = replace(settings, linear_protocol=request.protocol or settings.linear_protocol)
-        named = config.resources.device if config else "auto"
         device = torch.device("cpu") if request.workers else resolve_device(named)  # workers resolve it themselves
         measuring = Measuring(
             each,
@@ -122,7 +119,7 @@ def _tasks(
             others=tuple(others),
             outside=tuple(replace(far, outside=limit(far.outside, most)) for far in outside),
         )
-        threads = config.resources.threads if config else 0
+        threads = each.trained.config.resources.threads if each.trained else 0
         tasks.append(CardTask(measuring, groups, card_folder, named, threads))
     return tasks
 

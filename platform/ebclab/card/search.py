@@ -18,7 +18,6 @@ from ebclab.card.images import named_set
 from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.options import option_problems
-from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE
 from ebclab.data.sources.catalogue import Split
@@ -72,16 +71,11 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
         tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
         shown = [(_fitting(query, height, width), "searched for")]
         shown += [(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
-        rows_of_images = [shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]
-        picture = Picture(
-            f"found-{len(tables)}", "Most similar images", "With rank and cosine.", draw_grid(rows_of_images)
-        )
+        png = draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)])
+        picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
         sections.append(Section(Path(file).name, (picture, tables[-1])))
-    facts = {
-        "encoder": f"{subject.address}: {subject.origin}",
-        "images": f"{measured.name}: "
-        + ", ".join(f"{count(len(each), 'image')} for {part}" for part, each in parts.items()),
-    }
+    sizes = ", ".join(f"{count(len(each), 'image')} for {part}" for part, each in parts.items())
+    facts = {"encoder": f"{subject.address}: {subject.origin}", "images": f"{measured.name}: {sizes}"}
     head = Section(
         f"Images most similar to {count(len(queries), 'image')}",
         (Facts(tuple(facts.items())), Remark("Similarity is the cosine of features: 1 is the same direction.", "note")),
@@ -112,14 +106,12 @@ def _decoded(file: str, content: bytes, reading: Reading) -> Tensor:
 
 def _unit_features(subject: Subject, images: Tensor, on_progress: OnProgress, what: str) -> Tensor:
     """Return features (n, D) of length one."""
-    config = subject.trained.config if subject.trained else None
-    settings = config.evaluation if config else EvaluationConfig()
-    device = resolve_device(config.resources.device if config else "auto")
+    device = resolve_device(subject.device_name)
     features = compute_features(
         subject.encoder.to(device),
         images,
         subject.preprocessing,
-        batch_size=settings.batch_size,
+        batch_size=subject.evaluation.batch_size,
         device=device,
         on_progress=on_progress,
         what=f"features of {what} images",

@@ -14,6 +14,7 @@ from torch import nn
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded
 from ebclab.config.encoder import TIMM, weights_problem
+from ebclab.config.sections import EvaluationConfig
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import digest_of, new_encoder
@@ -54,6 +55,16 @@ class Subject:
     saved: checkpoint.Checkpoint | None = field(default=None, compare=False, repr=False)
     # energies that an exported folder holds; None if it has none, and for runs
     energies: Energies | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def evaluation(self) -> EvaluationConfig:
+        """Settings of the run for its evaluation; the defaults if the encoder is not of a run."""
+        return self.trained.config.evaluation if self.trained else EvaluationConfig()
+
+    @property
+    def device_name(self) -> str:
+        """The setting ``resources.device`` of the run, or ``auto``."""
+        return self.trained.config.resources.device if self.trained else "auto"
 
     @property
     def energy_problem(self) -> str:

@@ -143,7 +143,7 @@ class Launched:
     """What one `ray up` and a worker of each kind asked of Amazon."""
 
     requests: Requests
-    live: Requests  # the same list, which goes on
+    live: Requests  # the same list, which grows
     head: dict[str, Any]  # the request that launched the head, and those of a worker of each kind
     spot: dict[str, Any]
     on_demand: dict[str, Any]
