@@ -26,13 +26,17 @@ VARIANTS = {
     "float32, captured": [CAPTURED],
     "bfloat16, captured": [BFLOAT16, CAPTURED],
 }
-OWN_VARIANTS = {
+FIRST_LAYER = ["method.chain_gradient=first-layer", "method.num_inner_steps=5"]
+CHAINS_TOO = [BFLOAT16, "method.chain_precision=bfloat16"]
+OWN_VARIANTS = {  # "variant; what else": beside SimCLR's step in that variant
     "ebclr": {
-        "bfloat16 and chains too": [BFLOAT16, "method.chain_precision=bfloat16"],
-        "bfloat16 and chains too, compiled": [BFLOAT16, "method.chain_precision=bfloat16", COMPILED],
-        "float32, first-layer chains": ["method.chain_gradient=first-layer", "method.num_inner_steps=5"],
+        "bfloat16; chains too": CHAINS_TOO,
+        "bfloat16, compiled; chains too": [*CHAINS_TOO, COMPILED],
+        "bfloat16, captured; chains too": [*CHAINS_TOO, CAPTURED],
+        "float32; first-layer chains": FIRST_LAYER,
+        "bfloat16, captured; first-layer chains, too": [*CHAINS_TOO, CAPTURED, *FIRST_LAYER],
     },
-    "vem-svgd": {"float32, linear kernel": ["method.kernel=linear"]},
+    "vem-svgd": {"float32; linear kernel": ["method.kernel=linear"]},
 }
 RECIPES = {"ebclr": "ebclr-as-released"}  # of the others: cifar10-resnet18
 TINY = ["encoder.width=4"]
