@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,7 @@ def main() -> None:
     files = [ROOT / name for name in tracked.split("\0") if name and (ROOT / name).is_file()]
     lab, science, tests = (list(_python(files, ROOT / name)) for name in ("platform", "methods", "tests"))
     pages = [path for path in files if path.suffix == ".md" and str(path.relative_to(ROOT)).startswith(PAGES)]
-    print("| | count |\n|---|---|")
-    for what, count in (
+    counts = (
         ("platform, lines of Python", sum(map(_lines, lab))),
         ("platform, files with code", sum(_has_code(path) for path in lab)),
         ("platform, public classes", sum(len(_public_classes(path)) for path in lab)),
@@ -33,8 +33,9 @@ def main() -> None:
         ("methods, lines of Python", sum(map(_lines, science))),
         ("tests, lines of Python", sum(map(_lines, tests))),
         ("README, docs, cluster, CONTRIBUTING, CHANGELOG: words", sum(map(_words, pages))),
-    ):
-        print(f"| {what} | {count:,} |")
+    )
+    rows = [f"| {what} | {count:,} |" for what, count in counts]
+    sys.stdout.write("\n".join(["| | count |\n|---|---|", *rows, ""]))  # at once: its reader may be `head`
 
 
 def _python(files: list[Path], folder: Path) -> Iterator[Path]:

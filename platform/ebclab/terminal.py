@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from ebclab.formatting import visible
 
@@ -21,8 +21,19 @@ def say(text: str, *, err: bool = False, end: str = "\n") -> None:
 def write(text: str, stream: TextIO | None) -> None:
     """Write ``text`` as ``say`` to ``stream``, at once; None is a stream that the process was started without."""
     if stream is not None:
-        stream.write(visible(text))
-        stream.flush()
+        try:
+            stream.write(visible(text))
+            stream.flush()
+        except BrokenPipeError:
+            let_go(stream)
+
+
+def let_go(stream: IO[str]) -> None:
+    """Send the rest of an output that no one reads any more, as after ``| head -1``, to the null device."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+    stream.flush()
 
 
 def console(stream: TextIO | None = None, *, err: bool = False) -> Console:
@@ -40,6 +51,10 @@ def console(stream: TextIO | None = None, *, err: bool = False) -> Console:
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+        def on_broken_pipe(self) -> None:
+            """Continue: a command may train and save for hours after its reader is gone. Rich ends the process."""
+            let_go(self.file)
 
     return Literal(file=stream, stderr=err, markup=False, highlight=False, emoji=False)
 

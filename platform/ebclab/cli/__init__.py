@@ -20,7 +20,7 @@ from ebclab.config.addresses import credentials_problem, without_credentials
 from ebclab.config.named_hosts import named_hosts
 from ebclab.errors import EbclabError, UserError
 from ebclab.formatting import bounded, fitted, visible
-from ebclab.terminal import open_missing_streams, say
+from ebclab.terminal import open_missing_streams, say, write
 
 if TYPE_CHECKING:
     import typer
@@ -56,8 +56,8 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:  # None: the process was started without it
-                stream.flush()
-    except OSError:  # no one reads the output, or the disk is full; Python reports it
+                write("", stream)
+    except OSError:  # the disk is full; Python reports it
         sys.exit(code)
     os._exit(code)
 

@@ -46,6 +46,36 @@ def test_a_profiler_sees_the_end_of_the_command() -> None:
     assert "function calls" in done.stdout
 
 
+PRINT = {
+    "words": "say('x', err=err)",
+    "many words": "say('x' * 300_000, err=err)",
+    "a table": "console(err=err).print('x')",
+    "the progress of a run": "choose_display(sys.stderr if err else sys.stdout).note('x')",
+}
+
+
+@pytest.mark.parametrize("err", [False, True])
+@pytest.mark.parametrize("print_it", PRINT.values(), ids=PRINT)
+def test_a_command_continues_when_no_one_reads_its_output(print_it: str, err: bool) -> None:
+    program = f"""{START}
+from ebclab.terminal import console, say
+from ebclab.training.display import choose_display
+err = {err}
+def command():
+    for _ in range(2):
+        {print_it}
+    print('done', file=sys.stdout if err else sys.stderr)
+    return 3
+run_process(command)
+"""
+    read, write = os.pipe()
+    os.close(read)
+    ends = {"stdout": subprocess.PIPE, "stderr": write} if err else {"stdout": write, "stderr": subprocess.PIPE}
+    done = subprocess.run([sys.executable, "-c", program], **ends, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stdout if err else done.stderr) == (3, "done\n")
+
+
 def test_nothing_is_taken_apart() -> None:
     living = "class Living:\n    def __del__(self): print('taken apart')\nliving = Living()\n"
     assert _process(living + "run_process(lambda: 0)").stdout == ""
