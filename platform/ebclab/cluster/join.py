@@ -90,8 +90,16 @@ def _require_answer(address: str) -> None:
     """Refuse an address where no cluster admits this process; "auto" is the cluster that Ray finds on this machine."""
     if address != "auto":
         require_answer(address)
-    elif local := services.canonicalize_bootstrap_address("auto"):  # ray.init raises an error if there is none
+    elif local := _found_here():  # ray.init raises an error if there is none
         require_answer(local, discovered=True)
+
+
+def _found_here() -> str | None:
+    """Return the address of a cluster on this machine; None if there is none."""
+    try:
+        return services.canonicalize_bootstrap_address("auto")
+    except ConnectionError:  # raised only if RAY_ADDRESS is auto
+        return None
 
 
 def cluster_size() -> tuple[float, float]:
@@ -176,7 +184,7 @@ def watched_head(address: str, display: Showing) -> Iterator[Head]:
 def head_of_this_machine(remedy: str) -> str:
     """Return the address of the head of this machine's cluster; from now on Ray sends it the token."""
     named = os.environ.get("RAY_ADDRESS") or "auto"
-    address = named if named != "auto" else services.canonicalize_bootstrap_address("auto")
+    address = named if named != "auto" else _found_here()
     if address is None or address == "local":
         raise UserError(f"no cluster runs on this machine; {remedy}")
     require_answer(address, discovered=True)

@@ -112,8 +112,25 @@ def test_ray_that_does_not_start_is_a_sentence_but_not_a_mistake_of_ours(
         pass
 
 
-def test_an_address_for_this_machine_alone_names_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "local")
+def nothing_found(address: str) -> str:
+    raise ConnectionError("Could not find any running Ray instance.")
+
+
+def test_a_cluster_of_this_machine_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr(module.services, "canonicalize_bootstrap_address", nothing_found)
+    monkeypatch.setattr(ray, "init", lambda address, **_: nothing_found(address))
+    with (
+        pytest.raises(UserError, match=r"^resources.address: auto: no cluster answers, got Could not find any running"),
+        module.cluster_session("auto", Listener()),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("address", ["local", "auto"])
+def test_an_address_for_this_machine_alone_names_no_head(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(module.services, "canonicalize_bootstrap_address", nothing_found)
     with pytest.raises(UserError, match=r"no cluster runs on this machine; call it later"):
         module.head_of_this_machine("call it later")
 
