@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
@@ -27,6 +27,7 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
             "cuda", "mps", "xpu", "hpu", or one that a package has registered.
         deterministic: On an accelerator, use deterministic kernels only.
     """
+    _require_usual_tensors()
     there = available_devices()
     if name == "auto":
         name = next((kind for kind in there if kind != "cpu" and has_float64(kind)), "cpu")
@@ -41,6 +42,15 @@ def resolve_device(name: str, *, deterministic: bool = False) -> torch.device:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=False)
     return torch.device(name)
+
+
+def _require_usual_tensors() -> None:
+    """Check that new tensors are float32 and on the CPU, as torch has it unless a program changes it."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    if dtype != torch.float32:
+        raise UserError(f"torch: new tensors must be float32, got {dtype}; call torch.set_default_dtype(torch.float32)")
+    if device.type != "cpu":
+        raise UserError(f"torch: new tensors must be on the CPU, got {device}; call torch.set_default_device('cpu')")
 
 
 def available_devices() -> list[str]:
@@ -136,6 +146,21 @@ def usable_processors() -> int:
         return len(os.sched_getaffinity(0))
     count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the first since Python 3.13
     return count() or 1
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Restore on exit what a notebook would notice: the environment, torch's threads, deterministic kernels."""
+    environment, threads = dict(os.environ), torch.get_num_threads()
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
 
 
 def set_threads(count: int, usual: int = 0) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ebclab import hardware as device
-from ebclab.config import compose
+from ebclab.config import compose, compose_for_user
 from ebclab.errors import ConfigError, UserError
-from ebclab.hardware import draws_put_back, free_bytes, num_cores, set_threads
+from ebclab.hardware import as_before, draws_put_back, free_bytes, num_cores, resolve_device, set_threads
 
 CPU = torch.device("cpu")
 TOTAL = 16_000_000 * 1024
@@ -69,6 +71,44 @@ def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
         if text:
             (told / name).write_text(text)
     assert free_bytes(CPU) == expected
+
+
+def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHANGED", "before")
+    before = dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+
+    @as_before()
+    def spoil() -> None:
+        os.environ.update({"CHANGED": "now", "NEW": "now"})
+        torch.set_num_threads(before[1] + 1)
+        torch.use_deterministic_algorithms(not before[2])
+        raise UserError("spoilt")
+
+    with pytest.raises(UserError, match="spoilt"):
+        spoil()
+    assert before == (dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+
+
+def test_composing_settings_leaves_the_environment_as_it_was() -> None:
+    before = dict(os.environ)
+    compose_for_user("simclr", overrides=["resources.threads=1"])
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "usual", "sentence"),
+    [
+        (torch.set_default_dtype, torch.float32, "^torch: new tensors must be float32, got torch.float64; call"),
+        (torch.set_default_device, None, r"^torch: new tensors must be on the CPU, got meta; call torch.set_default"),
+    ],
+)
+def test_other_tensors_than_torch_makes_unasked_are_refused(change: Any, usual: Any, sentence: str) -> None:
+    change(torch.float64 if usual else "meta")
+    try:
+        with pytest.raises(UserError, match=sentence):
+            resolve_device("cpu")
+    finally:
+        change(usual)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import TrainingError
+from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
@@ -46,6 +47,7 @@ class ComparisonRun:
     failed: tuple[str, ...]  # the sweeps that failed, with the error messages
 
 
+@as_before()
 def compare(
     request: ComparisonRequest,
     *,

@@ -146,7 +146,8 @@ def name_hosts_in(overrides: Iterable[str] | Mapping[str, Any]) -> None:
     """Allow the hosts in settings that the user wrote as ``--set`` or in Python, the address of a cluster included."""
     layer, _ = read_overrides(overrides)
     resources = layer.get("resources")
-    name_hosts(layer, f"ray://{resources.get('address')}" if isinstance(resources, Mapping) else "")
+    address = resources.get("address") if isinstance(resources, Mapping) else None
+    name_hosts(layer, f"ray://{address}" if address else "")
 
 
 def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig:

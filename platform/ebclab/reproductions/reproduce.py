@@ -9,7 +9,7 @@ from functools import partial
 from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
-from ebclab.hardware import usable_processors
+from ebclab.hardware import as_before, usable_processors
 from ebclab.reproductions.at_once import work_at_once
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, measure_run
@@ -48,6 +48,7 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
     return plan, ReproductionFolder.of_plan(plan, request.to)
 
 
+@as_before()
 def reproduce(
     request: ReproduceRequest, *, note: Callable[[str], None] | None = None, display: Listener | None = None
 ) -> ReproductionRun:

@@ -25,7 +25,7 @@ from ebclab.errors import DataError, RunError, UnsavedError, UserError
 from ebclab.evaluation.answers import Score
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.hardware import as_before, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED, reference_encoder
@@ -67,6 +67,7 @@ class Evaluation:
         return plain
 
 
+@as_before()
 def evaluate_run(
     where: str | Path | RunFolder,
     *,

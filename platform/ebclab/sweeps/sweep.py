@@ -18,6 +18,7 @@ from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.objectives import MEASURED_WITH
+from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
@@ -33,6 +34,7 @@ from ebclab.training.setup import load_images
 from energy_contrast.method import Method
 
 
+@as_before()
 def sweep(
     plan: SweepPlan,
     *,

@@ -18,7 +18,7 @@ from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import UserError
 from ebclab.formatting import how_to_install
-from ebclab.hardware import resolve_device, set_threads
+from ebclab.hardware import as_before, resolve_device, set_threads
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
@@ -59,6 +59,7 @@ def default_name(config: ExperimentConfig) -> str:
     return f"{as_file_name(config.method_name)}-{short_name(config.data.name)}-seed{config.seed}"
 
 
+@as_before()
 def pretrain(
     config: ExperimentConfig,
     *,

@@ -119,7 +119,11 @@ def test_a_run_in_this_process_builds_its_method_once(tmp_path: Path) -> None:
             built.append(self)
 
     config = compose("simclr", overrides=["data.train_limit=64", "training.batch_size=32", "training.epochs=1"])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 5)
     ebclab.pretrain(config, runs=tmp_path, name="run", method=Counted, display=Listener())
+    assert torch.get_num_threads() == threads + 5  # a notebook computes on as before
+    torch.set_num_threads(threads)
     assert len(built) == 1
 
 
