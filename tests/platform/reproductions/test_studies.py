@@ -40,6 +40,8 @@ def test_every_run_of_a_study_has_valid_settings_at_every_scale(name: str):
         assert all(cell.not_run or cell.runs for cell in plan.cells)
         assert all(is_folder_name(run) for run in plan.runs)
         assert len(set(plan.runs.values())) == len(plan.runs), "two runs with the same settings"
+        for run in plan.runs.values():
+            assert run.encoder.name != "wrn28" or run.encoder.initialisation == "torch", "not JEM's network"
         if scale != "paper":
             assert plan.runs, f"nothing is run at scale {scale}"
             assert {run.encoder.name for run in plan.runs.values()} == {"small"}
