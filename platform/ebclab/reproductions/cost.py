@@ -114,8 +114,9 @@ def _probe_seconds(plan: StudyPlan) -> float:
         for run in cell.runs.values()
     }
     images = sum(DATASETS[name].num_images["train"] for _, name in probed if name in DATASETS)
-    on_cards = {run for cell in plan.cells if cell.wanted.measure.startswith("card/") for run in cell.runs.values()}
-    return PROBE_SECONDS * images + CARD_SECONDS * len(on_cards)
+    others = ("card/", "samples/")
+    beside = {run for cell in plan.cells if cell.wanted.measure.startswith(others) for run in cell.runs.values()}
+    return PROBE_SECONDS * images + CARD_SECONDS * len(beside)
 
 
 def _images(config: ExperimentConfig) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast, get_args
 
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.groups import GROUPS
@@ -19,6 +19,8 @@ from ebclab.evaluation.evaluate import PROBES
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.training.pretrain import RunResult
+from ebclab.training.sample_request import SampleRequest, SampleSource
+from ebclab.training.samples import sample_chains
 
 PAPER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "": {},
@@ -29,7 +31,9 @@ PAPER_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 _HELD_OUT = "holdout_"  # of metrics of held-out images
 _COUNTED = re.compile(r"calibration/[a-z-]+-(\d+)(?:-scaled|-own)?")  # a calibration error with its bins
 _TIMES = ("seconds-per-epoch", "seconds-per-run")
-_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
+_GAP = "energy-gap"
+_OF_SAMPLES = ("saturation", _GAP, "diversity", "nearest", "entropy")
+_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", "samples/FROM/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ def measure_problem(measure: str) -> str | None:
         return None
     if kind == "card" and group in GROUPS and slash and number:
         return None
+    if kind == "samples" and group in get_args(SampleSource) and number in _OF_SAMPLES:
+        return None
     if kind == "card" and group and group not in GROUPS:
         return f"no such group of the card, got {group!r}; {did_you_mean(group, GROUPS)}"
     return f"no such measure, got {measure!r}; {did_you_mean(measure, _KINDS)}"
@@ -96,7 +102,10 @@ def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None 
             found |= _probed(run, together, data_root)
         elif each.measure.startswith("card/"):
             found[each] = _on_card(run, each, data_root)
-        elif each.measure not in PROBES:
+        elif each.measure.startswith("samples/") and each not in found:
+            source = each.measure.rpartition("/")[0]
+            found |= _of_samples(run, [other for other in wanted if other.measure.startswith(f"{source}/")], data_root)
+        elif each.measure not in PROBES and each not in found:
             found[each] = _in_log(run, each) if each.epoch else _in_summary(run, each.measure)
     return found
 
@@ -146,6 +155,21 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))
         raise UnmeasuredError(f"{run.address}: the card's {group} has no number {name}; {problem}")
     return Found(numbers[name].value, numbers[name].protocol)
+
+
+def _of_samples(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:
+    """Return measures of chains from one source after the steps that ``ebclab sample`` takes."""
+    source = cast(SampleSource, wanted[0].measure.split("/")[1])
+    done, found = sample_chains(run.address, SampleRequest(source), data_root=data_root), {}
+    last, real = (asdict(each) for each in (done.samples[done.request.num_steps], done.test_images))
+    chains = f"{done.request.count} chains from {source} after {done.request.num_steps} steps without restarts"
+    for each in wanted:
+        name = each.measure.rpartition("/")[2]
+        value = last["energy"] - real["energy"] if name == _GAP else last[name]
+        if value is None:
+            raise UnmeasuredError(f"{run.address}: samples have no {name} without training labels of two classes")
+        found[each] = Found(value, chains if name == _GAP else f"{chains}; test images {real[name]:.3g}")
+    return found
 
 
 def _step(run: RunResult, epoch: int) -> int:

@@ -65,7 +65,8 @@ class StudyColumn:
     title: str = setting("", "Heading of the column.")
     measure: str = setting(
         "linear",
-        "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, seconds-per-epoch, seconds-per-run, or "
+        "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, samples/FROM/NUMBER, seconds-per-epoch, "
+        "seconds-per-run, or "
         "efficiency/ROW/COLUMN: the share of its epochs after which ROW has in COLUMN what this row ends with.",
     )
     dataset: str = setting("", "Dataset that the frozen encoder is measured on; empty means the run's own.")

@@ -8,12 +8,14 @@ from typing import Literal
 from ebclab.config.options import option, option_problems
 from ebclab.errors import UserError
 
+SampleSource = Literal["noise", "data", "buffer"]
+
 
 @dataclass(frozen=True)
 class SampleRequest:
     """Which chains to run."""
 
-    source: Literal["noise", "data", "buffer"] = option(
+    source: SampleSource = option(
         "noise",
         "Where chains begin: uniform pixels, views of training images, the run's replay buffer.",
         flag="--from",

@@ -23,6 +23,7 @@ from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
 from ebclab.evaluation import fine_tuning
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
+from ebclab.evaluation.samples import SampleMeasures
 from ebclab.reproductions import measure as measure_module
 from ebclab.reproductions import reproduce as run_module
 from ebclab.reproductions.folder import ReproductionFolder
@@ -39,6 +40,8 @@ from ebclab.storage.lease import leased
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 from ebclab.training.pretrain import RunResult, pretrain
+from ebclab.training.sample_request import SampleRequest
+from ebclab.training.samples import Samples
 
 from .conftest import study_mapping
 
@@ -286,6 +289,39 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
         (224, "bicubic"),
         "flatnce",
     )
+
+
+def test_samples_are_drawn_once_a_source_and_measured_after_the_last_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first, last, real = (
+        SampleMeasures(
+            saturation=x,
+            energy=10 * x,
+            energy_std=None,
+            diversity=2 * x,
+            nearest=3 * x,
+            entropy=None,
+            class_shares=None,
+        )
+        for x in (0.5, 0.25, 0.125)
+    )
+    asked: list[str] = []
+
+    def sampled(where: str, request: SampleRequest, *, data_root: str | None) -> Samples:
+        asked.append(request.source)
+        return Samples("ebclr", "last", 8, request, None, {0: first, request.num_steps: last}, real)
+
+    monkeypatch.setattr(measure_module, "sample_chains", sampled)
+    run = RunResult(tmp_path, None, was_finished=True, address="runs/a")  # type: ignore[arg-type]
+    names = {"saturation": 0.25, "energy-gap": 1.25, "diversity": 0.5, "nearest": 0.75}
+    wanted = [Wanted(f"samples/{source}/{name}", "") for source in ("noise", "data") for name in names]
+    found = measure_run(run, wanted)
+    assert [found[each].value for each in wanted] == [*names.values()] * 2
+    assert asked == ["noise", "data"]
+    assert found[wanted[3]].detail == "64 chains from noise after 500 steps without restarts; test images 0.375"
+    with pytest.raises(UnmeasuredError, match="runs/a: samples have no entropy"):
+        measure_run(run, [Wanted("samples/noise/entropy", "")])
 
 
 @pytest.mark.slow

@@ -64,6 +64,8 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         ("card/calibratoin/ece-15", "no such group of the card, got 'calibratoin'; did you mean calibration?"),
         ("card/calibration", "no such measure, got 'card/calibration'; known: knn"),
         ("log/", "no such measure, got 'log/'"),
+        ("samples/noise/nearst", "no such measure, got 'samples/noise/nearst'"),
+        ("samples/nose/nearest", "no such measure, got 'samples/nose/nearest'"),
     ],
 )
 def test_a_measure_that_does_not_exist_is_refused(measure: str, expected: str):
