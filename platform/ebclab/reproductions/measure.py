@@ -33,7 +33,15 @@ _COUNTED = re.compile(r"calibration/[a-z-]+-(\d+)(?:-scaled|-own)?")  # a calibr
 _TIMES = ("seconds-per-epoch", "seconds-per-run")
 _GAP = "energy-gap"
 _OF_SAMPLES = ("saturation", _GAP, "diversity", "nearest", "entropy")
-_KINDS = [*PROBES, "log/METRIC", "card/GROUP/NUMBER", "samples/FROM/NUMBER", *_TIMES, "efficiency/ROW/COLUMN"]
+_OTHERS = ("log/METRIC", "card/GROUP/NUMBER", "samples/FROM/NUMBER", "seconds-to/PROBE/TARGET", "efficiency/ROW/COLUMN")
+_KINDS = [*PROBES, *_TIMES, *_OTHERS]
+_TARGET = re.compile(r"0?\.\d*[1-9]\d*")  # a share above 0 and below 1
+
+TO_TARGET = "seconds-to"
+"""Kind of a column of times to a target: ``seconds-to/PROBE/TARGET``."""
+
+SECONDS = "log/seconds"
+"""Training time at the last step of an epoch, which is always logged, before the epoch is scored and saved."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class RunOutcome:
 
     seconds: float = 0.0  # training time over all launches
     numbers: dict[Wanted, Found] = field(default_factory=dict)  # its measured values
+    machine: str = ""  # machine and versions of its first launch, in words
     problem: str = ""  # why it has no values; empty if it has
 
 
@@ -71,16 +80,37 @@ def measure_problem(measure: str) -> str | None:
     kind, _, rest = measure.partition("/")
     if measure in PROBES or measure in _TIMES or (kind == "log" and rest):
         return None
-    group, slash, number = rest.partition("/")
-    if kind == "efficiency" and group and number:
-        return None
-    if kind == "card" and group in GROUPS and slash and number:
-        return None
-    if kind == "samples" and group in get_args(SampleSource) and number in _OF_SAMPLES:
+    group, _, number = rest.partition("/")
+    if kind == TO_TARGET:
+        return _target_problem(group, number)
+    known = {"efficiency": bool(group), "card": group in GROUPS, "samples": group in get_args(SampleSource)}
+    if known.get(kind) and number and (kind != "samples" or number in _OF_SAMPLES):
         return None
     if kind == "card" and group and group not in GROUPS:
         return f"no such group of the card, got {group!r}; {did_you_mean(group, GROUPS)}"
     return f"no such measure, got {measure!r}; {did_you_mean(measure, _KINDS)}"
+
+
+def _target_problem(probe: str, target: str) -> str | None:
+    if probe not in PROBES:
+        return f"no such probe, got {probe!r}; {did_you_mean(probe, PROBES)}"
+    return None if _TARGET.fullmatch(target) else f"not a target between 0 and 1, got {target!r}; write 0.9 for 90 %"
+
+
+def target_of(measure: str) -> tuple[str, float] | None:
+    """Return probe and target of a valid ``seconds-to/PROBE/TARGET``; None for another measure."""
+    kind, _, rest = measure.partition("/")
+    probe, _, target = rest.partition("/")
+    return (probe, float(target)) if kind == TO_TARGET else None
+
+
+def first_kept(scores: Mapping[int, float], target: float) -> int | None:
+    """Return the first of some epochs after which no score is below ``target`` any more; None if the last one is.
+
+    A score that falls below it again does not count, so that no lucky epoch is chosen, unlike by a maximum.
+    """
+    lost = max((epoch for epoch, score in scores.items() if score < target), default=0)
+    return min((epoch for epoch in scores if epoch > lost), default=None)
 
 
 def is_rate(measure: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ebclab.config import ExperimentConfig, compose, did_you_mean
 from ebclab.config.recipes import read_overrides
 from ebclab.errors import ConfigError
-from ebclab.reproductions.measure import Wanted
+from ebclab.reproductions.measure import SECONDS, Wanted, target_of
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import (
     EFFICIENCY,
@@ -41,9 +41,12 @@ class PlannedCell:
     runs: dict[int, str]  # names of the runs by seed; empty if nothing is run
     not_run: str = ""  # why nothing is run; empty if there are runs
     here: str = ""  # substitute for what the paper measured; empty if there is none
-    # of an efficiency: what is measured on the runs of the other row, by epoch, and their names by seed; else empty
+    # of an efficiency or a time to a target: what is measured, by epoch, on runs of the other row or of its own, and
+    # their names by seed; else empty
     curve: dict[int, Wanted] = field(default_factory=dict)
     curve_runs: dict[int, str] = field(default_factory=dict)
+    target: float = 0.0  # of a time to a target: the target; else 0
+    times: dict[int, Wanted] = field(default_factory=dict)  # of a time to a target: training time by epoch; else empty
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class StudyPlan:
     def wanted_of(self, run: str) -> list[Wanted]:
         """Return everything that is measured on a run, for its cells and for efficiencies of other rows."""
         own = [cell.wanted for cell in self.cells_of(run)]
-        points = [each for cell in self.cells if run in cell.curve_runs.values() for each in cell.curve.values()]
+        curves = [cell for cell in self.cells if run in cell.curve_runs.values()]
+        points = [each for cell in curves for each in (*cell.curve.values(), *cell.times.values())]
         return list(dict.fromkeys([*own, *points]))
 
 
@@ -120,6 +124,9 @@ def plan_study(
                 except ConfigError as error:
                     for line in error.problems:
                         problems.setdefault(line, []).append(base)
+            if base in configs and target_of(cell.wanted.measure):
+                for line in _untimed(configs[base]):
+                    problems.setdefault(line, []).append(base)
     if problems:
         raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
     runs = {f"{base}-seed{seed}": replace(config, seed=seed) for base, config in configs.items() for seed in used}
@@ -143,10 +150,14 @@ def _is_efficiency(study: Study, column: str) -> bool:
 def _looked_up(
     study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, ExperimentConfig]
 ) -> Iterator[PlannedCell]:
-    """Yield the cells; efficiencies with the runs of their row, and the curve that its scores are looked up in."""
+    """Yield the cells; efficiencies with the runs of their row, and the curve that its scores are looked up in.
+
+    Times to a target have the curve of their own runs.
+    """
     for (row, name), cell in cells.items():
         if cell.not_run or not _is_efficiency(study, name):
-            yield cell
+            found = None if cell.not_run else target_of(cell.wanted.measure)
+            yield _timed(cell, *found, runs) if found else cell
             continue
         _, reference, reached = study.columns[name].measure.split("/")
         own, other = cells[row, reached], cells[reference, reached]
@@ -157,6 +168,24 @@ def _looked_up(
         places = sorted({max(1, round(part * epochs / POINTS)) for part in range(1, POINTS + 1)})
         points = {epoch: replace(other.wanted, epoch=epoch) for epoch in places}
         yield replace(cell, wanted=own.wanted, runs=own.runs, here=own.here, curve=points, curve_runs=other.runs)
+
+
+def _timed(cell: PlannedCell, probe: str, target: float, runs: Mapping[str, ExperimentConfig]) -> PlannedCell:
+    """Return the cell of a time to a target with scores and times at all epochs whose checkpoints its runs keep."""
+    training = runs[next(iter(cell.runs.values()))].training
+    epochs = [*range(training.keep_every, training.epochs, training.keep_every), training.epochs]
+    last = replace(cell.wanted, measure=probe)
+    curve = {epoch: replace(last, epoch=epoch) for epoch in epochs}
+    times = {epoch: Wanted(SECONDS, "", epoch) for epoch in epochs}
+    return replace(cell, wanted=last, curve=curve, curve_runs=cell.runs, target=target, times=times)
+
+
+def _untimed(config: ExperimentConfig) -> list[str]:
+    """Return why a run has no time to a target, one line each."""
+    keep, score = config.training.keep_every, config.evaluation.knn_every
+    kept = "training.keep_every: a time to a target is read off kept checkpoints, got 0; set training.keep_every=1"
+    free = f"evaluation.knn_every: scores would count as training time, got {score}; set evaluation.knn_every=0"
+    return [*([] if keep else [kept]), *([free] if score else [])]
 
 
 def _with_epochs(plan: StudyPlan) -> StudyPlan:
@@ -218,7 +247,7 @@ class _Layers:
         """Return a cell without its runs; with the reason if there are none."""
         column, at_scale, change = self.study.columns[name], self.study.scales[self.scale], self._change(name)
         wanted = Wanted(
-            self._of_row(row, name).measure or column.measure,
+            change.measure or self._of_row(row, name).measure or column.measure,
             self._placed(change.dataset or column.dataset),
             change.epoch or column.epoch,
             self._placed(change.outside or column.outside),

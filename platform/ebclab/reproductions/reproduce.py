@@ -17,6 +17,8 @@ from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan, write_table
+from ebclab.runs.environment import machine_in_words, read_environment, versions_in_words
+from ebclab.runs.folder import ENVIRONMENT
 from ebclab.terminal import say
 from ebclab.training.display import choose_display
 from ebclab.training.listener import Listener
@@ -151,7 +153,9 @@ def _outcome(
             folder.write_numbers(name, run.summary.finished, known)
     except (TrainingError, UnmeasuredError) as error:
         return RunOutcome(problem=str(error))
-    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted})
+    environment = read_environment(run.path / ENVIRONMENT)
+    machine = "; ".join(filter(None, [machine_in_words(environment, "a run"), versions_in_words(environment)]))
+    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted}, machine)
 
 
 def _in_sequence(

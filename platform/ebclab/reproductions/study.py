@@ -24,7 +24,7 @@ from ebclab.config.yaml_text import mapping_from_yaml
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproductions.claims import Claim, ColumnsOf, clauses, problems_of
-from ebclab.reproductions.measure import PAPER_OPTIONS, measure_problem
+from ebclab.reproductions.measure import PAPER_OPTIONS, TO_TARGET, measure_problem
 from ebclab.reproductions.request import SCALES, Scale
 from energy_contrast.settings import setting
 
@@ -36,6 +36,7 @@ FACTORS: Mapping[Unit, float] = {"percent": 100.0, "plain": 1.0, "seconds": 1.0,
 EFFICIENCY = "efficiency"
 """Kind of a column of efficiencies: ``efficiency/ROW/COLUMN``."""
 
+_REPLACED = {"card": "numbers of a card", TO_TARGET: "times to a target"}
 _COLLAPSED = "~"
 _WITH_SPREAD = re.compile(r"(\d+(?:\.\d+)?) ± (\d+(?:\.\d+)?)")
 
@@ -66,7 +67,8 @@ class StudyColumn:
     measure: str = setting(
         "linear",
         "knn, linear, top5, ebclr-knn, log/METRIC, card/GROUP/NUMBER, samples/FROM/NUMBER, seconds-per-epoch, "
-        "seconds-per-run, or "
+        "seconds-per-run, "
+        "seconds-to/PROBE/TARGET: training time to the first kept checkpoint from which on PROBE stays at TARGET, or "
         "efficiency/ROW/COLUMN: the share of its epochs after which ROW has in COLUMN what this row ends with.",
     )
     dataset: str = setting("", "Dataset that the frozen encoder is measured on; empty means the run's own.")
@@ -108,6 +110,7 @@ class ColumnAtScale:
     """Changes of a scale in a column."""
 
     here: str = setting("", "What replaces what the paper measured; empty: nothing.")
+    measure: str = setting("", "seconds-to/PROBE/TARGET in place of the column's; empty: the column's.")
     dataset: str = setting("", "Dataset that is measured on in place of the paper's.")
     epoch: int = setting(0, "Epoch in place of the paper's; 0: the paper's.", minimum=0)
     outside: str = setting("", "Images from outside in place of the paper's.")
@@ -359,14 +362,18 @@ def _wrong_measures(study: Study) -> list[str]:
         for name, change in changes.columns.items()
         if change.protocol not in PAPER_OPTIONS
     ]
-    for row, each in study.rows.items():
-        for name, cell in each.columns.items():
+    changes: list[tuple[str, str, Mapping[str, CellOfRow | ColumnAtScale]]] = [
+        *((f"rows.{row}", "card", each.columns) for row, each in study.rows.items()),
+        *((f"scales.{scale}", TO_TARGET, each.columns) for scale, each in study.scales.items()),
+    ]
+    for key, kind, columns in changes:
+        for name, own in ((name, change.measure) for name, change in columns.items() if change.measure):
             replaced = study.columns[name].measure if name in found else ""
-            problem = measure_problem(cell.measure) if cell.measure else None
-            if cell.measure and not problem and not all(text.startswith("card/") for text in (cell.measure, replaced)):
-                problem = f"replaces numbers of a card alone, got {cell.measure} for {replaced}; leave it out"
+            problem = measure_problem(own)
+            if not problem and not all(text.startswith(f"{kind}/") for text in (own, replaced)):
+                problem = f"replaces {_REPLACED[kind]} alone, got {own} for {replaced}; leave it out"
             if problem:
-                lines.append(f"rows.{row}.columns.{name}.measure: {problem}")
+                lines.append(f"{key}.columns.{name}.measure: {problem}")
     for name, column in study.columns.items():
         kind, _, rest = column.measure.partition("/")
         row, _, reached = rest.partition("/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -28,9 +28,10 @@ from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_in
 from ebclab.formatting import clock, count
 from ebclab.interval import Interval, NumberFormat
 from ebclab.reproductions.answers import AnsweredClaim, answer_claims, in_words
+from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
 from ebclab.reproductions.folder import ReproductionFolder
-from ebclab.reproductions.measure import RunOutcome, is_rate
+from ebclab.reproductions.measure import RunOutcome, first_kept, is_rate
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
@@ -65,6 +66,7 @@ class ReproducedCell:
     here: str  # substitute for what the paper measured; empty if there is none
     not_run: str  # why nothing was run; empty if there are runs
     problem: str  # why the runs gave no number; empty if at least one did
+    not_reached: str  # why seeds have no number though their runs have ended; empty if all have one
 
     @property
     def difference(self) -> float | None:
@@ -78,7 +80,9 @@ class ReproducedCell:
         plain |= {"ours": self.ours and self.ours.mean}
         plain |= {name: self.ours and getattr(self.ours, name) for name in ("std", "low", "high")}
         plain |= {"seeds": self.seeds, "published": self.published and asdict(self.published)}
-        plain |= {name: getattr(self, name) for name in ("detail", "here", "not_run", "problem", "difference")}
+        plain |= {
+            name: getattr(self, name) for name in ("detail", "here", "not_run", "problem", "not_reached", "difference")
+        }
         return plain
 
 
@@ -93,6 +97,7 @@ class ReproducedTable:
     expected: StudyCost  # the estimated cost
     failures: tuple[str, ...]  # a line for each run that failed
     assignments: tuple[str, ...]  # the user's ``--set`` assignments
+    machines: tuple[str, ...]  # machines and versions that the runs were trained with
 
     @property
     def differs(self) -> list[str]:
@@ -153,6 +158,7 @@ class ReproducedTable:
             "repeats": study.about.repeats,
             "unknown": study.about.unknown,
             "runs": list(self.plan.runs),
+            "machines": list(self.machines),
             "seconds": self.seconds,
             "expected_seconds": self.expected.seconds,
             "failures": list(self.failures),
@@ -165,12 +171,14 @@ def table_of_plan(
     """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
     measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
     cells = tuple(_cell(plan, cell, *measured[cell.row, cell.column], outcomes) for cell in plan.cells)
-    whole = {cell: found for cell, (found, _) in measured.items() if found.by_seed}
-    missing = {
-        (cell.row, cell.column): cell.problem or f"not run at this scale: {cell.not_run}"
-        for cell in cells
-        if cell.ours is None
-    }
+    missing: dict[Cell, str] = {}
+    for cell in cells:
+        if cell.ours is None:
+            missing[cell.row, cell.column] = cell.problem or f"not run at this scale: {cell.not_run}"
+        elif cell.not_reached:
+            some = f"reached by {len(cell.seeds)} of {len(plan.seeds)} seeds, whose mean leaves out the others"
+            missing[cell.row, cell.column] = some
+    whole = {cell: found for cell, (found, *_) in measured.items() if cell not in missing}
     return ReproducedTable(
         plan,
         cells,
@@ -179,37 +187,70 @@ def table_of_plan(
         estimate(plan),
         tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
         assignments,
+        tuple(dict.fromkeys(each.machine for each in outcomes.values() if each.machine)),
     )
 
 
-def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> tuple[Measurements, str]:
-    """Return what was measured for a cell, and how; of an efficiency, the share of epochs that the other row needs."""
+def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> tuple[Measurements, str, str]:
+    """Return what was measured for a cell, how, and why seeds have no number though their runs have ended.
+
+    Of an efficiency, it is the share of epochs that the other row needs; of a time to a target, the seconds.
+    """
     found = {
         seed: outcomes[run].numbers[cell.wanted]
         for seed, run in cell.runs.items()
         if cell.wanted in outcomes[run].numbers
     }
+    detail = next((each.detail for each in found.values()), "")
     if not cell.curve:
         values, answers = [each.value for each in found.values()], [each.answers for each in found.values()]
-        return Measurements.of(list(found), values, answers), next((each.detail for each in found.values()), "")
-    shares: dict[int, float] = {}
+        return Measurements.of(list(found), values, answers), detail, ""
+    last, by_seed, short = max(cell.curve), dict[int, float](), list[tuple[float, float]]()
     for seed, run in cell.curve_runs.items():
         numbers = outcomes[run].numbers
         scores = {epoch: numbers[each].value for epoch, each in cell.curve.items() if each in numbers}
-        reached = [epoch for epoch, score in scores.items() if seed in found and score >= found[seed].value]
-        if reached and len(scores) == len(cell.curve):
-            shares[seed] = min(reached) / max(cell.curve)
-    return Measurements(shares, {}), f"least share of {max(cell.curve)} epochs, of {len(cell.curve)} measured"
+        if seed not in found or len(scores) < len(cell.curve):
+            continue
+        if cell.target:
+            epoch = first_kept(scores, cell.target)
+        else:
+            epoch = min((epoch for epoch, score in scores.items() if score >= found[seed].value), default=None)
+        if epoch is None:
+            short.append((max(scores.values()), scores[last]))
+        else:
+            by_seed[seed] = numbers[cell.times[epoch]].value if cell.target else epoch / last
+    if not cell.target:
+        how = f"least share of {last} epochs, of {len(cell.curve)} measured"
+        return Measurements(by_seed, {}), how, NOT_REACHED if short else ""
+    how = (
+        f"training time with checkpoints and without scores, to the first of {len(cell.curve)} measured epochs from "
+        f"which on none is below {100 * cell.target:g} %; nothing is interpolated; {detail}"
+    )
+    return Measurements(by_seed, {}), how, _not_reached(cell.target, last, short)
+
+
+def _not_reached(target: float, epochs: int, short: Sequence[tuple[float, float]]) -> str:
+    """Return that seeds ended below a target, by the highest and the last score of each; empty without any."""
+    if not short:
+        return ""
+    most, end = max(short)
+    if most < target:
+        return f"not reached in {epochs} epochs: at most {100 * most:.2f} %"
+    return f"reached and lost in {epochs} epochs: {100 * end:.2f} % at the end"
 
 
 def _cell(
-    plan: StudyPlan, cell: PlannedCell, found: Measurements, detail: str, outcomes: Mapping[str, RunOutcome]
+    plan: StudyPlan,
+    cell: PlannedCell,
+    found: Measurements,
+    detail: str,
+    not_reached: str,
+    outcomes: Mapping[str, RunOutcome],
 ) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
-    if cell.curve and not found.by_seed and not lost:
-        lost = [NOT_REACHED]
+    lost += [not_reached] if not_reached else []
     ours = None
     if found.by_seed:
         ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=is_rate(column.measure))
@@ -224,6 +265,7 @@ def _cell(
         here=cell.here,
         not_run=cell.not_run,
         problem=lost[0] if lost and not found.by_seed else "",
+        not_reached=not_reached,
     )
 
 
@@ -289,7 +331,9 @@ def _cells(table: ReproducedTable, cell: ReproducedCell | None) -> tuple[CellVal
     if cell is None:
         return None, None, None
     number, *small = shown_ours(cell, len(table.plan.seeds))
-    ours = RichText(number, tuple(small), hint=cell.problem, is_number=True, is_strong=cell.ours is not None)
+    ours = RichText(
+        number, tuple(small), hint=cell.problem or cell.not_reached, is_number=True, is_strong=cell.ours is not None
+    )
     return ours, numeric(shown_published(cell.published, cell.unit)), numeric(shown_difference(cell))
 
 
@@ -314,9 +358,13 @@ def _origin(table: ReproducedTable) -> Facts:
     details = {
         table.plan.study.columns[each.column].title: each.detail for each in reversed(table.cells) if each.detail
     }
+    training = [config.training for config in table.plan.runs.values()]
+    numbers = dict.fromkeys(f"{each.precision}, training.compile={each.compile}".lower() for each in training)
     facts: dict[str, str | RichText] = {
         "Source": table.source,
         "Published numbers": " ".join(filter(None, [about.numbers, repeats, about.unknown])),
+        "Machine": " | ".join(table.machines),
+        "Precision": "; ".join(numbers),
         "Cost": cost_in_words(table),
         "How that was estimated": "" if table.expected.seconds is None else table.expected.basis,
     }
@@ -347,11 +395,14 @@ def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
 def shown_ours(cell: ReproducedCell, num_seeds: int) -> list[str]:
     """Return our number, or why there is none, then its interval and how many of the planned seeds it is over."""
     if cell.ours is None:
-        return [NOT_RUN if cell.not_run else "not reached" if cell.problem == NOT_REACHED else "failed"]
+        if cell.problem and cell.problem == cell.not_reached:
+            return ["not reached" if cell.problem == NOT_REACHED else cell.problem]
+        return [NOT_RUN if cell.not_run else "failed"]
     form = _FORMATS[cell.unit]
     ends = form.ends(cell.ours.low, cell.ours.high)
     lost = len(cell.seeds) < num_seeds
-    seeds = f"({len(cell.seeds)} of {num_seeds} seeds)" if lost else ""
+    reached = "reached by " if cell.not_reached else ""
+    seeds = f"({reached}{len(cell.seeds)} of {num_seeds} seeds)" if lost else ""
     return [form.number(cell.ours.mean), *filter(None, [f"({ends})" if ends else "", seeds])]
 
 

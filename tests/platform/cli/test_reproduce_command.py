@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_a_study_is_run_and_set_beside_the_paper_and_a_second_command_trains_not
     again = ebclab("reproduce", "flatnce/figure5", "--json").ok
     assert json.loads(again.out)["cells"] == table["cells"]
     assert {path: path.read_bytes() for path in folder.glob("runs/*/metrics.jsonl")} == logs
+
+
+def test_a_race_is_timed_by_the_log_and_says_on_which_machine(ebclab: Ebclab) -> None:
+    out = ebclab("reproduce", "speedrun/cifar10-90", "--set", "training.log_every=7").ok.out
+    assert "training until kNN is at 90 %: here at 50 % of digits." in out
+    folder = Path("reproductions/speedrun-cifar10-90-smoke")
+    table = json.loads((folder / "table.json").read_text())
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
+    for row in ("simclr", "flatclr", "byol"):
+        numbers = json.loads((folder / "measured" / f"{row}-seed0.json").read_text())["numbers"]
+        knn = {each["epoch"] or 3: each["value"] for each in numbers if each["measure"] == "knn"}
+        assert sorted(knn) == [1, 2, 3]
+        epoch = 1 + max((epoch for epoch in knn if knn[epoch] < 0.5), default=0)
+        log = (folder / "runs" / f"{row}-seed0" / "metrics.jsonl").read_text().splitlines()
+        seconds = {each["step"]: each["seconds"] for each in map(json.loads, log) if each["kind"] == "train"}
+        assert cells[row, "seconds"]["ours"] == seconds[4 * epoch]  # 64 images in batches of 16
+        assert 100 * knn[3] == pytest.approx(cells[row, "knn"]["ours"])
+    page = (folder / "table.md").read_text()
+    for fact in (f"torch {version('torch')}", "cores, ", "- **Precision:** float32, training.compile=false"):
+        assert fact in page
 
 
 def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
@@ -84,6 +105,14 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
         (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
         (["ebclr/table1", "--to", "s3://"], "s3://: an address without a bucket"),
         (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),
+        (
+            ["speedrun/cifar10-90", "--set", "training.keep_every=0"],
+            "training.keep_every: a time to a target is read off kept checkpoints, got 0; set training.keep_every=1",
+        ),
+        (
+            ["speedrun/cifar10-90", "--set", "evaluation.knn_every=2"],
+            "evaluation.knn_every: scores would count as training time, got 2; set evaluation.knn_every=0",
+        ),
         (["ebclr/table1", "--to", "mine"], "mine: the folder holds something that is not a reproduction"),
         (["ebclr/table1", "--scale", "small", "--data-root", "empty"], "ebclr/table1: mnist is needed at scale small"),
     ],

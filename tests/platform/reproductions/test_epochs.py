@@ -13,9 +13,9 @@ from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
-from ebclab.reproductions.table import table_of_plan
+from ebclab.reproductions.table import ReproducedTable, shown_ours, table_of_plan
 
-from .conftest import TINY, study_mapping, study_of
+from .conftest import TINY, refused, study_mapping, study_of
 
 
 def _study(columns: dict[str, Any], rows: dict[str, Any] | None = None, **changes: Any) -> Study:
@@ -83,6 +83,78 @@ def test_an_efficiency_is_the_share_of_epochs_after_which_the_other_row_is_there
     cell = table_of_plan(plan, outcomes).cells[-1]
     assert (cell.ours and cell.ours.mean) == share
     assert ("never reaches" in cell.problem) == (share is None)
+
+
+TIMES = (10.0, 25.0, 45.0, 100.0)  # seconds after each of four epochs
+
+
+def _timed(*curves: tuple[float, ...], claims: list[dict[str, Any]] | None = None) -> ReproducedTable:
+    """Return the time to 50 % of runs with these accuracies after each epoch, a seed each."""
+    columns = {"t": {"title": "t", "measure": "seconds-to/knn/0.5", "unit": "seconds"}}
+    rows = {"x": {"title": "x", "method": "simclr"}}
+    scales = {"smoke": {"set": [*TINY, "training.epochs=4", "training.keep_every=1"]}}
+    plan = plan_study(_study(columns, rows, scales=scales, claims=claims or []), "smoke", seeds=range(len(curves)))
+    knn = [Wanted("knn", "", epoch) for epoch in (1, 2, 3, 0)]
+    seconds = [Wanted("log/seconds", "", epoch) for epoch in (1, 2, 3, 4)]
+    assert set(plan.wanted_of("x-seed0")) == {*knn, *seconds}
+    outcomes = {
+        f"x-seed{seed}": RunOutcome(
+            100.0, {wanted: Found(value, "") for wanted, value in zip(knn + seconds, curve + TIMES, strict=True)}
+        )
+        for seed, curve in enumerate(curves)
+    }
+    return table_of_plan(plan, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("curve", "shown"),
+    [
+        ((0.5, 0.6, 0.7, 0.8), "10.0"),
+        ((0.1, 0.49, 0.8, 0.9), "45.0"),  # not between the second and the third
+        ((0.1, 0.2, 0.3, 0.5), "100.0"),
+        ((0.1, 0.6, 0.49, 0.7), "100.0"),  # what is lost again does not count
+        ((0.1, 0.499, 0.3, 0.2), "not reached in 4 epochs: at most 49.90 %"),
+        ((0.1, 0.6, 0.7, 0.4), "reached and lost in 4 epochs: 40.00 % at the end"),
+    ],
+)
+def test_a_time_to_a_target_is_that_of_the_first_epoch_that_keeps_it(curve: tuple[float, ...], shown: str):
+    table = _timed(curve)
+    assert shown_ours(table.cells[0], 1) == [shown]
+    assert (table.cells[0].problem == shown) == (table.cells[0].ours is None)
+    assert "first of 4 measured epochs from which on none is below 50 %" in table.cells[0].detail
+
+
+def test_seeds_that_do_not_reach_a_target_are_counted_and_leave_a_claim_open():
+    claims = [{"says": "It is quick.", "between": "x/t", "bounds": [-1000, 1000]}]
+    early, late, never = (0.6, 0.6, 0.6, 0.6), (0.1, 0.6, 0.6, 0.6), (0.1, 0.1, 0.2, 0.1)
+    whole, some, none = (
+        _timed(*curves, claims=claims) for curves in ([early, late], [early, late, never], [never] * 2)
+    )
+    assert whole.claims[0].answer == "holds"
+    assert whole.cells[0].not_reached == ""
+    text, _, seeds = shown_ours(some.cells[0], 3)
+    assert (text, seeds) == ("17.5", "(reached by 2 of 3 seeds)")
+    assert some.cells[0].to_mapping()["not_reached"] == "not reached in 4 epochs: at most 20.00 %"
+    assert (some.claims[0].answer, some.claims[0].why) == (
+        "cannot be told",
+        "reached by 2 of 3 seeds, whose mean leaves out the others",
+    )
+    assert shown_ours(none.cells[0], 2) == ["not reached in 4 epochs: at most 20.00 %"]
+    assert none.claims[0].answer == "cannot be told"
+    assert none.claims[0].why.endswith("not reached in 4 epochs: at most 20.00 %")
+
+
+def test_a_scale_may_have_another_target_and_nothing_else():
+    columns = {"t": {"title": "t", "measure": "seconds-to/knn/0.9", "unit": "seconds"}, "k": {"title": "k"}}
+    change = {"t": {"measure": "seconds-to/linear/0.25"}}
+    scales = {"smoke": {"set": [*TINY, "training.keep_every=1"], "columns": change}}
+    plan = plan_study(_study(columns, scales=scales), "smoke")
+    assert (plan.cells[0].target, plan.cells[0].wanted) == (0.25, Wanted("linear", ""))
+    scales = {"smoke": {"columns": {"t": {"measure": "knn"}, "k": {"measure": "seconds-to/knn/0.5"}}}}
+    lines = refused(columns=columns, published={}, about=study_mapping()["about"] | {"unknown": "?"}, scales=scales)
+    assert [line.partition(",")[0] for line in lines] == [
+        f"scales.smoke.columns.{name}.measure: replaces times to a target alone" for name in columns
+    ]
 
 
 def test_a_run_is_measured_after_its_first_epoch_and_after_its_last(tmp_path: Path):

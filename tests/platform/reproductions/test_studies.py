@@ -132,6 +132,7 @@ CELLS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "flatnce/table-s4": _rows(_FLAT, "p1", "p1-top5", "p10", "p10-top5")
     | {"Supervised": _by("simclr", "p1-scratch", "p1-scratch-top5", "p10-scratch", "p10-scratch-top5")},
     "flatnce/figure5": _rows(_FLAT, "start", "end"),
+    "speedrun/cifar10-90": {"ResNet18": _by("simclr", "seconds", "knn")},
 }
 """The cells of each printed row, in the order of print."""
 

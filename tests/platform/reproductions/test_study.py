@@ -66,6 +66,12 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         ("log/", "no such measure, got 'log/'"),
         ("samples/noise/nearst", "no such measure, got 'samples/noise/nearst'"),
         ("samples/nose/nearest", "no such measure, got 'samples/nose/nearest'"),
+        ("seconds-to/kn/0.9", "no such probe, got 'kn'; did you mean knn?"),
+        ("seconds-to/knn", "not a target between 0 and 1, got ''; write 0.9 for 90 %"),
+        *(
+            (f"seconds-to/knn/{target}", f"not a target between 0 and 1, got '{target}'; write 0.9 for 90 %")
+            for target in ("0", ".0", "1", "1.5", "90", "-0.5", "nan", "high", "0.5/2")
+        ),
     ],
 )
 def test_a_measure_that_does_not_exist_is_refused(measure: str, expected: str):
