@@ -41,7 +41,7 @@ def test_a_study_is_run_and_set_beside_the_paper_and_a_second_command_trains_not
 
 def test_a_race_is_timed_by_the_log_and_says_on_which_machine(ebclab: Ebclab) -> None:
     out = ebclab("reproduce", "speedrun/cifar10-90", "--set", "training.log_every=7").ok.out
-    assert "training until kNN is at 90 %: here at 50 % of digits." in out
+    assert "training until kNN is at 90 %: here at 40 % of digits." in out
     folder = Path("reproductions/speedrun-cifar10-90-smoke")
     table = json.loads((folder / "table.json").read_text())
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
@@ -49,7 +49,7 @@ def test_a_race_is_timed_by_the_log_and_says_on_which_machine(ebclab: Ebclab) ->
         numbers = json.loads((folder / "measured" / f"{row}-seed0.json").read_text())["numbers"]
         knn = {each["epoch"] or 3: each["value"] for each in numbers if each["measure"] == "knn"}
         assert sorted(knn) == [1, 2, 3]
-        epoch = 1 + max((epoch for epoch in knn if knn[epoch] < 0.5), default=0)
+        epoch = 1 + max((epoch for epoch in knn if knn[epoch] < 0.4), default=0)
         log = (folder / "runs" / f"{row}-seed0" / "metrics.jsonl").read_text().splitlines()
         seconds = {each["step"]: each["seconds"] for each in map(json.loads, log) if each["kind"] == "train"}
         assert cells[row, "seconds"]["ours"] == seconds[4 * epoch]  # 64 images in batches of 16
