@@ -31,6 +31,12 @@ class Labels(NamedTuple):
     names: tuple[str, ...] = ()  # names of the classes, by number; empty where the classes have numbers alone
 
 
+def num_unlabelled(labels: Tensor) -> int:
+    """Return how many images have no label that tells some from others: an unknown one, or the only one there is."""
+    missing = labels < 0
+    return int(missing.sum()) if len(torch.unique(labels[~missing])) > 1 else len(labels)
+
+
 def label_of(value: object, what: str) -> int | str:
     """Return a value of JSON or the text of a file as a label, a number or a word; -1 where it is empty.
 

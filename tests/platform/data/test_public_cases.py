@@ -172,6 +172,17 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "a class train": ("folder", "bus/0.png car/1.png train/2.png", ["bus", "car", "train"], 3, 0),
     "classes valid and invalid": ("folder", "valid/0.png invalid/1.png", ["invalid", "valid"], 2, 0),
     "unlabelled images beside": ("folder", "train/a/0.png more/1.png", ["a"], 1, 0),
+    # Kaggle's archives, each unpacked into a folder of its name
+    "train in train": ("folder", "train/train/a/0.png train/train/b/1.png test/test/a/2.png", ["a", "b"], 2, 1),
+    "test1": ("folder", "train/0.png train/1.png test1/2.png", [], 2, 1),
+    # datasets#5650, datasets#4015: names of files with the words of parts
+    "words in names of images": (
+        "folder",
+        "train/a/a_test_1.png train/b/x_val_2.png test/a/train.png",
+        ["a", "b"],
+        2,
+        1,
+    ),
     # marin#2381: test files of the Hub's layout were training files
     "the Hub's": ("parquet", "data/train-0-of-2.parquet data/train-1-of-2.parquet data/test-0-of-1.parquet", [], 2, 1),
     "words in names": ("parquet", "cifar10_train.parquet cifar10_test.parquet", [], 1, 1),
@@ -215,7 +226,7 @@ def test_splits_and_classes_of_a_tree_are_told_apart(
     with caplog.at_level(logging.WARNING, "ebclab.data"):
         train = load_split(name, None, "train")
     assert (train.class_names, len(train)) == (tuple(names), train_count)
-    assert len(caplog.records) == bool(told)
+    assert bool(caplog.records) == bool(told)
     assert told in caplog.text
     assert splits_of(name) == (("train", "test") if test_count else ("train",))
     if test_count:
@@ -284,9 +295,55 @@ def test_tars_whose_folders_or_names_mislead_are_refused(tmp_path: Path, tars: l
         load_split(put_tars(tmp_path, tars), None, "train")
 
 
-def test_classes_of_folders_in_tars_are_matched_by_name(tmp_path: Path) -> None:
-    name = put_tars(tmp_path, ["train.tar:train/cat/1.png train/dog/2.png", "test.tar:yak/dog/1.png yak/cat/2.png"])
-    assert [part.labels.tolist() for part in parts(name)] == [[0, 1], [1, 0]]
+FOLDERS_OF_TESTS: dict[str, tuple[list[str], list[int], str]] = {
+    "all classes": (["yak/dog/1.png yak/cat/2.png"], [1, 0], ""),
+    "one class": (["test/dog/1.png test/dog/2.png"], [1, 1], ""),
+    "one class at the top": (["dog/1.png dog/2.png"], [1, 1], ""),
+    "another class": (["yak/1.png yak/2.png"], [-1, -1], "its test images have no labels, its training images have"),
+    "no folder": (["1.png 2.png"], [-1, -1], "its test images have no labels, its training images have"),
+    "some": (["dog/1.png 2.png"], [1, -1], "1 of 2 test images have no label"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS_OF_TESTS.values(), ids=FOLDERS_OF_TESTS)
+def test_classes_of_folders_in_tars_are_matched_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[list[str], list[int], str]
+) -> None:
+    """DALI#4146."""
+    (tests,), labels, told = case
+    name = put_tars(tmp_path, ["train.tar:train/cat/1.png train/dog/2.png", f"test.tar:{tests}"])
+    assert [part.labels.tolist() for part in parts(name)] == [[0, 1], labels]
+    assert told in caplog.text
+    assert ("have no label" in caplog.text) == bool(told)
+
+
+def test_tars_with_labelled_and_unlabelled_samples_tell_how_many(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_split(put_tars(tmp_path, ["a.tar:1.png 1.cls 2.png 3.png"]), None, "train").labels.tolist() == [
+        0,
+        -1,
+        -1,
+    ]
+    assert "2 of 3 train images have no label" in caplog.text
+
+
+def test_a_sample_without_an_image_is_named_or_left_out_if_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """datasets#6880."""
+    name = put_tars(tmp_path, ["a.tar:1.png 1.cls 2.cls 3.png 3.cls"])
+    with pytest.raises(DataError, match=r"sample 2 has no image .*, only .cls; data.skip_corrupt=true leaves it out"):
+        load_split(name, None, "train")
+    assert len(load_split(name, None, "train", Reading(skip_corrupt=True))) == 2
+    assert "1 members are not files of samples and were left out: 2 (no image)" in caplog.text
+
+
+def test_a_label_that_is_no_text_is_named(tmp_path: Path) -> None:
+    """webdataset#2: an array under .cls."""
+    put_tar(tmp_path / "a.tar", [("1.png", picture("ant", 0)), ("1.cls", b"\x80\x04\x95")])
+    with pytest.raises(DataError, match=r"sample 1 needs a number or a word in its \.cls, got bytes that are no text"):
+        load_split(f"webdataset:{tmp_path}", None, "train")
 
 
 TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
@@ -403,6 +460,11 @@ def test_a_table_of_labels_is_in_the_folder_of_its_images(name: str, labels: str
 QUESTIONS = {
     "no training part": (["val/a/0.png", "test/a/1.png"], "got files called test and val, .*give the path of one part"),
     "a part or a class": (["bus/x/0.png", "train/x/1.png"], "train may be the training part or a class, .*beside bus"),
+    # Kaggle's seg_train and seg_test, YOLO's images/train
+    "parts in names": (
+        ["seg_train/a/0.png", "seg_test/a/1.png", "seg_pred/2.png"],
+        "got folders seg_test and seg_train; ",
+    ),
     "the folder above": (["images/train/a/0.png", "images/test/a/1.png"], r"in its class images, .*give"),
     "splits of classes": (["cat/train/0.png", "cat/Test/1.png", "dog/0.png"], r"in its class cat, .*put the classes"),
     "test and another": (["a.parquet", "a_test.parquet"], "called test, 1 without such a name and none called train"),

@@ -28,8 +28,10 @@ from ebclab.data.sources.location import (
     is_by_product,
     is_split,
     location_of,
+    parts_by_name,
     splits_among,
     tell_once,
+    tell_unlabelled,
 )
 from ebclab.errors import DataError
 from ebclab.formatting import count, first_few
@@ -82,9 +84,10 @@ class FolderSource(ImageFiles):
                 tell_once(
                     f"{name}: {' and '.join(doubtful)} are read as classes, since the other folders are not splits"
                 )
-        labels = _labels_in_tables(name, place, tables, sizes, chosen, reading) or of_words(
-            path.partition("/")[0] if "/" in path else "" for path in chosen.values()
-        )
+        labels = _labels_in_tables(name, place, tables, sizes, chosen, reading)
+        if labels is None:
+            labels = of_words(path.partition("/")[0] if "/" in path else "" for path in chosen.values())
+            tell_unlabelled(name, split, labels.numbers)
         listing = Listing({file: sizes[file] for file in chosen}, [*chosen.values()], labels.numbers, labels.names)
         super().__init__(name, place, split, reading, listing)
         self.files_digest = digest_of_files({path: sizes[file] for file, path in chosen.items()})
@@ -134,6 +137,11 @@ def _require_no_parts_below(files: list[str], name: str) -> None:
         hint = f"give {name.rstrip('/')}/{both[0]}" if alone else "put the classes into PATH/train and PATH/test"
         raise DataError(
             f"data.name: {name} has test images in its class {both[0]}, got folders train and test in it; {hint}"
+        )
+    if both := parts_by_name(dict.fromkeys(folder.partition("/")[0] for folder in folders)):
+        raise DataError(
+            f"data.name: {name} has test images among those for training, got folders {' and '.join(sorted(both))}; "
+            "call them train and test"
         )
 
 

@@ -30,7 +30,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts import layout_splits, open_layout
-from ebclab.data.sources.location import any_word, location_of, splits_among
+from ebclab.data.sources.location import any_word, location_of, splits_among, tell_once, tell_unlabelled
 from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
@@ -101,6 +101,10 @@ def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSour
     source = _opened(name, split, reading)
     training = source if split == "train" else _opened(name, "train", reading)
     if not _numbers_alone(name, split):
+        if isinstance(source, WebdatasetSource) and isinstance(training, WebdatasetSource):
+            source.name_classes_as(training)
+        if bool((source.index.labels < 0).all()) and bool((training.index.labels >= 0).any()):
+            tell_once(f"{name}: its test images have no labels, its training images have")
         test_labels, train_labels = (Labels(each.index.labels, each.class_names) for each in (source, training))
         labels = as_in_training(test_labels, train_labels, name)
         source.index, source.class_names = replace(source.index, labels=labels.numbers), labels.names
@@ -121,7 +125,10 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
     kind, path = location
-    return _KINDS[kind][0](name, path, split, reading)
+    source = _KINDS[kind][0](name, path, split, reading)
+    if kind != "folder":  # which tells about its tables too
+        tell_unlabelled(name, split, source.index.labels)
+    return source
 
 
 def splits_of(name: str) -> tuple[Split, ...]:

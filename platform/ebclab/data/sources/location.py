@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import TypeVar
 
+from torch import Tensor
+
 from ebclab.config.addresses import LOCATIONS, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
@@ -23,7 +25,7 @@ _WORDS: dict[Split, tuple[str, ...]] = {
 }
 _KNOWN = {word: split for split, words in _WORDS.items() for word in words}
 _BY_PRODUCTS = {"@eadir", "__macosx", ".thumbnails", "#recycle", "$recycle.bin", "lost+found"}
-_YEAR = re.compile(r"(19|20)[0-9]{2}$")  # as in train2017
+_NUMBER = re.compile(r"[0-9]+$")  # as in train2017 and Kaggle's test1
 _SHOWN = 5  # files in a message
 
 _log = logging.getLogger("ebclab.data")
@@ -71,6 +73,8 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     if split in called:
         part = [file for file, word in zip(files, words, strict=True) if word == called[split]]
         inside = {file: file.partition("/")[2] if folder_word(file) in _KNOWN else file for file in part}
+        if word_of is folder_word and {*map(folder_word, inside.values())} == {called[split]}:  # Kaggle's train/train
+            inside = {file: path.partition("/")[2] for file, path in inside.items()}
         by_path = {path: file for file, path in inside.items()}
         if twice := [file for file in part if by_path[inside[file]] != file]:
             raise DataError(
@@ -137,13 +141,22 @@ def folders_with_parts(folders: Iterable[str]) -> list[str]:
     return [top for top, below in words.items() if top and word_for("train", below) and word_for("test", below)]
 
 
+def parts_by_name(folders: Iterable[str]) -> list[str]:
+    """Return two folders whose names differ in the names of parts alone, as seg_train and seg_test; empty if none."""
+    alike: dict[str, dict[Split, str]] = {}
+    for folder in folders:
+        for word in _KNOWN.keys() & set(re.split(r"[-_. ]+", folder.lower())):
+            alike.setdefault(folder.lower().replace(word, ""), {})[_KNOWN[word]] = folder
+    return next((list(parts.values()) for parts in alike.values() if len(parts) > 1), [])
+
+
 def hash_of_path(path: str) -> int:
     """Return a 64-bit signed hash of a relative path, the same on every machine."""
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def folder_word(file: str) -> str:
-    """Return the first folder of a path, without the year after the name of a split; empty if it has none."""
+    """Return the first folder of a path, without the number after the name of a split; empty if it has none."""
     folder, slash, _ = file.partition("/")
     return _word(folder) if slash else ""
 
@@ -163,7 +176,7 @@ def any_word(file: str) -> str:
 
 def _word(text: str) -> str:
     word = text.lower()
-    return bare if (bare := _YEAR.sub("", word)) in _KNOWN else word
+    return bare if (bare := _NUMBER.sub("", word)) in _KNOWN else word
 
 
 def is_split(word: str) -> bool:
@@ -174,6 +187,12 @@ def is_split(word: str) -> bool:
 def is_by_product(file: str) -> bool:
     """Return whether a file lies in a folder that file managers and archivers make, of thumbnails or deleted files."""
     return not _BY_PRODUCTS.isdisjoint(file.lower().split("/"))
+
+
+def tell_unlabelled(name: str, split: Split, labels: Tensor) -> None:
+    """Log how many images of a part have no label, where others have one."""
+    if 0 < (missing := int((labels < 0).sum())) < len(labels):
+        tell_once(f"{name}: {missing:,} of {len(labels):,} {split} images have no label")
 
 
 @cache

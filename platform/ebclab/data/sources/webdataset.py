@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, groupby, islice
 from typing import IO, NamedTuple
@@ -20,7 +21,7 @@ from typing import IO, NamedTuple
 import torch
 
 from ebclab.config.addresses import is_address
-from ebclab.data.class_labels import Labels, label_of, of_values, of_words
+from ebclab.data.class_labels import Labels, comparable, label_of, of_values, of_words
 from ebclab.data.digests import digest_of_files
 from ebclab.data.photograph import image_suffixes
 from ebclab.data.sources.catalogue import Split
@@ -33,6 +34,7 @@ from ebclab.data.sources.location import (
     hash_of_path,
     is_by_product,
     tell_once,
+    tell_unlabelled,
 )
 from ebclab.data.sources.tar_members import Tar
 from ebclab.errors import DataError
@@ -115,7 +117,7 @@ class WebdatasetSource(EncodedSource):
             if can_seek
             else filesystem.open_input_stream(inside, compression=None, buffer_size=_SEQUENTIAL_BYTES) as opened,
         ):
-            samples, left_out = _read_samples(opened, image_ending, self.reading.label_column, can_seek=can_seek)
+            samples, left_out = _read_samples(opened, self.reading, image_ending, can_seek=can_seek)
         if left_out:
             shown = first_few(left_out, _NAMES_SHOWN)
             _log.warning(
@@ -134,12 +136,24 @@ class WebdatasetSource(EncodedSource):
                 "tars; write tars of each part, or unpack them and read them by folder:"
             )
         labels = of_values(given, self._place.path)
+        self._classes_are_folders = False
         shared = len(posixpath.commonpath(folders.values())) + 1
         classes = {each: folder[shared:].partition("/")[0] for each, folder in folders.items()}
         if bool((labels.numbers >= 0).any()) or len({*classes.values()} - {""}) < 2:
             return labels
         tell_once(f"{self.name}: its samples have no .cls and no label in .json, so their folders are their classes")
+        self._classes_are_folders = True
         return of_words(classes[name.rpartition("/")[0]] for name in self._names)
+
+    def name_classes_as(self, training: WebdatasetSource) -> None:
+        """Label the samples of a part without labels by those of their folders that are classes in training."""
+        if not training._classes_are_folders or bool((self.index.labels >= 0).any()):
+            return
+        known = {comparable(name): name for name in training.class_names}
+        parts = ([*map(comparable, name.split("/")[:-1])] for name in self._names)
+        labels = of_words(next((known[each] for each in part if each in known), "") for part in parts)
+        self.index, self.class_names = replace(self.index, labels=labels.numbers), labels.names
+        tell_unlabelled(self.name, "test", labels.numbers)
 
 
 class _Sample(NamedTuple):
@@ -151,6 +165,10 @@ class _Sample(NamedTuple):
     label: int | str  # number or name of its class; -1 where unknown
 
 
+class _NoImageError(ValueError):
+    """A sample has no image."""
+
+
 class _Member(NamedTuple):
     sample: str
     ending: str
@@ -160,7 +178,7 @@ class _Member(NamedTuple):
 
 
 def _read_samples(
-    file: IO[bytes], image_ending: str, label_field: str, *, can_seek: bool
+    file: IO[bytes], reading: Reading, image_ending: str, *, can_seek: bool
 ) -> tuple[list[_Sample], list[str]]:
     """Return the samples of a tar, and the names of members that were left out.
 
@@ -169,7 +187,6 @@ def _read_samples(
 
     Args:
         image_ending: Ending of the file with the image; empty: any that Pillow decodes.
-        label_field: Key of the label in a sample's .json, where it has no .cls.
         can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
     """
     left_out: list[str] = []
@@ -178,7 +195,12 @@ def _read_samples(
     for name, group in groupby(members, lambda m: m.sample):
         if name in samples:
             raise ValueError(f"files of a sample must follow each other, got {name} again (tar --sort=name sorts them)")
-        samples[name] = _sample(name, list(group), image_ending, label_field)
+        try:
+            samples[name] = _sample(name, list(group), image_ending, reading.label_column)
+        except _NoImageError:
+            if not reading.skip_corrupt:
+                raise
+            left_out.append(f"{name} (no image)")
     return list(samples.values()), left_out
 
 
@@ -212,7 +234,8 @@ def _sample(name: str, members: list[_Member], image_ending: str, label_field: s
         images = [ending for ending in decoded if "." not in ending] or decoded
     if not images:
         wanted = ", ".join(f".{ending}" for ending in usual) + ("" if image_ending else " or other that Pillow decodes")
-        raise ValueError(f"sample {name} has no image {wanted}, only .{', .'.join(files)}")
+        only = ", .".join(files)
+        raise _NoImageError(f"sample {name} has no image {wanted}, only .{only}; data.skip_corrupt=true leaves it out")
     if len(images) > 1:
         dotted = "its name ends at the first dot; " if any("." in ending for ending in images) else ""
         raise ValueError(
@@ -227,7 +250,12 @@ def _label(name: str, files: dict[str, _Member], image: str, label_field: str) -
     beside = image[: image.rfind(".") + 1]
     cls, fields = (files.get(ending) or files.get(f"{beside}{ending}") for ending in ("cls", "json"))
     if cls:
-        return label_of(cls.content.decode().strip(), f"sample {name}")
+        try:
+            return label_of(cls.content.decode().strip(), f"sample {name}")
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"sample {name} needs a number or a word in its .cls, got bytes that are no text"
+            ) from None
     value = foreign_json_value(fields.content) if fields else None
     return label_of(value.get(label_field) if isinstance(value, dict) else None, f"sample {name}")
 
