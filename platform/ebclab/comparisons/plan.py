@@ -286,6 +286,7 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
     if lines := request.problems():
         raise ConfigError(lines)
     problems: dict[str, None] = {}  # ordered set of lines
+    wrong = dict[str, dict[str, None]]()  # by line, where it is wrong
     sweeps = []
     for task in _tasks(request, problems):
         configs = _configs(request, task, epochs_of or {}, problems)
@@ -295,7 +296,9 @@ def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = Non
                 try:
                     sweeps.append(PlannedSweep(method, task, arm, _sweep(request, config, arm)))
                 except ConfigError as error:
-                    problems |= dict.fromkeys(f"{method} at batch size {task.batch_size}: {p}" for p in error.problems)
+                    for line in error.problems:
+                        wrong.setdefault(line, {})[f"{method} at batch size {task.batch_size}"] = None
+    problems |= {f"{' and '.join(where)}: {line}": None for line, where in wrong.items()}
     problems |= dict.fromkeys(_shared_folders(sweeps))
     if problems:
         raise ConfigError(list(problems))

@@ -83,7 +83,7 @@ def _take_method_name(given: Plain, methods: Methods, problems: Problems) -> str
     if isinstance(name, str) and is_import_name(name):
         return name
     if not isinstance(name, str) or name not in methods:
-        own = "; one of your own is written package.module:Class" if ":" in str(name) else ""
+        own = "; one of your own is written package.module:Class" if set(":./") & set(str(name)) else ""
         problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}{own}")
         return ""
     return name

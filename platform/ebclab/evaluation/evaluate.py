@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import EvaluationConfig
+from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError
 from ebclab.evaluation.answers import Score, score_of
 from ebclab.evaluation.features import Encoder, compute_features, num_classes, require_labels
 from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
@@ -58,6 +60,8 @@ def evaluate_encoder(
         look_up("evaluation.linear_protocol", "protocol", config.linear_protocol, PROTOCOLS)
     for part in (train, test):
         require_labels(part)
+    if num_unlabelled(train.labels):
+        raise DataError(f"{train.name}: any probe is right about images of one class; choose a dataset of two at least")
     (x, y), (test_x, test_y) = (
         (
             compute_features(

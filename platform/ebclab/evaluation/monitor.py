@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
+from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.holdout import label_list, limit
 from ebclab.data.image_set import ImageSet
@@ -140,7 +141,7 @@ class Monitored:
 
     @property
     def is_labelled(self) -> bool:
-        return not bool((self.bank.labels < 0).any() or (self.holdout.labels < 0).any())
+        return not (num_unlabelled(self.bank.labels) or bool((self.holdout.labels < 0).any()))
 
     @property
     def num_classes(self) -> int:

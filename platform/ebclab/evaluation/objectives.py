@@ -105,11 +105,14 @@ def labels_problem(config: EvaluationConfig, unlabelled: int) -> str:
     if not unlabelled or not config.monitor:
         return ""
     if wanting := [name for name in config.monitor if name in LABELLED_MONITORS]:
-        return f"evaluation.monitor: {', '.join(wanting)} needs labels, got {unlabelled:,} images without; leave it out"
+        return (
+            f"evaluation.monitor: {', '.join(wanting)} needs labels of two classes, got {unlabelled:,} images without; "
+            "leave it out"
+        )
     if config.objective in NEED_LABELS:
         return (
-            f"evaluation.objective: {config.objective} needs labels, got {unlabelled:,} images without, which are then "
-            "not scored at all; set evaluation.objective=holdout_effective_rank"
+            f"evaluation.objective: {config.objective} needs labels of two classes, got {unlabelled:,} images without, "
+            "which are then not scored at all; set evaluation.objective=holdout_effective_rank"
         )
     return ""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.holdout import Split
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
@@ -34,11 +35,11 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
             f"data.confirm_rate: confirming runs have no images to be scored on, got none of {len(split.train):,}; "
             "keep a larger share for them"
         )
-    unlabelled = int((split.train.labels < 0).sum() + (split.holdout.labels < 0).sum())
-    unlabelled += int((split.confirm.labels < 0).sum()) if split.confirm else 0
+    parts = [part.labels for part in (split.train, split.holdout, split.confirm) if part]
+    unlabelled = num_unlabelled(torch.cat(parts))
     if objective in NEED_LABELS and unlabelled:
         raise UserError(
-            f"evaluation.objective: {objective} needs labels, got {unlabelled:,} images without; "
+            f"evaluation.objective: {objective} needs labels of two classes, got {unlabelled:,} images without; "
             "use effective_rank or alignment_uniformity"
         )
     if problem := labels_problem(plan.config.evaluation, unlabelled):

@@ -111,7 +111,7 @@ def images_in_words(train: int, held_out: int, num_classes: int, batch_size: int
     """
     kinds = f" of {count(num_classes, 'class', 'classes')}" if num_classes else " without labels"
     if num_classes == 1:
-        kinds += " (any kNN is right about it)"
+        kinds += " (any kNN is right about it, so none is measured)"
     batches, left = divmod(train, batch_size)
     words = (
         f"{count(train + held_out, 'image')}{kinds}, {held_out:,} held out; {count(batches, 'batch', 'batches')} of "

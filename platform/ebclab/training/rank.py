@@ -11,6 +11,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
+from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
@@ -147,10 +148,10 @@ def _show_memory(prepared: Prepared, listener: Listener) -> None:
 
 def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], HoldoutScores] | None:
     """Return a function that scores the encoder on held-out images; None without such images or their labels."""
-    if problem := labels_problem(config.evaluation, int((prepared.bank.labels < 0).sum())):
+    unlabelled = num_unlabelled(prepared.bank.labels)
+    if problem := labels_problem(config.evaluation, unlabelled):
         raise DataError(problem)
-    needs_labels = config.evaluation.objective in NEED_LABELS
-    if len(prepared.holdout) == 0 or (needs_labels and bool((prepared.bank.labels < 0).any())):
+    if len(prepared.holdout) == 0 or (config.evaluation.objective in NEED_LABELS and unlabelled):
         return None
 
     def score(monitored: bool) -> HoldoutScores:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ebclab.cli.app import app
 from ebclab.cli.submit import named_code, parsed
 from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
+from ebclab.errors import ConfigError
 from ebclab.submission import stage_code, with_sent_files
 
 from .conftest import TINY, Ebclab
@@ -67,7 +69,7 @@ def test_show_and_sweep_know_it(ebclab: Ebclab, code: Path) -> None:
     assert "num_negatives: 16" in shown.out
     assert "Negatives that are kept." in shown.out
     nothing_shipped = ebclab("sweep", NAME, "--show")
-    assert f"--space: none is shipped for {NAME}; write your own" in nothing_shipped.refusal
+    assert f"--space: none is shipped for {NAME}; name one that suits it" in nothing_shipped.refusal
 
 
 def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebclab: Ebclab, code: Path) -> None:
@@ -79,6 +81,11 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
         assignments=(f"{NAME}:method.num_negatives=4", "optimizer.weight_decay=0.01"),
         questions=(f"simclr@32,{NAME}@32",),
     )
+    with pytest.raises(ConfigError) as nothing_shipped:
+        make_comparison(replace(request, spaces=(), batch_sizes=(32, 64)))
+    (line,) = nothing_shipped.value.problems
+    assert line.startswith(f"{NAME} at batch size 32 and {NAME} at batch size 64: --space: none is shipped for {NAME};")
+    assert f"of a comparison --space {NAME}=simclr" in line
     plan = make_comparison(request)
     assert [planned.name for planned in plan.sweeps] == ["simclr-digits-b32", "own_code.hardest.Hardest-digits-b32"]
     own = plan.sweeps[1].plan.config

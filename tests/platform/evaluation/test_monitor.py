@@ -228,7 +228,7 @@ def test_what_images_without_labels_cannot_have_is_refused() -> None:
     assert not labels_problem(EvaluationConfig(monitor=("calibration",)), 0)
     wants = EvaluationConfig(monitor=("geometry", "calibration", "robustness"))
     assert labels_problem(wants, 1_234).startswith(
-        "evaluation.monitor: calibration, robustness needs labels, got 1,234"
+        "evaluation.monitor: calibration, robustness needs labels of two classes, got 1,234"
     )
     silent = EvaluationConfig(monitor=("geometry",))
     assert "evaluation.objective: holdout_knn needs labels" in labels_problem(silent, 7)

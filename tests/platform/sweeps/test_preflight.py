@@ -26,9 +26,10 @@ from energy_contrast.contrastive.simclr import Simclr
 Plans = Callable[..., SweepPlan]
 
 
-def split(count: int = 100, *, held: int = 20, label: int = 0, kept: int = 0, unlabelled: int = 0) -> Split:
+def split(count: int = 100, *, held: int = 20, classes: int = 2, kept: int = 0, unlabelled: int = 0) -> Split:
     """Images to train on, ``held`` of them held out and ``kept`` to confirm; the first scored ones have no label."""
-    images, labels = torch.zeros(count + kept, 1, 8, 8, dtype=torch.uint8), torch.full((count + kept,), label)
+    images = torch.zeros(count + kept, 1, 8, 8, dtype=torch.uint8)
+    labels = torch.arange(count + kept) % classes if classes else torch.full((count + kept,), -1)
     start = count if kept else count - held
     labels[start : start + unlabelled] = -1
     rows = torch.arange(count + kept)
@@ -46,17 +47,18 @@ def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str
 @pytest.mark.parametrize(
     ("asked", "images", "problem"),
     [
-        *(([f"evaluation.objective={name}"], {"label": label}, problem)
-          for names, label, problem in (
-              (("holdout_knn", "holdout_linear"), 0, None),
-              (("holdout_knn", "holdout_linear"), -1, "needs labels, got 100 images without"),
-              (("effective_rank", "alignment_uniformity"), -1, None))
+        *(([f"evaluation.objective={name}"], {"classes": classes}, problem)
+          for names, classes, problem in (
+              (("holdout_knn", "holdout_linear"), 2, None),
+              (("holdout_knn", "holdout_linear"), 1, "needs labels of two classes, got 100 images without"),
+              (("holdout_knn", "holdout_linear"), 0, "needs labels of two classes, got 100 images without"),
+              (("effective_rank", "alignment_uniformity"), 0, None))
           for name in names),
         ([], {"unlabelled": 1}, "got 1 images without"),
         ([], {"held": 0}, r"data\.holdout_rate: a sweep chooses by held-out images, got none of 100"),
         (["data.confirm_rate=0.1"], {}, r"data\.confirm_rate: confirming runs have no images .* got none of 80"),
         (["data.confirm_rate=0.1"], {"kept": 20}, None),
-        (["data.confirm_rate=0.1"], {"kept": 20, "unlabelled": 3}, "needs labels, got 3 images without"),
+        (["data.confirm_rate=0.1"], {"kept": 20, "unlabelled": 3}, "needs labels of two classes, got 3 images without"),
     ],
     ids=str,
 )  # fmt: skip

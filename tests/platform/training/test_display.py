@@ -30,7 +30,9 @@ def test_what_whole_batches_leave_out_is_said() -> None:
         "151 images (37%) are left out of each epoch, because batches are whole; a smaller training.batch_size leaves "
         "out fewer"
     )
-    assert "of 1 class (any kNN is right about it), " in images_in_words(512, 0, 1, 256, 32)  # datasets#5153
+    assert "of 1 class (any kNN is right about it, so none is measured), " in images_in_words(
+        512, 0, 1, 256, 32
+    )  # datasets#5153
     none = images_in_words(512, 0, 0, 256, 32)
     assert none == "512 images without labels, 0 held out; 2 batches of 256 images an epoch, views of 32 x 32 pixels"
     assert images_in_words(1025, 0, 0, 256, 32).endswith(

@@ -17,7 +17,7 @@ import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.holdout import split_images
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.errors import ConfigError
+from ebclab.errors import ConfigError, DataError
 from ebclab.sweeps.plan import make_plan
 from ebclab.sweeps.preflight import require_trainable
 from ebclab.sweeps.request import SweepRequest
@@ -61,6 +61,14 @@ def test_images_without_labels_are_refused_in_one_sentence_and_leave_no_folder(
         "method that needs none (`ebclab show --methods`)"
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_images_of_one_class_have_no_accuracy_of_which_any_probe_has_all(tmp_path: Path) -> None:
+    one = images(torch.full((COUNT,), 3))
+    run = ebclab.pretrain(config_of("simclr", "training.epochs=1"), runs=tmp_path, images=one, display=Listener())
+    assert run.summary.scores == {}
+    with pytest.raises(DataError, match="any probe is right about images of one class; choose a dataset of two at"):
+        ebclab.evaluate(run.path, images=(one, one), only=("knn",))
 
 
 def test_one_class_is_refused_and_a_method_without_labels_takes_all_of_it() -> None:

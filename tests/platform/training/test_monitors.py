@@ -62,6 +62,6 @@ def test_the_best_checkpoint_is_that_of_the_objective_that_a_monitor_measures(tm
 
 def test_a_monitor_that_needs_labels_is_refused_before_the_first_step(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (120, 8, 8), dtype=np.uint8)
-    with pytest.raises(DataError, match=r"evaluation.monitor: calibration needs labels, got \d+ images without"):
+    with pytest.raises(DataError, match=r"calibration needs labels of two classes, got \d+ images without"):
         _run(tmp_path, "run", "evaluation.monitor=[calibration]", "evaluation.objective=effective_rank", images=images)
     assert not (tmp_path / "run" / "result.json").exists()

@@ -403,7 +403,13 @@ def load_space(name_or_path: str | Path | None, method: str) -> Space:
         where = f"search space {name}"
         return parse_space(mapping_from_yaml(text, where), where)
     if name_or_path is None:
-        raise ConfigError([f"--space: none is shipped for {method}; write your own. Shipped: {', '.join(shipped)}"])
+        raise ConfigError(
+            [
+                f"--space: none is shipped for {method}; name one that suits it, such as that of simclr (of a sweep "
+                f"--space simclr, of a comparison --space {method}=simclr), or write your own. Shipped: "
+                f"{', '.join(shipped)}"
+            ]
+        )
     if not Path(name).exists():
         beside = {file.name: str(file) for file in sorted(Path(name).parent.glob("*.yaml"))}
         close = nearest(Path(name).name, beside)

@@ -353,7 +353,11 @@ def test_without_a_name_the_space_of_the_method_is_taken():
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        (None, "none is shipped for beta; write your own. Shipped: alpha"),
+        (
+            None,
+            "none is shipped for beta; name one that suits it, such as that of simclr (of a sweep --space simclr, of a "
+            "comparison --space beta=simclr), or write your own. Shipped: alpha",
+        ),
         ("alhpa", "no such file, got 'alhpa'; did you mean alpha? Known: alpha"),
         ("{}/digit.yaml", "no such file, got '{}/digit.yaml'; did you mean {}/digits.yaml?"),
     ],
