@@ -1,4 +1,4 @@
-"""``ebclab runs``: lists, shows, cleans up and deletes runs and sweeps."""
+"""``ebclab runs``: lists, shows, cleans up and deletes runs, sweeps, comparisons and reproductions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebclab.cli.options import RESULTS
+from ebclab.errors import UserError
 from ebclab.formatting import folded, in_cell, is_terminal, row_lines, size
 from ebclab.terminal import console, say
 
@@ -23,15 +24,16 @@ _DROPPED = ("size", "age")  # in this order, if the table is too wide
 _FOLDED = {"name": 16, "done": 10, "data": 12, "method": 8}  # then wrapped, in this order, to at least so many cells
 _BETWEEN = 2  # spaces after a column
 _Sweeps = Annotated[str | None, typer.Option("--sweeps", help="Folder of sweeps; default: ./sweeps."), RESULTS]
+_Comparisons = Annotated[
+    str | None, typer.Option("--comparisons", help="Folder of comparisons; default: ./comparisons."), RESULTS
+]
 
 
 @app.command("list")
 def list_runs(
     runs: _Runs = None,
     sweeps: _Sweeps = None,
-    comparisons: Annotated[
-        str | None, typer.Option("--comparisons", help="Folder of comparisons; default: ./comparisons."), RESULTS
-    ] = None,
+    comparisons: _Comparisons = None,
     method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
     state: Annotated[
@@ -116,17 +118,19 @@ def show(
 def clean(
     runs: _Runs = None,
     sweeps: _Sweeps = None,
+    comparisons: _Comparisons = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
     """List what can be deleted without loss, and delete it if you confirm.
 
-    That is checkpoints of finished search trials except the best, and files that Ray left behind. Other runs,
-    confirmed winners and folders in use are kept.
+    That is checkpoints of finished search trials except the best, and files that Ray left behind, also in
+    comparisons and ./reproductions. Other runs, confirmed winners and folders in use are kept.
     """
     from ebclab.inventory.deletion import find_waste, remove
     from ebclab.inventory.folders import collection_given, room_freed
 
-    wastes = find_waste(collection_given(runs, "runs"), collection_given(sweeps, "sweeps"))
+    given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons, "reproductions": None}
+    wastes = find_waste(*(collection_given(place, usual) for usual, place in given.items()))
     if not wastes:
         say("nothing to delete")
         return
@@ -142,10 +146,13 @@ def clean(
 
 
 def _may_delete(yes: bool, question: str) -> bool:
-    """Return whether --yes or the answer in a terminal allows to delete; if not, say that nothing was deleted."""
+    """Return whether --yes or the answer in a terminal allows to delete; if not, say that nothing was deleted.
+
+    Where nobody can be asked, the command ends with the exit code of wrong input.
+    """
     if not yes and not is_terminal(sys.stdin):
         say("nothing was deleted; --yes deletes it")
-        return False
+        raise typer.Exit(UserError.exit_code)
     agreed = yes or typer.confirm(question)
     if not agreed:
         say("nothing was deleted")
@@ -155,20 +162,25 @@ def _may_delete(yes: bool, question: str) -> bool:
 @app.command("delete")
 def delete(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Names of runs and sweeps.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="Names of runs, sweeps, comparisons and reproductions.", show_default=False
+        ),
     ],
     runs: _Runs = None,
     sweeps: _Sweeps = None,
+    comparisons: _Comparisons = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete whole runs and sweeps, finished or not, on a disk or in a store, so that their names are free.
+    """Delete whole runs, sweeps, comparisons and reproductions, finished or not, so that their names are free.
 
-    With --runs or --sweeps alone, only that folder is looked into. What a process works in is refused.
+    On a disk or in a store. With --runs, --sweeps or --comparisons, only these folders are looked into. What a process
+    works in is refused.
     """
     from ebclab.inventory.deletion import delete as delete_whole
     from ebclab.inventory.deletion import find_named
 
-    targets = find_named(names, runs, sweeps)
+    targets = find_named(names, runs, sweeps, comparisons)
     for target in targets:
         say(f"{size(target.num_bytes):>9}  {target.in_words()}")
     if _may_delete(yes, "delete all of it? It cannot be had back"):

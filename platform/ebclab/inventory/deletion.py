@@ -1,4 +1,4 @@
-"""Deletes complete runs and sweeps by name, and what is no longer needed of others: checkpoints, Ray's leftovers."""
+"""Deletes whole folders of ours by name, and what is no longer needed of runs and sweeps, such as Ray's leftovers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,31 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions
 from ebclab.storage import atomic
-from ebclab.storage.kinds import RUN, SWEEP
+from ebclab.storage.kinds import COMPARISON, REPRODUCTION, RUN, SWEEP
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import leased, require_all_free
 from ebclab.storage.lock import LOCK, is_running, kept_free, locked
 from ebclab.storage.mirror import CHECKPOINTS
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import remote_at
+from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.trial import Trial
 
-_FOLDERS: dict[str, type[RunFolder] | type[SweepFolder]] = {each.kind.name: each for each in (RunFolder, SweepFolder)}
+
+class _Comparison(Workspace):
+    kind = COMPARISON
+
+
+class _Reproduction(Workspace):
+    kind = REPRODUCTION
+
+
+_FOLDERS: dict[str, type[Workspace]] = {
+    each.kind.name: each for each in (RunFolder, SweepFolder, _Comparison, _Reproduction)
+}
 _SPENT = ("last-*", "best-*")  # not kept-*: requested by the user
 _LEFT = (".last-*", ".best-*", ".kept-*")
 _GENERATION = re.compile("[1-9][0-9]{0,8}")
@@ -40,9 +52,9 @@ _log = logging.getLogger("ebclab.sweeps")
 
 @dataclass(frozen=True)
 class Deletable:
-    """A run or a sweep that may be deleted."""
+    """A run, sweep, comparison or reproduction that may be deleted."""
 
-    folder: RunFolder | SweepFolder
+    folder: Workspace
     finished: bool  # whether it has a result
     num_bytes: int  # total size of its files in bytes
 
@@ -51,14 +63,16 @@ class Deletable:
         return f"{'finished' if self.finished else 'unfinished'} {self.folder.kind.name} {self.folder.address}"
 
 
-def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[Deletable]:
-    """Return the runs and sweeps with these names, without duplicates.
+def find_named(
+    names: list[str], runs: str | None, sweeps: str | None, comparisons: str | None = None
+) -> list[Deletable]:
+    """Return the runs, sweeps, comparisons and reproductions with these names, without duplicates.
 
-    ``runs`` and ``sweeps`` are folders or addresses. If only one is given, only that one is searched; if none is, the
-    default folders are.
+    ``runs``, ``sweeps`` and ``comparisons`` are folders or addresses. If some are given, only these are searched; if
+    none is, the default folders are.
     """
-    places = {"run": runs, "sweep": sweeps} if runs or sweeps else {"run": "runs", "sweep": "sweeps"}
-    chosen = {kind: place for kind, place in places.items() if place}
+    places = {"run": runs, "sweep": sweeps, "comparison": comparisons}
+    chosen = {kind: place for kind, place in places.items() if place} or {kind: f"{kind}s" for kind in _FOLDERS}
     found = []
     for name in dict.fromkeys(names):
         require_folder_name(name, "NAME")
@@ -66,7 +80,8 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
         if not having:
             raise RunError(f"{name}: {_not_found(name, chosen)}")
         if len(having) > 1:
-            raise UserError(f"{name}: a run and a sweep have this name; name the folder of one by --runs or --sweeps")
+            kinds = " and ".join(f"a {each.folder.kind.name}" for each in having)
+            raise UserError(f"{name}: {kinds} have this name; name the folder of one by --runs, --sweeps or another")
         found += having
     for each in found:
         require_unused(each.folder)
@@ -74,7 +89,7 @@ def find_named(names: list[str], runs: str | None, sweeps: str | None) -> list[D
 
 
 def deletable(place: str, name: str, kind: str) -> Deletable | None:
-    """Return the run or sweep ``name`` in a folder or at an address; None if there is none.
+    """Return what of this kind is called ``name`` in a folder or at an address; None if there is none.
 
     A folder without the settings of its kind is not ours and is never deleted.
     """
@@ -100,18 +115,18 @@ def _not_found(name: str, places: dict[str, str]) -> str:
     return f"{where}; {did_you_mean(name, names)}"
 
 
-def require_unused(folder: RunFolder | SweepFolder) -> None:
-    """Refuse a run or sweep that a process uses, or a sweep with a trial that a process uses."""
+def require_unused(folder: Workspace) -> None:
+    """Refuse a folder that a process uses, or with a run or a sweep in it that a process uses."""
     if folder.remote is not None:
         require_all_free(folder.remote, Store(folder.remote).names(), folder.kind.busy)
         return
-    for path in [folder.path, *(lock.parent for lock in (folder.path / SWEEP.inside).glob(f"*/{LOCK}"))]:
+    for path in [folder.path, *(lock.parent for lock in folder.path.glob(f"*/**/{LOCK}"))]:
         if is_running(path):
             raise RunError(f"{path}: another process {folder.kind.busy}; wait for it or stop it")
 
 
 def delete(target: Deletable) -> None:
-    """Delete a run or sweep; symbolic links in it are deleted, but not their targets.
+    """Delete a folder of ours; symbolic links in it are deleted, but not their targets.
 
     On a disk the folder is first renamed atomically, so that after a kill all of it or nothing has the original name.
     In a store, the result is deleted first, then manifests of checkpoints, and the settings last, so that an
@@ -165,14 +180,19 @@ class Waste:
     why: str  # what the folder contains, as text for the user
 
 
-def find_waste(runs: Path, sweeps: Path) -> list[Waste]:
-    """Return the folders that can be deleted from the runs in one folder and the sweeps in another.
+def find_waste(
+    runs: Path, sweeps: Path, comparisons: Path | None = None, reproductions: Path | None = None
+) -> list[Waste]:
+    """Return the folders that can be deleted from runs and sweeps, also those of comparisons and reproductions.
 
     Runs and sweeps in use by a process are skipped. Complete checkpoints are never returned for: runs outside sweeps,
     confirmation runs, the best search trials, and trials that a resumed sweep would continue. Symbolic links are not
     followed; their targets are never deleted.
     """
     owners = [*folders_with(runs, RUN.settings), *folders_with(sweeps, SWEEP.settings)]
+    for place, kind, member in ((comparisons, COMPARISON, SWEEP), (reproductions, REPRODUCTION, RUN)):
+        for folder in folders_with(place, kind.settings) if place else ():
+            owners += folders_with(folder / kind.inside, member.settings)
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
 
 

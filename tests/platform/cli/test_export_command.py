@@ -61,7 +61,7 @@ def test_nothing_is_deleted_without_a_yes(ebclab: Ebclab, finished: Path, monkey
     left.write_bytes(b"x" * 2500)
     shown = ebclab("runs", "clean")
     assert "2.5 kB  runs/done: what Ray left behind\n" in shown.out
-    assert shown.out.endswith("nothing was deleted; --yes deletes it\n")
+    assert (shown.code, shown.out.splitlines()[-1]) == (2, "nothing was deleted; --yes deletes it")
     assert left.exists()
     monkeypatch.setattr(runs.sys.stdin, "isatty", lambda: True)
     for answer, sentence, stays in ((False, "nothing was deleted\n", True), (True, "freed 2.5 kB\n", False)):

@@ -20,7 +20,7 @@ def _temperature(run: Path) -> float:
 
 def test_nothing_is_deleted_until_yes_is_said(ebclab: Ebclab, finished: Path) -> None:
     shown = ebclab("runs", "delete", "done")
-    assert (shown.code, finished.is_dir()) == (0, True)
+    assert (shown.code, finished.is_dir()) == (2, True)
     assert f"finished run {finished}" in shown.out.replace("\n", "")
     assert "nothing was deleted; --yes deletes it" in shown.out
     assert ebclab("runs", "delete", "done", "--yes").code == 0

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ebclab.cli.runs import app
 from ebclab.errors import RunError
 from ebclab.inventory import deletion as cleaning
-from ebclab.inventory.deletion import find_waste, remove
+from ebclab.inventory.deletion import find_named, find_waste, remove
 from ebclab.inventory.folders import room, room_freed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -70,6 +70,30 @@ def hunt(tmp_path: Path, sweep_plan: Plans) -> Sweep:
 def found(tmp_path: Path) -> set[str]:
     whole = find_waste(tmp_path / "runs", tmp_path / "sweeps")
     return {waste.path.relative_to(tmp_path).as_posix() for waste in whole}
+
+
+def test_sweeps_of_comparisons_and_runs_of_reproductions_are_cleaned_and_deleted_whole(
+    tmp_path: Path, hunt: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for whole, file, inside in (
+        ("comparisons/c", "comparison.yaml", "sweeps"),
+        ("reproductions/r", "plan.json", "runs"),
+    ):
+        (tmp_path / whole / inside).mkdir(parents=True)
+        (tmp_path / whole / file).touch()
+    hunt.folder.path.rename(tmp_path / "comparisons/c/sweeps/hunt")
+    run = tmp_path / "reproductions/r/runs/one"
+    (run / ".ray").mkdir(parents=True)
+    (run / "config.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    wastes = find_waste(*map(Path, ("runs", "sweeps", "comparisons", "reproductions")))
+    there = {f"comparisons/c/{path}" for path in SPENT} | {"comparisons/c/sweeps/hunt/.ray"}
+    assert {str(waste.path) for waste in wastes} == there | {"reproductions/r/runs/one/.ray"}
+    with worked_in(run), pytest.raises(RunError, match="another process works on this reproduction; wait for it"):
+        find_named(["r"], None, None)
+    for found in find_named(["c", "r"], None, None):
+        cleaning.delete(found)
+    assert [*Path("comparisons").iterdir(), *Path("reproductions").iterdir()] == []
 
 
 SPENT = {
