@@ -267,6 +267,10 @@ FOLDERS_IN_TARS: dict[str, tuple[list[str], list[str], list[int]]] = {
     # webdataset#407: the name of a sample ends at its first dot, as in the library
     "dots in names": (["a.tar:img_22.05.png img_22.05.cls été.v1.png été.v1.cls"], ["cat"], [0, 0]),
     "dots in folders": (["a.tar:v1.0/cat.d/1.png v1.0/dog.d/2.png"], ["cat.d", "dog.d"], [0, 1]),
+    # datasets#7732, open_clip#480, CLIP_benchmark#47
+    "endings in capitals": (["a.tar:x/1.Left.PNG x/1.Left.cls"], ["cat"], [0]),
+    "an ending before the suffix": (["a.tar:1.input.png 1.outputs.txt 2.input.png 2.cls"], ["cat"], [-1, 0]),
+    "a folder of each part": (["train/0.tar:1.png 1.cls", "test/0.tar:2.png 2.cls"], ["cat"], [0]),
     "a usual ending": (["a.tar:1.png 1.mask.png 1.cls 1.mask.cls"], ["cat"], [0]),
 }
 
@@ -388,6 +392,8 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
         [0, 1],
         "",
     ),
+    # covid-chestxray-dataset#96
+    "by id and by name": ("1.png 2.png", {"labels.csv": "id,breed\n1,pug\n2.png,fox"}, ["fox", "pug"], [1, 0], ""),
     "not set": ("1.png", {"labels.csv": "id,breed\n1,pug"}, [], [-1], "1 .csv; data.labels=FILE reads labels"),
 }
 """Images, tables, and the classes, labels and warning that they give."""
@@ -406,7 +412,7 @@ def put_tables(folder: Path, images: str, tables: dict[str, str]) -> str:
 def test_tables_beside_images_hold_their_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str) -> None:
     images, tables, names, labels, told = TABLES[case]
     name = put_tables(tmp_path, images, tables)
-    found = load_split(name, None, "train", BY_ID if case == "by id" else Reading())
+    found = load_split(name, None, "train", BY_ID if case.startswith("by id") else Reading())
     assert (found.class_names, found.labels.tolist()) == (tuple(names), labels)
     assert told in caplog.text
     assert len(caplog.records) == 1
@@ -543,6 +549,26 @@ def test_the_only_column_of_images_is_found_and_other_labels_are_told(
     two = shown_table(ABC, [0, 1, 2], image="left").append_column("right", pa.array([b""] * 3))
     with pytest.raises(DataError, match=r"data\.image_column: .*got columns left, label, right"):
         load_split(put_table(kind, tmp_path / "two", two), None, "train")
+
+
+@BOTH
+def test_images_in_a_struct_of_bytes_alone_are_read(tmp_path: Path, kind: str) -> None:
+    """explorer#995: a table of Polars."""
+    made = pa.table({"image": [{"bytes": picture(what, 0)} for what in ABC], "label": ABC})
+    assert load_split(put_table(kind, tmp_path / "set", made), None, "train").class_names == tuple(ABC)
+
+
+@pytest.mark.parametrize("content", [picture("ant", 0)[:-30], b"", b"<html>404 Not Found</html>"])
+def test_images_that_are_none_are_named_or_left_out_if_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    """vision#138."""
+    put(tmp_path / "a/1.png", picture("ant", 1))
+    put(tmp_path / "a/2.png", content)
+    with pytest.raises(DataError, match=r"a/2.png: not a readable image, got .*data.skip_corrupt=true"):
+        load_split(f"folder:{tmp_path}", None, "train")
+    assert len(load_split(f"folder:{tmp_path}", None, "train", Reading(skip_corrupt=True))) == 1
+    assert "1 of 2 images left out" in caplog.text
 
 
 @BOTH
