@@ -15,6 +15,7 @@ from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+CONTAINER_CPUS = Path("/sys/fs/cgroup/cpu.max")
 
 _BESIDE_THE_CPU = ("cuda", "xpu", "hpu", "mtia", "mps")
 
@@ -141,11 +142,14 @@ def num_cores() -> int:
 
 
 def usable_processors() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, by its affinity and by the time of its container."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the first since Python 3.13
-    return count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the first since Python 3.13
+        cores = count() or 1
+    quota, _, period = next(iter(_lines(CONTAINER_CPUS)), "").partition(" ")  # microseconds; "max" is no limit
+    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
 
 
 @contextmanager

@@ -121,6 +121,17 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return given
 
 
+@pytest.mark.parametrize(
+    ("quota", "expected"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 3), ("900000 100000", 3), ("", 3)]
+)
+def test_no_more_threads_than_a_container_has_time_for(
+    quota: str, expected: int, four_cores: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "CONTAINER_CPUS", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert set_threads(0) == expected
+
+
 @pytest.mark.parametrize("count", [4, None])
 @pytest.mark.parametrize("name", ["cpu_count", "process_cpu_count"])
 def test_where_no_affinity_is_known_all_cores_are_usable(
