@@ -90,7 +90,10 @@ def _require_batches(
     """Build the method and check its batches, without any images; return warnings."""
     batch_size, images = config.training.batch_size, len(split.train)
     if batch_size > images:
-        raise ValueError(f"training.batch_size: more than the {images:,} training images, got {batch_size}")
+        raise ValueError(
+            f"training.batch_size: more than the {images:,} training images, got {batch_size}; set a smaller one, or "
+            "name a search space without it by --space"
+        )
     channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
     require_different_views(config, method_class, channels)
     num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)

@@ -24,6 +24,7 @@ from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
 
 Plans = Callable[..., SweepPlan]
+WAY_OUT = "set a smaller one, or name a search space without it by --space"
 
 
 def split(count: int = 100, *, held: int = 20, classes: int = 2, kept: int = 0, unlabelled: int = 0) -> Split:
@@ -76,14 +77,16 @@ def test_a_space_that_every_trial_can_be_trained_in_passes(sweep_plan: Plans) ->
 def test_a_batch_larger_than_the_images_is_named_with_the_end_of_the_range(sweep_plan: Plans) -> None:
     space = {"training.batch_size": {"choice": [32, 64, 80, 81, 128]}, "method.temperature": {"uniform": [0.1, 1.0]}}
     assert problems(sweep_plan(space=space), split()) == [
-        f"test, training.batch_size={size}: training.batch_size: more than the 80 training images, got {size}"
+        f"test, training.batch_size={size}: training.batch_size: more than the 80 training images, got {size}; "
+        f"{WAY_OUT}"
         for size in (81, 128)
     ]
 
 
 def test_the_runs_own_batch_is_looked_at_too_when_it_is_not_searched(sweep_plan: Plans) -> None:
     found = problems(sweep_plan(), split(60))
-    assert found[0] == ("test, the run's own settings: training.batch_size: more than the 40 training images, got 64")
+    own = "test, the run's own settings: training.batch_size: more than the 40 training images, got 64"
+    assert found[0] == f"{own}; {WAY_OUT}"
 
 
 def test_images_that_leave_none_for_proposals_are_refused(sweep_plan: Plans) -> None:
