@@ -5,8 +5,11 @@
     scores = ebclab.evaluate(run.path)
     table = ebclab.open_run(run.path).metrics
     page = ebclab.report(run.path)
-    encoder, preprocessing, info = ebclab.load_encoder("exported")
-    energy = ebclab.load_energies(run.path).energy(images)
+    folder, warnings = ebclab.export_run(run.path, "exported")
+    encoder, preprocessing, info = ebclab.load_encoder(folder)
+    alike = ebclab.search(ebclab.SearchRequest(encoder=str(run.path), images=("mine.png",))).tables
+    energy = ebclab.load_energies(run.path).energy(ebclab.load_split("digits", root=None, split="test").images)
+    chains = ebclab.sample(run.path, ebclab.SampleRequest(num_steps=200)).samples
     found = ebclab.compare(ebclab.ComparisonRequest(methods=("simclr", "dcl"), batch_sizes=(64,)))
     page = ebclab.reproduce(ebclab.ReproduceRequest("ebclr/table1")).folder.page
 
@@ -19,13 +22,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __getattr__
+    from ebclab.card.request import SearchRequest as SearchRequest
+    from ebclab.card.search import search as search
     from ebclab.comparisons.compare import compare as compare
     from ebclab.comparisons.request import ComparisonRequest as ComparisonRequest
     from ebclab.config import ExperimentConfig as ExperimentConfig
     from ebclab.config import compose_for_user
     from ebclab.data.image_set import ImageSet as ImageSet
+    from ebclab.data.sources.load import load_split as load_split
     from ebclab.export import load_encoder as load_encoder
     from ebclab.export.load_energies import load_energies as load_energies
+    from ebclab.export.run import export_run as export_run
     from ebclab.reports.report import report as report
     from ebclab.reproductions.reproduce import reproduce as reproduce
     from ebclab.reproductions.request import ReproduceRequest as ReproduceRequest
@@ -37,9 +44,12 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not evaluate __geta
     from ebclab.training.callbacks import Callback as Callback
     from ebclab.training.callbacks import RunView as RunView
     from ebclab.training.pretrain import pretrain as pretrain
+    from ebclab.training.sample_request import SampleRequest as SampleRequest
+    from ebclab.training.samples import sample_chains
 
     compose = compose_for_user
     evaluate = evaluate_run
+    sample = sample_chains
     __version__: str
 
 _HOMES = {
@@ -49,17 +59,23 @@ _HOMES = {
     "ImageSet": "ebclab.data.image_set:ImageSet",
     "ReproduceRequest": "ebclab.reproductions.request:ReproduceRequest",
     "RunView": "ebclab.training.callbacks:RunView",
+    "SampleRequest": "ebclab.training.sample_request:SampleRequest",
+    "SearchRequest": "ebclab.card.request:SearchRequest",
     "SweepRequest": "ebclab.sweeps.request:SweepRequest",
     "compare": "ebclab.comparisons.compare:compare",
     "compose": "ebclab.config:compose_for_user",
     "evaluate": "ebclab.runs.evaluate:evaluate_run",
+    "export_run": "ebclab.export.run:export_run",
     "load_encoder": "ebclab.export:load_encoder",
     "load_energies": "ebclab.export.load_energies:load_energies",
+    "load_split": "ebclab.data.sources.load:load_split",
     "make_plan": "ebclab.sweeps.plan:make_plan",
     "open_run": "ebclab.runs.record:open_run",
     "pretrain": "ebclab.training.pretrain:pretrain",
     "report": "ebclab.reports.report:report",
     "reproduce": "ebclab.reproductions.reproduce:reproduce",
+    "sample": "ebclab.training.samples:sample_chains",
+    "search": "ebclab.card.search:search",
     "sweep": "ebclab.sweeps.sweep:sweep",
 }
 
