@@ -5,15 +5,18 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import command_line
 import examples
+import notebooks
 import reference
 
 ROOT = Path(__file__).parents[2]
 CONTENTS = {
     "Tutorials": "docs/tutorials/*.md",
+    "Notebooks": "docs/notebooks/*.ipynb",
     "Guides": "docs/data.md docs/methods.md docs/evaluation.md docs/watching.md docs/sweeps.md docs/comparisons.md "
     "docs/reports.md docs/export.md docs/reproduce.md docs/clusters.md cluster/README.md docs/scaling.md "
     "docs/security.md",
@@ -52,6 +55,11 @@ class Gathering:
         for source in sources:
             name = source.relative_to(ROOT).as_posix()
             self._write(_page_of(name), self._with_links(source.read_text(encoding="utf-8"), name, _page_of(name)))
+        for source in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
+            name = source.relative_to(ROOT).as_posix()
+            self._write(
+                _page_of(name), notebooks.as_page(source, partial(self._with_links, source=name, page=_page_of(name)))
+            )
         with (self.to / "docs/examples/README.md").open("a", encoding="utf-8") as page:
             page.write(f"\n{examples.links()}")
         shutil.copytree(ROOT / "docs" / "images", self.to / "docs" / "images")
@@ -95,7 +103,7 @@ class Gathering:
             return "benchmarks/results/index.md"
         if path.is_dir():
             return _page_of(f"{target}/README.md")
-        if path.suffix in (".md", ".png"):
+        if path.suffix in (".md", ".png", ".ipynb"):
             return _page_of(target)
         if target in self.described:
             return self.described[target]
@@ -143,7 +151,7 @@ class Gathering:
 
 
 def _page_of(name: str) -> str:
-    return "index.md" if name == "README.md" else name
+    return "index.md" if name == "README.md" else name.replace(".ipynb", ".md")
 
 
 def _line(page: str) -> str:
