@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,11 @@ import pytest
 from browsing import CHROMIUM, Visit
 
 from ebclab.config import compose, to_yaml
+from ebclab.document.document import Document, Items, Section
+from ebclab.reports import watch
 from ebclab.reports.document import write_report
 from ebclab.reports.report import report
+from ebclab.reports.watch import PageServer, WatchedPage
 from ebclab.runs.folder import RunFolder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -203,3 +208,34 @@ def test_a_page_of_runs_draws_every_plot_within_its_width_and_hides_a_run_when_t
     visit.tab.locator("button[data-run='1']").click()
     visit.tab.wait_for_timeout(300)
     assert list(visit.plots(".js-line").values()) == [1] * 5
+
+
+def test_a_watched_page_loads_itself_again_where_it_was_until_its_server_ends(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
+
+    def draw() -> Document:
+        lines = tuple(f"line {number}" for number in range(200))
+        return Document("t", "report", "brand", (Section(str(sorted(os.listdir(tmp_path))), (Items(lines),)),), "")
+
+    with PageServer(WatchedPage(draw, [str(tmp_path)])) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        tab, said = browser.new_page(), list[str]()
+        tab.set_default_timeout(120_000)
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.goto(server.address)
+        tab.wait_for_selector("html[data-drawn]")
+        before = tab.evaluate("window.scrollTo(0, 700); document.documentElement.dataset.version")
+        tab.wait_for_timeout(1_000)
+        assert tab.evaluate("document.documentElement.dataset.version") == before
+        (tmp_path / "something-new").touch()
+        tab.wait_for_selector(f"html[data-drawn]:not([data-version='{before}'])")
+        assert tab.evaluate("window.scrollY") == 700
+        assert "something-new" in tab.inner_text("main")
+        assert said == []
+        server.shutdown()
+    tab.wait_for_selector("text=brand · no longer watched")
+    assert "something-new" in tab.inner_text("main")
+    tab.close()

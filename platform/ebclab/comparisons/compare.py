@@ -130,12 +130,18 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     return finished_result(there, planned.plan, methods_of(planned.plan.config), resume=False) is not None
 
 
-def page_of(folder: ComparisonFolder) -> ComparisonRun:
-    """Write the page of the results of the comparison in ``folder`` so far, without training."""
-    folder.require_free()
+def findings_of(folder: ComparisonFolder) -> ComparisonFindings:
+    """Return the results of the comparison in ``folder`` so far; refuse one without any."""
     plan = read_comparison(folder.pull().plan, where=folder.address)
     found = read_findings(folder, plan)
     found.require_measured(folder.address)
+    return found
+
+
+def page_of(folder: ComparisonFolder) -> ComparisonRun:
+    """Write the page of the results of the comparison in ``folder`` so far, without training."""
+    folder.require_free()
+    found = findings_of(folder)
     write_findings(folder, found)
     folder.send(folder.result.name, folder.table.name, folder.page.name)
     return ComparisonRun(folder, found, ())

@@ -31,11 +31,16 @@ _WORDS, _SENTENCE = 24, 60
 """Cells with more characters are wrapped; those with still more get room for a sentence."""
 
 
-def as_page(document: Document) -> str:
-    """Return a document as HTML; text in it is shown and never obeyed, whatever it is."""
+def as_page(document: Document, *, version: str = "", look_seconds: int = 0) -> str:
+    """Return a document as HTML; text in it is shown and never obeyed, whatever it is.
+
+    Args:
+        version: The ETag with which the page is served, which it asks for every ``look_seconds``, to load itself again
+            when that is another one; empty for a page in a file, which asks no one.
+    """
     blocks = list(document.blocks())
     is_drawn = any(isinstance(block, Plot) for block in blocks)
-    is_used = is_drawn or any(isinstance(block, Table) for block in blocks)
+    is_used = bool(version) or is_drawn or any(isinstance(block, Table) for block in blocks)
     return (
         _templates()
         .get_template("page.html.j2")
@@ -43,6 +48,8 @@ def as_page(document: Document) -> str:
             document=document,
             made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
             nonce=secrets.token_urlsafe(16),
+            version=version,
+            look_seconds=look_seconds,
             number=count(1).__next__,
             style=_own("page.css"),
             script=_own("page.js") if is_used else "",

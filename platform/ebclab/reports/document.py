@@ -24,7 +24,6 @@ from ebclab.document.document import (
     Tiles,
     numeric,
 )
-from ebclab.errors import UserError
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import clock, count
 from ebclab.interval import POINTS, SHARE, Interval
@@ -113,7 +112,7 @@ def _present(*blocks: Block | None) -> tuple[Block, ...]:
 def _head(record: SweepRecord, cost: Cost) -> Iterator[Block]:
     if record.is_running:
         log = f"This sweep is running: shown is its log as of {facts(record)['Log as of']}."
-        yield Remark(f"{log} Repeat the command to refresh this page.", "running")
+        yield Remark(f"{log} Repeat the command to refresh this page, or let --watch do so.", "running")
     elif not record.is_finished:
         left = "This sweep has not concluded and nothing works on it now: shown is what it left."
         yield Remark(f"{left} ebclab sweep … --resume continues it.", "status")
@@ -284,16 +283,20 @@ def _setting(value: object) -> CellValue:
 _OF_CONFIRMED = ("source", "settings", "seeds", "values", "seeds_asked", "mean", "low", "high")
 
 
+def read_sweeps(folders: Sequence[str | Path]) -> list[SweepRecord]:
+    """Read sweeps for one page; refuse those with different objectives."""
+    records = [read_sweep(each) for each in folders]
+    require_one_objective(records)
+    return records
+
+
 def write_report(folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None) -> str:
     """Write the report of one or several sweeps; return the path or address of the page.
 
     The CSV and JSON files have the name of the page, ``to``, with other endings. None means report.html in the sweep's
     folder, or sweeps.html in the current folder for several sweeps.
     """
-    if not (price is None or price >= 0):
-        raise UserError(f"--price-per-gpu-hour: must not be negative, got {price:g}")
-    records = [read_sweep(each) for each in folders]
-    require_one_objective(records)
+    records = read_sweeps(folders)
     place = page_place(to, [record.folder for record in records], "sweeps.html")
     document = sweeps_document(records, price, place.path)
     return place.write(document, _all_trials(records), [_numbers(record, price) for record in records])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from ebclab.config.addresses import is_address
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import nearest
+from ebclab.document.document import Document
 from ebclab.errors import RunError, UserError
 from ebclab.storage.kinds import KINDS
 from ebclab.storage.object_store import holds
@@ -30,9 +32,37 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
             or the page cannot be written.
     """
     name_hosts(*places, to)
+    unique, kind = _checked(places, price_per_gpu_hour)
+    if kind == "sweep":
+        from ebclab.reports.document import write_report
+
+        return write_report(unique, to, price_per_gpu_hour)
+    from ebclab.reports.runs.document import write_run_report
+
+    return write_run_report(unique, to)
+
+
+def document_of(*places: str | Path, price_per_gpu_hour: float | None = None) -> Document:
+    """Return the document of the page that ``report`` would write now."""
+    unique, kind = _checked(places, price_per_gpu_hour)
+    page = Path(f"{kind}s.html" if len(unique) > 1 else "report.html")
+    if kind == "sweep":
+        from ebclab.reports.document import read_sweeps, sweeps_document
+
+        return sweeps_document(read_sweeps(unique), price_per_gpu_hour, page)
+    from ebclab.reports.runs.document import runs_document
+    from ebclab.reports.runs.facts import open_runs
+
+    return runs_document(open_runs(unique), page)
+
+
+def _checked(places: Sequence[str | Path], price: float | None) -> tuple[list[str | Path], str]:
+    """Return the places, each once, and the kind of all of them, run or sweep; refuse what no page is about."""
     if not places:
         raise UserError("report: nothing to show, got no folder; name runs or sweeps")
-    unique = list(dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in places))
+    unique: list[str | Path] = list(
+        dict.fromkeys(str(each) if is_address(str(each)) else Path(each).absolute() for each in places)
+    )
     kinds = {place: _kind(place) for place in unique}
     if unknown := [place for place, kind in kinds.items() if kind is None]:
         raise RunError("\n".join(_not_found(str(place)) for place in unknown))
@@ -45,15 +75,12 @@ def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour
             f"report: runs and sweeps have separate pages, got {numbers['run']} and {numbers['sweep']} of them; "
             "repeat the command for each kind"
         )
-    if kinds[unique[0]] == "sweep":
-        from ebclab.reports.document import write_report
-
-        return write_report(unique, to, price_per_gpu_hour)
-    if price_per_gpu_hour is not None:
+    kind = str(kinds[unique[0]])
+    if price is not None and kind == "run":
         raise UserError("--price-per-gpu-hour: of sweeps only, got runs; leave it out")
-    from ebclab.reports.runs.document import write_run_report
-
-    return write_run_report(unique, to)
+    if not (price is None or price >= 0):
+        raise UserError(f"--price-per-gpu-hour: must not be negative, got {price:g}")
+    return unique, kind
 
 
 def _kind(place: str | Path) -> str | None:

@@ -178,6 +178,18 @@
     });
   }
 
+  // A watched page loads itself again when its server has a newer one, and says when there is no server any more.
+  const { version, look } = document.documentElement.dataset;
+  const brand = document.querySelector(".brand");
+  const watched = brand.textContent;
+  if (version) {
+    setInterval(async () => {
+      const newest = await fetch(location.href, { method: "HEAD", cache: "no-store" }).catch(() => null);
+      if (newest?.ok && newest.headers.get("ETag") !== `"${version}"`) location.reload();
+      brand.textContent = newest?.ok ? watched : `${watched} · no longer watched`;
+    }, look * 1000);
+  }
+
   drawAll(dark.matches).then(() => { document.documentElement.dataset.drawn = String(figures.length); });
   dark.addEventListener("change", () => drawAll(dark.matches));
   window.addEventListener("beforeprint", () => drawAll(false, true));

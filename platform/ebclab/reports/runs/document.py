@@ -71,7 +71,7 @@ def _states(records: Sequence[RunRecord]) -> Iterator[Block]:
     for record in records:
         if record.state == "running":
             log = f"{record.name} is running: shown is its log up to step {record.step}."
-            yield Remark(f"{log} Repeat the command to refresh this page.", "running")
+            yield Remark(f"{log} Repeat the command to refresh this page, or let --watch do so.", "running")
         elif record.state != "finished":
             goes_on = "The command that made it resumes from its last checkpoint."
             yield Remark(f"{record.name}: {state_in_words(record)}. {goes_on}", "status")
