@@ -18,8 +18,9 @@ from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
-from ebclab.data.sources.catalogue import DATASETS
+from ebclab.data.sources.catalogue import DATASETS, Split
 from ebclab.data.sources.decode import Reading
+from ebclab.data.sources.folder import files_by_key
 from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
@@ -151,6 +152,22 @@ def named_set(name: str | None, subject: Subject, data_root: str | None) -> Meas
         reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
         train, test = load_both(name, data_root, reading)
     return MeasuredSet(name, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
+
+
+def parts_of(measured: MeasuredSet) -> dict[Split, ImageSet]:
+    """Return both parts by name; only the first if the dataset has one part, which is both."""
+    if torch.equal(measured.train.images, measured.test.images):
+        return {"train": measured.train}
+    return {"train": measured.train, "test": measured.test}
+
+
+def class_and_file(part: Split, images: ImageSet, dataset: str) -> list[tuple[str, str]]:
+    """Return class and file of each image, or its place in its part where images are no files."""
+    files, names = files_by_key(dataset, part), images.class_names
+    return [
+        (names[label] if 0 <= label < len(names) else "" if label < 0 else str(label), files.get(key, f"{part} {row}"))
+        for row, (key, label) in enumerate(zip(images.keys.tolist(), images.labels.tolist(), strict=True))
+    ]
 
 
 def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:

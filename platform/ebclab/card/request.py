@@ -103,6 +103,12 @@ class CardRequest(GroupOptions, ProbeRequest):
         panel="Results",
         is_place_of_results=True,
     )
+    features: str | None = option(
+        None,
+        "Instead of a card, write features, labels and files of all images: FILE.npz or FILE.parquet.",
+        metavar="FILE",
+        is_place_of_results=True,
+    )
 
     @property
     def scaling(self) -> tuple[int, Literal["bilinear", "bicubic"]] | None:

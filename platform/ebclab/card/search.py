@@ -14,15 +14,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.card.groups.pictures import draw_grid
-from ebclab.card.images import named_set
+from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.options import option_problems
-from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE
-from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.decode import LeftOut, Reading, decode_image
-from ebclab.data.sources.folder import files_by_key
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import compute_features
@@ -53,9 +50,7 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     contents = [_content(file) for file in request.images]
     subject = open_subject(request.encoder, checkpoint_name(request.checkpoint))
     measured = named_set(request.dataset, subject, request.data_root)
-    parts: dict[Split, ImageSet] = {"train": measured.train}
-    if not torch.equal(measured.train.images, measured.test.images):
-        parts["test"] = measured.test
+    parts = parts_of(measured)
     channels, height, width = measured.train.images.shape[1:]
     side = height if height == width else subject.preprocessing.image_size
     reading = Reading(side, "rgb" if channels == 3 else "grey", resampling=subject.preprocessing.resampling)
@@ -63,7 +58,7 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     set_threads(num_cores())
     bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])
     found = (_unit_features(subject, queries, silent, "given") @ bank.T).topk(min(request.count, len(bank)), dim=1)
-    names = [row for part, each in parts.items() for row in _rows(part, each, measured.name)]
+    names = [row for part, each in parts.items() for row in class_and_file(part, each, measured.name)]
     pixels = torch.cat([each.images for each in parts.values()])
     tables, sections = [], []
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
@@ -117,15 +112,6 @@ def _unit_features(subject: Subject, images: Tensor, on_progress: OnProgress, wh
         what=f"features of {what} images",
     )
     return functional.normalize(features, dim=1)
-
-
-def _rows(part: Split, images: ImageSet, dataset: str) -> list[tuple[str, str]]:
-    """Return class and file of each image, or its place in its part where images are no files."""
-    files, names = files_by_key(dataset, part), images.class_names
-    return [
-        (names[label] if 0 <= label < len(names) else "" if label < 0 else str(label), files.get(key, f"{part} {row}"))
-        for row, (key, label) in enumerate(zip(images.keys.tolist(), images.labels.tolist(), strict=True))
-    ]
 
 
 def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:

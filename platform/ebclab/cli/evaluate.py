@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import typer
 
 from ebclab.card.request import CardRequest, ProbeRequest
 from ebclab.cli.options import Json, takes
-from ebclab.cli.progress import measured
+from ebclab.cli.progress import measured, progress_bar
 from ebclab.config.options import word_of
 from ebclab.errors import UserError
 from ebclab.formatting import count
@@ -34,9 +35,39 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
     """
     from ebclab.evaluation.evaluate import PROBES
 
+    if request.features is not None:
+        return _features(request, as_json)
     if request.only and all(name in PROBES for name in request.only):
         return _probe(request, as_json)
     return _measure(request, as_json)
+
+
+_OF_FEATURES = (
+    "encoders",
+    "datasets",
+    "checkpoint",
+    "data_root",
+    "train_limit",
+    "test_limit",
+    "size",
+    "resampling",
+    "features",
+)
+"""What chooses the encoder and the images."""
+
+
+def _features(request: CardRequest, as_json: bool) -> None:
+    from ebclab.card.features_file import write_features
+
+    _refuse_others(request, _OF_FEATURES, "is for a card, got {} with --features; leave one of them out")
+    for word, given in (("ENCODER", request.encoders), ("--dataset", request.datasets)):
+        if len(given) > 1:
+            raise UserError(f"{word}: one for each file of --features, got {len(given)}; repeat the command for each")
+    if as_json:
+        raise UserError("--json: prints a card, which --features does not measure; leave one of them out")
+    with progress_bar() as on_progress:
+        said = write_features(request, on_progress)
+    say(said)
 
 
 def _measure(request: CardRequest, as_json: bool) -> None:
@@ -83,7 +114,8 @@ def _probe(request: CardRequest, as_json: bool) -> None:
         raise UserError(
             f"--only: single probes are of runs, got {where}; --only classification has them for any encoder"
         )
-    _refuse_options_of_cards(request)
+    of_probes = [each.name for each in fields(ProbeRequest)]
+    _refuse_others(request, of_probes, "is for groups of the card, got {} with single probes; leave it out")
     measure = partial(
         evaluate_run,
         where,
@@ -97,15 +129,13 @@ def _probe(request: CardRequest, as_json: bool) -> None:
     measured(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
 
 
-def _refuse_options_of_cards(request: CardRequest) -> None:
-    of_probes = {each.name for each in fields(ProbeRequest)}
+def _refuse_others(request: CardRequest, allowed: Sequence[str], why: str) -> None:
+    """Refuse options that are given and not allowed; ``why`` has a place for what was given."""
     for entry in fields(CardRequest):
         given = getattr(request, entry.name)
-        if entry.name not in of_probes and given != entry.default:
+        if entry.name not in allowed and given != entry.default:
             shown = ", ".join(given) if isinstance(given, tuple) else given
-            raise UserError(
-                f"{word_of(entry)}: is for groups of the card, got {shown} with single probes; leave it out"
-            )
+            raise UserError(f"{word_of(entry)}: {why.format(shown)}")
 
 
 def _print_scores(done: Evaluation) -> None:
