@@ -52,7 +52,8 @@ class MeasuredSet:
 
     @property
     def num_classes(self) -> int:
-        return num_classes(self.train, self.test)
+        marks = self.train.marks
+        return num_classes(self.train, self.test) if marks is None else marks.shape[1]
 
     @cached_property
     def label_problem(self) -> str:

@@ -140,7 +140,9 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
 
 def _missing(need: Need, measuring: Measuring) -> str:
     """Return why a group with this requirement cannot be measured; empty if it can."""
-    if need == "labels":
+    if need == "labels or marks" and measuring.measured.may_have_several_labels:
+        return ""
+    if need in ("labels", "labels or marks"):
         return measuring.measured.label_problem
     if need == "outside" and not measuring.outside:
         return "no images from outside were named; add --ood NAME, such as --ood rotated"

@@ -32,7 +32,7 @@ from energy_contrast.classifier import Classifier
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import ImageEnergy
 
-Need = Literal["labels", "outside", "other dataset", "energy"]
+Need = Literal["labels", "labels or marks", "outside", "other dataset", "energy"]
 
 Part = Literal["train", "test", "other", "outside"]
 """Images of a card: training and test images, images of further datasets, and out-of-distribution images."""
@@ -229,6 +229,7 @@ class Group:
         """Return one line with its description, its requirements, and whether it must be requested explicitly."""
         words: dict[Need, str] = {
             "labels": "labels",
+            "labels or marks": "labels",
             "outside": "--ood",
             "other dataset": "a second --dataset",
             "energy": "a method with an energy",

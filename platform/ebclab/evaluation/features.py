@@ -96,8 +96,8 @@ def num_classes(*parts: ImageSet) -> int:
 def several_labels(images: ImageSet) -> str:
     """Return the error message for multi-label images where a single label is required."""
     return (
-        f"{images.name}: its images may have several labels each, which only the transfer group of a card measures; "
-        "give it to `ebclab evaluate` as a further --dataset"
+        f"{images.name}: its images may have several labels each, which only the groups transfer and fine-tuning of a "
+        "card measure; give it to `ebclab evaluate` as a further --dataset"
     )
 
 

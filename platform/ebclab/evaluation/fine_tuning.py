@@ -1,7 +1,8 @@
 """Fine-tuning: all weights of an encoder and a new linear layer are trained on labelled images.
 
 ``L = mean over a batch of -log softmax(W f(view) + b)_y``, minimised by a protocol of ``FINE_TUNING``, without weight
-decay. The given encoder is not modified: a copy of it is trained.
+decay; for images with several labels, the mean over their marks that count of ``log(1 + exp(-t (W f(view) + b)_k))``, t
+= 1 if an image has class k, else -1. The given encoder is not modified: a copy of it is trained.
 
 Shapes: n labelled images, m others, B images of a batch, D features, K classes.
 """
@@ -26,6 +27,7 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import make_views
 from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.features import check_images, compute_features
+from ebclab.evaluation.multi_label import mean_precision
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import FINE_TUNING, FineTuningProtocol
 from ebclab.hardware import draws_put_back
@@ -75,7 +77,7 @@ class ChosenRate(NamedTuple):
     """The learning rate that was best on held-out images."""
 
     rate: float
-    # held-out, of each rate of the protocol, 0 if training diverged; empty if nothing was chosen
+    # held-out, or mean AP, of each rate of the protocol, 0 if training diverged; empty if nothing was chosen
     accuracies: tuple[float, ...]
 
 
@@ -137,11 +139,6 @@ def fine_tuned(
     return model.eval()
 
 
-def predictions(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
-    """Return the predicted class (m,) of each image; errors are those of ``predicted_logits``."""
-    return predicted_logits(model, images, task).argmax(dim=1)
-
-
 def predicted_logits(model: nn.Module, images: ImageSet, task: FineTuningTask) -> Tensor:
     """Return the logits (m, K) of each image, without augmentation."""
     pixels, seen = images.images, task.preprocessing
@@ -179,12 +176,26 @@ def choose_rate(
         named = f"{what}, rate {rate:g}"
         model = fine_tuned(encoder, fitted, task, rate=rate, seed=seed, on_progress=on_progress, what=named)
         try:
-            right = predictions(model, held_out, task) == held_out.labels
+            accuracies.append(_score(predicted_logits(model, held_out, task), held_out))
         except DivergedError:
-            right = torch.zeros(1)
-        accuracies.append(float(right.double().mean()))
+            accuracies.append(0.0)
     best = max(range(len(rates)), key=lambda place: accuracies[place])  # the first of equals
     return ChosenRate(rates[best], tuple(accuracies))
+
+
+def _score(logits: Tensor, images: ImageSet) -> float:
+    if images.marks is not None:
+        return mean_precision(logits.double(), images.marks, images.class_names)
+    return float((logits.argmax(dim=1) == images.labels).double().mean())
+
+
+def _loss(logits: Tensor, batch: ImageSet) -> Tensor:
+    if batch.marks is None:
+        return functional.cross_entropy(logits, batch.labels.to(logits.device))
+    marks = batch.marks.to(logits)
+    counts = (marks >= 0).to(logits)
+    found = functional.binary_cross_entropy_with_logits(logits, marks.clamp(min=0), counts, reduction="sum")
+    return found / counts.sum().clamp(min=1)
 
 
 def _central(images: Tensor, share: float) -> Tensor:
@@ -210,12 +221,12 @@ def _epoch(keys: Tensor, seed: int, epoch: int, batches: int) -> Iterator[Tensor
 def _step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: ImageSet, task: FineTuningTask, seed: int, epoch: int
 ) -> None:
-    pixels, keys, labels = (each.to(task.device) for each in (batch.images, batch.keys, batch.labels))
+    pixels, keys = batch.images.to(task.device), batch.keys.to(task.device)
     pixels = task.preprocessing.as_read(pixels)
     views = make_views(
         pixels, keys, task.views, task.preprocessing, seed=seed, epoch=epoch, num_views=1, channels_last=True
     )
-    loss = functional.cross_entropy(model(views[0]), labels)
+    loss = _loss(model(views[0]), batch)
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()

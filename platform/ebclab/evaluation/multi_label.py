@@ -49,16 +49,10 @@ def fit_each_class(
     those that are held out, of equally good ones the strongest. Classes that no such image has do not count for it.
     """
     held_x, held_marks = features[is_held_out].double(), marks[is_held_out]
-    has = (held_marks == 1).any(dim=0)
-    if not has.any():
-        raise DataError(
-            f"held-out images: one with a label is needed to choose a penalty, got none among {len(held_marks):,}"
-        )
-    names = [name for name, is_there in zip(class_names, has.tolist(), strict=True) if is_there]
     means: list[float] = []
     for l2 in PENALTIES:
         logits = _fitted(features[~is_held_out], marks[~is_held_out], l2, class_names).logits(held_x)
-        means.append(float(average_precisions(logits[:, has], held_marks[:, has], "11-point", names).mean()))
+        means.append(mean_precision(logits, held_marks, class_names))
         on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
     return _fitted(features, marks, best_penalty(means), class_names)
 
@@ -80,6 +74,15 @@ def _fitted(features: Tensor, marks: Tensor, l2: float, class_names: Sequence[st
         biases.append(found.biases[1] - found.biases[0])
     scaled = torch.stack(weights, dim=1) / std[:, None]  # (D, K)
     return LinearHead(scaled, torch.stack(biases) - mean @ scaled, l2)
+
+
+def mean_precision(scores: Tensor, marks: Tensor, class_names: Sequence[str]) -> float:
+    """Return the mean 11-point AP of the classes that held-out images have, by scores (m, K) and marks (m, K)."""
+    has = (marks == 1).any(dim=0)
+    if not has.any():
+        raise DataError(f"held-out images: one with a label is needed to choose by, got none among {len(marks):,}")
+    names = [name for name, is_there in zip(class_names, has.tolist(), strict=True) if is_there]
+    return float(average_precisions(scores[:, has], marks[:, has], "11-point", names).mean())
 
 
 def average_precisions(

@@ -16,11 +16,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_curve
 from sklearn.preprocessing import StandardScaler
 
-from ebclab.card.groups import transfer
+from ebclab.card.groups import fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, named_set
+from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
+from ebclab.evaluation import fine_tuning as training
 from ebclab.evaluation.multi_label import average_precisions
 
 NAMES = ("row", "column")
@@ -80,11 +82,48 @@ def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(
     assert 0.6 < found["voc-marked-map-area"].value < 0.999  # better than chance, and no trivial ranking
 
 
+@pytest.mark.parametrize("as_other", [False, True])
+def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(
+    make: Callable[..., Measuring], measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch, as_other: bool
+) -> None:
+    monkeypatch.setattr(training, "LEAST_STEPS", 10)
+    marked = _marked(measured)
+    measuring = make(others=(marked,)) if as_other else make().elsewhere(marked)
+    task_of_card = CardTask(measuring, ("fine-tuning", "few-labels"), None)
+    refused = [getattr(task_of_card.known(group, "0"), "problem", "") for group in task_of_card.groups]
+    assert refused == ["", "" if as_other else marked.label_problem]
+    found = {each.name: each for each in fine_tuning.measure(measuring).numbers}
+    prefix, here = ("voc-marked-" if as_other else ""), measuring.elsewhere(marked)
+    rate = float(found[f"{prefix}fine-tuned-map-area"].protocol.partition("learning rate ")[2].partition(",")[0])
+    task = fine_tuning.task_on(here)
+    assert task.num_classes == 2
+    areas = []
+    for seed in measuring.seeds:
+        model = training.fine_tuned(measuring.subject.encoder, marked.train, task, rate=rate, seed=seed)
+        scores = training.predicted_logits(model, marked.test, task)
+        areas.append(np.mean([_area(scores[:, label], marked.test.marks[:, label]) for label in range(2)]))  # type: ignore[index]
+    assert found[f"{prefix}fine-tuned-map-area"].per_seed == pytest.approx(areas, abs=1e-6)
+    assert {name for name in found if name.startswith(f"{prefix}f")} == {
+        f"{prefix}{begin}-{key}" for begin in ("fine-tuned", "from-scratch") for key in ("map-11-point", "map-area")
+    }
+    assert np.mean(areas) > 0.6  # chance is 0.4
+
+
+def _area(scores: torch.Tensor, marks: torch.Tensor) -> float:
+    counts = marks >= 0
+    precision, recall, _ = precision_recall_curve(marks[counts], scores[counts])
+    best = np.maximum.accumulate(precision)  # recall falls along the arrays
+    return float(np.sum((recall[:-1] - recall[1:]) * best[:-1]))
+
+
 def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_named(
     make: Callable[..., Measuring], measured: MeasuredSet
 ) -> None:
     other = _marked(measured)
-    assert "its images may have several labels each, which only the transfer group" in other.label_problem
+    assert (
+        "its images may have several labels each, which only the groups transfer and fine-tuning of"
+        in other.label_problem
+    )
     assert other.test.marks is not None
     empty = other.test.marks.clone()
     empty[:, 1] = empty[:, 1].clamp(max=0)

@@ -23,7 +23,7 @@ from ebclab.evaluation.fine_tuning import (
     choose_rate,
     fine_tuned,
     light_views,
-    predictions,
+    predicted_logits,
 )
 from ebclab.evaluation.protocols import FINE_TUNING
 
@@ -98,20 +98,30 @@ def nadam(rate: float) -> Step:
     return step
 
 
+@pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize(("name", "rate", "optimizer"), [("simclr", 0.2, nesterov), ("flatnce", 5.0**-5, nadam)])
-def test_the_steps_are_those_of_the_equation(name: str, rate: float, optimizer: Callable[[float], Step]) -> None:
+def test_the_steps_are_those_of_the_equation(
+    name: str, rate: float, optimizer: Callable[[float], Step], marked: bool
+) -> None:
     # logits = V (U x + a) + c. With G = (softmax - onehot) / n: dV = G' h, dc = sum G, dU = V' G' x, da = sum V' G.
-    # One batch an epoch, so order is no matter.
+    # One batch an epoch, so order is no matter. Of marks, G = (sigmoid - mark) / (their number), 0 where one is -1.
     data, encoder = made_up(6), nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     task, step = replace(TASK, protocol=FINE_TUNING[name]), optimizer(rate)
     start, trained = (fine_tuned(encoder, data, task, rate=each, seed=1) for each in (0.0, rate))
     x = ((data.images.double() / 255 - 0.5) / 0.25).flatten(1)
     onehot = functional.one_hot(data.labels, 2).double()
+    marks = torch.tensor([[1, 1], [0, 0], [1, -1], [0, 1], [-1, -1], [1, 0]], dtype=torch.int8)
+    if marked:
+        marked_data = replace(data, labels=torch.full((6,), -1), marks=marks)
+        start, trained = (fine_tuned(encoder, marked_data, task, rate=each, seed=1) for each in (0.0, rate))
     weights = [parameter.detach().double() for parameter in start.parameters()]  # U, a, V, c
     for number in range(1, 6):
         u, a, v, c = weights
         hidden = x @ u.T + a
-        g = ((hidden @ v.T + c).softmax(dim=1) - onehot) / len(x)
+        logits = hidden @ v.T + c
+        g = (logits.softmax(dim=1) - onehot) / len(x)
+        if marked:
+            g = (logits.sigmoid() - marks) * (marks >= 0) / 9
         gradients = [(g @ v).T @ x, (g @ v).sum(dim=0), g.T @ hidden, g.sum(dim=0)]
         weights = [
             weight - step(at, number, each) for at, (weight, each) in enumerate(zip(weights, gradients, strict=True))
@@ -132,11 +142,11 @@ def test_flatnces_test_images_are_seen_without_their_border() -> None:
     images = torch.randint(0, 256, (5, 1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     data = ImageSet("made-up", images, torch.zeros(5, dtype=torch.int64), torch.arange(5), (), (0.5,), (0.25,))
     task = replace(TASK, protocol=FINE_TUNING["flatnce"], preprocessing=replace(PLAIN, image_size=14, read_size=16))
-    predictions(model, data, task)
+    predicted_logits(model, data, task)
     torch.testing.assert_close(seen[0], (images[:, :, 1:15, 1:15].float() / 255 - 0.5) / 0.25)
     assert light_views("flowers102:/x", task.protocol) == ViewsConfig(crop_scale_min=0.08, flip_rate=0.5)
     wide = replace(data, images=torch.cat([images, images], dim=3)[..., 8:28])  # 16 x 20: the square begins at 3
-    predictions(model, wide, task)
+    predicted_logits(model, wide, task)
     torch.testing.assert_close(seen[1], (wide.images[:, :, 1:15, 3:17].float() / 255 - 0.5) / 0.25)
 
 
@@ -183,7 +193,10 @@ def test_the_rate_taken_is_best_on_held_out_images() -> None:
     encoder, data, held_out = WithNorm().eval(), made_up(16), made_up(30, seed=1)
     chosen = choose_rate(encoder, data, held_out, TASK, seed=0)
     models = [fine_tuned(encoder, data, TASK, rate=rate, seed=0) for rate in RATES]
-    each = [float((predictions(model, held_out, TASK) == held_out.labels).double().mean()) for model in models]
+    each = [
+        float((predicted_logits(model, held_out, TASK).argmax(dim=1) == held_out.labels).double().mean())
+        for model in models
+    ]
     assert chosen.accuracies == tuple(each)
     assert chosen.rate == RATES[each.index(max(each))]
     assert len(set(each)) > 1  # rates do differ here
@@ -211,7 +224,7 @@ def test_a_rate_that_diverges_has_nothing_right_and_divergence_is_one_sentence()
     data = replace(data, images=data.images[:1].expand(8, -1, -1, -1))  # half of the labels are wrong whatever it says
     assert choose_rate(Huge(), data, data, TASK, seed=0).accuracies == (0.0, 0.0, 0.0)
     with pytest.raises(DivergedError, match=r"fine-tuning: training diverged, .* images of made-up; the encoder's"):
-        predictions(fine_tuned(Huge(), data, TASK, rate=0.1, seed=0), data, TASK)
+        predicted_logits(fine_tuned(Huge(), data, TASK, rate=0.1, seed=0), data, TASK)
 
 
 def test_what_cannot_be_trained_is_one_sentence() -> None:

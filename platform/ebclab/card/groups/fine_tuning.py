@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import mean, stdev
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ebclab.card.groups.transfer import PRECISIONS
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy, mean_over_images
@@ -25,6 +27,7 @@ from ebclab.evaluation.fine_tuning import (
     light_views,
     predicted_logits,
 )
+from ebclab.evaluation.multi_label import average_precisions
 from ebclab.evaluation.protocols import FINE_TUNING
 from ebclab.evaluation.seeds_and_images import difference_over_images
 
@@ -75,10 +78,16 @@ def answers(
     beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
 ) -> Tensor:
     """Return ``within`` of the test set after training on ``labelled``."""
-    task, test = task_on(measuring), measuring.measured.test
-    encoder = beginning.encoder(seed)
+    logits = _test_logits(beginning, labelled, measuring, rate=rate, seed=seed, what=what)
+    return within(logits, measuring.measured.test.labels)
+
+
+def _test_logits(
+    beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
+) -> Tensor:
+    task, encoder = task_on(measuring), beginning.encoder(seed)
     model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
-    return within(predicted_logits(model, test, task), test.labels)
+    return predicted_logits(model, measuring.measured.test, task)
 
 
 def within(logits: Tensor, labels: Tensor) -> Tensor:
@@ -112,7 +121,7 @@ def measure(measuring: Measuring) -> Findings:
     remarks = []
     others = zip(short_names(measuring.others), measuring.others, strict=True)
     for prefix, data in [("", measuring.measured), *((f"{short}-", other) for short, other in others)]:
-        if data.label_problem:
+        if data.label_problem and not data.may_have_several_labels:
             remarks.append(data.label_problem)
             continue
         more, rates_tried = _on_one(measuring.elsewhere(data), both, prefix)
@@ -122,7 +131,12 @@ def measure(measuring: Measuring) -> Findings:
         "Each trained on the images that are not held out, with the first seed. No test image was looked at for this."
     )
     rates = task_on(measuring).protocol.rates
-    columns = ("dataset", "weights", *(f"rate {rate:g}: held-out accuracy, %" for rate in rates), "rate taken")
+    columns = (
+        "dataset",
+        "weights",
+        *(f"rate {rate:g}: held-out accuracy or mean AP, %" for rate in rates),
+        "rate taken",
+    )
     table = Table("Learning rates tried", columns, tuple(rows), note)
     return Findings(tuple(numbers), tables=(table,), remarks=tuple(remarks))
 
@@ -140,32 +154,46 @@ def _on_one(
         accuracies = chosen.accuracies or (None,) * len(task_on(measuring).protocol.rates)
         shares = ["not asked" if share is None else round(100 * share, 2) for share in accuracies]
         rows.append((data.name, beginning.title, *shares, f"{chosen.rate:g}"))
-        answered = [
-            answers(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")[0]
+        logits = [
+            _test_logits(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")
             for seed in seeds
         ]
-        right[beginning.name] = torch.stack(answered)
-        numbers.append(
-            accuracy(
-                f"{prefix}{beginning.name}",
-                f"{beginning.title}{on}",
-                right[beginning.name],
-                data.test.keys,
-                protocol=_protocol(beginning, data, task_on(measuring), chosen),
-                seeds=seeds,
-            )
-        )
+        name, title = f"{prefix}{beginning.name}", f"{beginning.title}{on}"
+        protocol = _protocol(beginning, data, task_on(measuring), chosen)
+        if data.test.marks is not None:
+            numbers += _mean_precisions(logits, data.test, data.test.marks, name, title, protocol, seeds)
+            continue
+        right[beginning.name] = torch.stack([within(each, data.test.labels)[0] for each in logits])
+        numbers.append(accuracy(name, title, right[beginning.name], data.test.keys, protocol=protocol, seeds=seeds))
+    if not right:
+        return numbers, rows
     title = f"gain over the same network from scratch{on}"
     protocol = "right after fine-tuning minus right from scratch, image by image; both as above"
     return [*numbers, gain(f"{prefix}gain", title, right, measuring, protocol)], rows
+
+
+def _mean_precisions(
+    logits: list[Tensor], test: ImageSet, marks: Tensor, name: str, title: str, protocol: str, seeds: tuple[int, ...]
+) -> list[Number]:
+    numbers = []
+    for key, (interpolation, words) in PRECISIONS.items():
+        found = [
+            float(average_precisions(each.double().cpu(), marks.cpu(), interpolation, test.class_names).mean())
+            for each in logits
+        ]
+        std = stdev(found) if len(found) > 1 else None
+        number = Number(f"{name}-{key}", f"{title}, {words}", mean(found), protocol, len(test), "higher")
+        numbers.append(replace(number, seeds=seeds, per_seed=tuple(found), std=std))
+    return numbers
 
 
 def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, chosen: ChosenRate) -> str:
     begin = "the encoder's weights" if beginning.name == "fine-tuned" else "random weights, others for each seed"
     held_out = len(data.parts[1])
     choice = choice_in_words(task, f"{held_out:,} held-out training images" if held_out else "")
+    loss = "" if data.train.marks is None else "mean logistic loss of the marks of all classes, "
     return (
-        f"from {begin}: {task.in_words}; learning rate {chosen.rate:g}, {choice}; then trained on all "
+        f"from {begin}: {loss}{task.in_words}; learning rate {chosen.rate:g}, {choice}; then trained on all "
         f"{len(data.train):,} training images"
     )
 
@@ -173,9 +201,10 @@ def _protocol(beginning: Beginning, data: MeasuredSet, task: FineTuningTask, cho
 GROUP = Group(
     name="fine-tuning",
     title="Fine-tuning",
-    doc="top 1 after all weights were trained on all labels, also on every further dataset, beside random weights",
+    doc="top 1, or mean AP, after all weights were trained on all labels, also on every further dataset, beside "
+    "random weights",
     source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches; FlatNCE, appendix E.3, by name",
-    needs=("labels",),
+    needs=("labels or marks",),
     is_quick=False,
     measure=measure,
 )

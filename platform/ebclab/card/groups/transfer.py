@@ -65,7 +65,7 @@ def _as_seen(measuring: Measuring, other: MeasuredSet) -> str:
     return f", {width} x {height} pixels scaled to {side} x {side}, {preprocessing.resampling}"
 
 
-_TITLES: dict[str, tuple[Interpolation, str]] = {
+PRECISIONS: dict[str, tuple[Interpolation, str]] = {
     "map-11-point": ("11-point", "mean AP, 11-point (VOC2007)"),
     "map-area": ("area", "mean AP, all points (VOC2010)"),
 }
@@ -83,10 +83,10 @@ def several_labels(measuring: Measuring) -> Findings:
         "which a class is difficult count neither for nor against it"
     )
     precisions = {
-        name: average_precisions(logits, test, interpolation, names) for name, (interpolation, _) in _TITLES.items()
+        name: average_precisions(logits, test, interpolation, names) for name, (interpolation, _) in PRECISIONS.items()
     }
     numbers = tuple(
-        Number(name, _TITLES[name][1], float(each.mean()), protocol, len(test), "higher")
+        Number(name, PRECISIONS[name][1], float(each.mean()), protocol, len(test), "higher")
         for name, each in precisions.items()
     )
     rows: tuple[tuple[str | int | float, ...], ...] = tuple(

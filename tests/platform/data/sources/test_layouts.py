@@ -337,7 +337,7 @@ def test_an_object_that_is_not_difficult_counts_and_names_of_parts_do_not() -> N
 def test_whatever_needs_one_label_an_image_refuses_such_a_set(tmp_path: Path) -> None:
     name = f"voc:{write_voc(tmp_path)}"
     train = load_split(name, None, "train", SMALL)
-    with pytest.raises(DataError, match=r"voc:.*: its images may have several labels each, which only the transfer"):
+    with pytest.raises(DataError, match=r"voc:.*: its images may have several labels each, which only the groups"):
         require_labels(train)
     with pytest.raises(DataError, match="has any number of labels an image, and a Parquet set one"):
         prepare_dataset({"train": train}, tmp_path / "set")
