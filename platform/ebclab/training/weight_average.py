@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,13 @@ def put(values: Mapping[str, Tensor], method: Method) -> None:
         tensor.copy_(values[name])
 
 
+def _holder(method: Method, name: str) -> tuple[Mapping[str, Any], str]:
+    """Return the parameters or buffers of the part that holds a tensor, and the tensor's name among them."""
+    path, _, own = name.rpartition(".")
+    part = method.get_submodule(path)
+    return part._parameters if own in part._parameters else part._buffers, own
+
+
 class WeightAverage:
     """The mean of the weights after each step, in which a step counts ``decay`` times as much as the one after it.
 
@@ -48,11 +56,14 @@ class WeightAverage:
     def restart(self) -> None:
         """Take what the method holds for the average."""
         self.tensors = {name: value.clone() for name, value in trained(self._method).items()}
+        self._held = [_holder(self._method, name) for name in self.tensors]
 
+    @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after ``step`` steps (from 1)."""
         share = (1 - self._decay) / (1 - self._decay**step)
-        torch._foreach_lerp_(list(self.tensors.values()), list(trained(self._method).values()), share)
+        weights = [holder[name] for holder, name in self._held]  # looked up at each step: a part may replace a tensor
+        torch._foreach_lerp_(list(self.tensors.values()), weights, share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -38,14 +38,20 @@ class Parts(Method):
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.999])
-def test_the_average_is_its_closed_form_and_initial_weights_have_no_part(decay: float) -> None:
+def test_the_average_is_its_closed_form_and_initial_weights_have_no_part(
+    decay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     method = Parts()
     average, seen = WeightAverage(method, decay), list[dict[str, Tensor]]()
     for step in range(1, 6):
+        if step == 3:  # a part may put other tensors in place of its own
+            method.encoder[0].weight.data, method.encoder[1].running_mean = torch.empty(2, 2), torch.empty(2)
         for value in trained(method).values():
             value.normal_()
         seen.append({name: value.double() for name, value in trained(method).items()})
-        average.update(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(method, "state_dict", None)  # no step lists the weights, which takes long
+            average.update(step)
         if step == 1:
             torch.testing.assert_close(average.tensors, trained(method), rtol=0, atol=0)
     total = sum(decay ** (5 - k) for k in range(1, 6))
