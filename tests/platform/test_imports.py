@@ -85,7 +85,7 @@ def test_our_own_encoders_do_not_import_timm(loaded: LOADED) -> None:
 
 
 def test_training_imports_torch_and_nothing_for_scores_and_tables(loaded: LOADED) -> None:
-    assert {"pandas", "ray", "scipy", "sklearn"}.isdisjoint(loaded["training"])
+    assert {"pandas", "pyarrow", "ray", "scipy", "sklearn"}.isdisjoint(loaded["training"])
     assert "torch" in loaded["training"]
 
 

@@ -20,7 +20,6 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -142,6 +141,8 @@ class EncodedSource(ImageSource):
     @contextmanager
     def _reading_of(self, file: str, form: str) -> Iterator[None]:
         """Make errors of a file into a DataError: of its storage, or that it is not a readable ``form``."""
+        import pyarrow as pa
+
         try:
             yield
         except (OSError, pa.ArrowException, ValueError) as error:

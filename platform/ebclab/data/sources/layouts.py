@@ -43,7 +43,6 @@ from itertools import chain, islice
 from pathlib import Path
 from xml.parsers import expat
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -355,6 +354,8 @@ class _Stl10Source(ImageSource):
         self.example = Example(f"{place.path}/{files[0]}", _SHAPE)
 
     def read(self, group: int, places: Tensor) -> Decoded:
+        import pyarrow as pa
+
         file, row = self._rows[group]
         try:
             with self._place.filesystem.open_input_file(self._place.inner_path(file)) as opened:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -15,7 +15,6 @@ from ebclab.config.addresses import OWN
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
-from ebclab.data.sources.arrow import ArrowSource, arrow_splits
 from ebclab.data.sources.catalogue import (
     DATASETS,
     PUBLISHED,
@@ -31,7 +30,6 @@ from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts import layout_splits, open_layout
 from ebclab.data.sources.location import any_word, location_of, splits_among, tell_once, tell_unlabelled
-from ebclab.data.sources.parquet import ParquetSource
 from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError
@@ -41,14 +39,22 @@ _log = logging.getLogger("ebclab.data")
 
 _AS_STORED = Reading()
 
-_KINDS: dict[str, tuple[Callable[[str, str, Split, Reading], ImageSource], Callable[[str], tuple[Split, ...]]]] = {
-    "folder": (FolderSource, folder_splits),
-    "parquet": (ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word)),
-    "webdataset": (WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
-    "arrow": (ArrowSource, arrow_splits),
-    **{name: (partial(open_layout, each), partial(layout_splits, each)) for name, each in PUBLISHED.items()},
-}
-"""Functions that open a split of a kind of location, and that list its splits."""
+_Kinds = dict[str, tuple[Callable[[str, str, Split, Reading], ImageSource], Callable[[str], tuple[Split, ...]]]]
+
+
+@cache
+def _kinds() -> _Kinds:
+    """Return functions that open a split of a kind of location, and that list its splits; imports pyarrow."""
+    from ebclab.data.sources.arrow import ArrowSource, arrow_splits
+    from ebclab.data.sources.parquet import ParquetSource
+
+    return {
+        "folder": (FolderSource, folder_splits),
+        "parquet": (ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word)),
+        "webdataset": (WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
+        "arrow": (ArrowSource, arrow_splits),
+        **{name: (partial(open_layout, each), partial(layout_splits, each)) for name, each in PUBLISHED.items()},
+    }
 
 
 def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS_STORED) -> ImageSet:
@@ -125,7 +131,7 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
             f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
         )
     kind, path = location
-    source = _KINDS[kind][0](name, path, split, reading)
+    source = _kinds()[kind][0](name, path, split, reading)
     if kind != "folder":  # which tells about its tables too
         tell_unlabelled(name, split, source.index.labels)
     return source
@@ -134,7 +140,7 @@ def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
 def splits_of(name: str) -> tuple[Split, ...]:
     """Return which splits the dataset ``name`` has."""
     location = location_of(name)
-    return ("train", "test") if location is None else _KINDS[location[0]][1](location[1])
+    return ("train", "test") if location is None else _kinds()[location[0]][1](location[1])
 
 
 def dataset_named(name: str) -> Dataset:
