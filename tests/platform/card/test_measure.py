@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.groups import GROUPS
@@ -286,6 +289,29 @@ def test_an_encoder_that_gives_all_images_the_same_features_has_no_map_or_one_of
     assert not result.problem
     for plot in result.findings.plots:
         assert all(math.isfinite(x) for trace in plot.figure["data"] for x in (*trace["x"], *trace["y"]))
+
+
+def test_each_image_on_the_map_is_that_of_the_point_it_is_drawn_at(make: Any, measured: MeasuredSet) -> None:
+    plain, drawn = measure_group("pictures", "key", make()).findings.plots
+    assert not plain.figure["layout"].get("images")
+    points = {
+        (x, y): trace["name"] for trace in drawn.figure["data"] for x, y in zip(trace["x"], trace["y"], strict=True)
+    }
+    width, height = (max(each) - min(each) for each in zip(*points, strict=True))
+    left, bottom = (min(each) for each in zip(*points, strict=True))
+    by_pixels = {
+        bytes(image.flatten().tolist()): label
+        for image, label in zip(measured.test.images, measured.test.labels.tolist(), strict=True)
+    }
+    cells = set()
+    for each in drawn.figure["layout"]["images"]:
+        png = Image.open(io.BytesIO(base64.b64decode(each["source"].removeprefix("data:image/png;base64,"))))
+        label = by_pixels[png.convert("L").tobytes()]
+        assert points[each["x"], each["y"]] == measured.test.class_names[label]
+        assert (each["sizex"], each["sizey"]) == pytest.approx((0.6 * width / 8, 0.6 * height / 6), rel=1e-2)
+        cells.add((min(7, (each["x"] - left) // (width / 8)), min(5, (each["y"] - bottom) // (height / 6))))
+    taken = {(min(7, (x - left) // (width / 8)), min(5, (y - bottom) // (height / 6))) for x, y in points}
+    assert len(drawn.figure["layout"]["images"]) == len(taken) == len(cells)
 
 
 def test_an_encoder_with_a_single_feature_has_a_map(make: Any, measured: MeasuredSet) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import torch
@@ -23,6 +25,10 @@ from ebclab.reports.plots import plot
 _MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
 _QUERIES, _NEIGHBOURS = 10, 8
 _SIDE, _GAP = 56, 6  # displayed pixels
+_CELLS = (8.0, 6.0)  # columns and rows of the grid of images on a map
+_SHARE_OF_CELL = 0.6  # side of an image on a map
+_THUMBNAIL = 48  # most pixels of its side
+_OF_GROUPS = "Distances between groups mean nothing in such a map. In each of 8 x 6 cells, one image is shown."
 _RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
 
 
@@ -40,7 +46,7 @@ def measure(measuring: Measuring) -> Findings:
     tsne = _tsne(features, start)
     maps = (
         _map("PCA", start, few, "The two directions in which unit features of test images vary most."),
-        _map("t-SNE", tsne, few, f"{_words(len(few))} Distances between groups mean nothing in such a map."),
+        _map("t-SNE", tsne, few, f"{_words(len(few))} {_OF_GROUPS}", _thumbnails(tsne, few)),
     )
     return Findings((), plots=maps, pictures=(_neighbours(measuring),))
 
@@ -75,7 +81,27 @@ def _words(count: int) -> str:
     return f"{count:,} test images, unit features, perplexity {_perplexity(count):.3g}, start at PCA, seed 0."
 
 
-def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
+def _thumbnails(places: Tensor, images: ImageSet) -> Iterator[dict[str, Any]]:
+    """Yield pictures to lay on a map (n, 2): in each cell of a grid over it, the image nearest to the cell's centre."""
+    low, cells = places.amin(dim=0), torch.tensor(_CELLS)
+    side = ((places.amax(dim=0) - low) / cells).clamp_min(1e-9)
+    at = (places - low) / side  # in cells
+    cell = torch.minimum(at.floor(), cells - 1)
+    away = (at - cell - 0.5).square().sum(dim=1)
+    for one in sorted(set(map(tuple, cell.tolist()))):
+        rows = (cell == torch.tensor(one)).all(dim=1).nonzero().flatten()
+        row = int(rows[away[rows].argmin()])
+        picture = enlarged(images.images[row], 1)
+        picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
+        x, y = places[row].tolist()
+        yield {
+            "source": f"data:image/png;base64,{base64.b64encode(_as_png(picture)).decode()}",
+            **{"x": round(x, 3), "y": round(y, 3), "xref": "x", "yref": "y", "xanchor": "center", "yanchor": "middle"},
+            **dict(zip(("sizex", "sizey"), (_SHARE_OF_CELL * side).tolist(), strict=True)),
+        }
+
+
+def _map(name: str, places: Tensor, images: ImageSet, note: str, thumbnails: Iterable[dict[str, Any]] = ()) -> Plot:
     figure = go.Figure()
     for label in sorted(set(images.labels.tolist())):
         here = places[images.labels == label]
@@ -89,6 +115,7 @@ def _map(name: str, places: Tensor, images: ImageSet, note: str) -> Plot:
         )
     figure.update_xaxes(showticklabels=False, zeroline=False)
     figure.update_yaxes(showticklabels=False, zeroline=False)
+    figure.update_layout(images=[*thumbnails])
     return plot(f"Map of test images, {name}", note, figure, height=460)
 
 
