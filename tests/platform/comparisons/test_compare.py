@@ -19,11 +19,13 @@ from made_up_comparison import MadeUp, request_for
 from PIL import Image
 
 from ebclab.cli import main
+from ebclab.cli.report import _comparison_now
 from ebclab.comparisons.compare import plan_of_request
 from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.comparisons.plan import make_comparison
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, UserError
+from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.forecast import reading_seconds
 from ebclab.training.setup import load_images
@@ -297,3 +299,15 @@ def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers(
     assert main([*WORDS, str(tmp_path)]) == 0
     found = read_json(tmp_path / "mine" / "comparison.json")
     assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))
+
+
+def test_a_comparison_is_watched_with_its_sweeps(made_up: Make) -> None:
+    folder = made_up(request_for("simclr", "dcl")).folder
+    page = WatchedPage(lambda: _comparison_now(str(folder.path)), [str(folder.path)])
+    version, content = page.newest()
+    assert page.newest()[0] == version
+    assert b"dcl" in content
+    shutil.rmtree(folder.sweep("dcl-digits-b64").path)
+    newest, content = page.newest()
+    assert newest != version
+    assert b"not begun: dcl-digits-b64" in content
