@@ -12,13 +12,13 @@ from ebclab.card.request import CardRequest
 from ebclab.cli.app import app
 from ebclab.cli.compare import CompareOptions
 from ebclab.cli.export import ExportOptions
-from ebclab.cli.options import read_options
+from ebclab.cli.options import composed, read_options
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.config.options import option_problems, values_of, word_of
-from ebclab.errors import UserError
+from ebclab.errors import ConfigError, UserError
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.sweeps.request import SweepRequest
 
@@ -115,3 +115,16 @@ def test_options_that_are_settings_come_before_those_that_the_user_sets() -> Non
         'init.weights="z"',
         'evaluation.objective="x"',
     ]
+
+
+@pytest.mark.parametrize(("given", "told"), [([], "no --dataset given: digits\n"), (["data.name=digits"], "")])
+def test_a_command_without_a_dataset_names_the_one_it_takes(
+    given: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert composed("simclr", None, None, given).data.name == "digits"
+    assert capsys.readouterr().err == told
+
+
+def test_a_class_written_with_dots_is_told_the_form_of_its_name() -> None:
+    with pytest.raises(ConfigError, match=r"one of your own is written package\.module:Class"):
+        composed("losses.hardest.Hardest", None, None, [])
