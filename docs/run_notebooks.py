@@ -21,7 +21,8 @@ def run(path: Path, to: Path) -> None:
     notebook.metadata["language_info"] = {"name": "python"}  # else with the version of Python
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            seen = [each for each in cell.outputs if each.get("name") != "stderr"]
+            cell.outputs = [each for each in seen if each.get("data", {}).get("text/html") != ""]  # Ray's
             for output in cell.outputs:
                 output.get("data", {}).pop("image/jpeg", None)  # Pillow's second copy of a picture
     nbformat.write(notebook, to / path.name)
