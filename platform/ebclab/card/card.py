@@ -64,6 +64,7 @@ class Card:
     num_test: int
     environment: Mapping[str, Any]  # versions, machine and device
     results: tuple[GroupResult, ...] = ()  # in the order of the catalogue
+    num_repeated: int = 0  # test images that are also training images
 
     def numbers(self, group: str) -> tuple[Number, ...]:
         """Return the metrics of a group; empty if it was not measured."""

@@ -40,6 +40,7 @@ def card_document(compared: Cards) -> Document:
     skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
         Remark(summary(columns, rows), "lead"),
+        *(Remark(line, "warning") for line in repeated(compared.cards)),
         *(Remark(f"Not measured: {line}", "warning") for line in problems(compared.cards, failed=True)),
         *([Remark(f"Not measured: {'; '.join(skipped)}.", "note")] if skipped else ()),
     )
@@ -218,6 +219,16 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
             "numbers, one in twenty is beyond noise by chance."
         )
     return " ".join(parts)
+
+
+def repeated(cards: Sequence[Card]) -> list[str]:
+    """Return for each dataset how many of its test images are also training images, which raises scores."""
+    lines = (
+        f"{card.dataset}: {card.num_repeated:,} of {card.num_test:,} test images are also training images"
+        for card in cards
+        if card.num_repeated
+    )
+    return [*dict.fromkeys(lines)]
 
 
 def problems(cards: Sequence[Card], *, failed: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -92,9 +93,20 @@ class MeasuredSet:
         return self.train.rows(~self.is_held_out), self.train.rows(self.is_held_out)
 
     @cached_property
+    def num_repeated(self) -> int:
+        """How many test images are also training images, pixel for pixel."""
+        train, test = (map(_fingerprint, part.images) for part in (self.train, self.test))
+        known = set(train)
+        return sum(each in known for each in test)
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the images, keys, labels, marks, class names and channel statistics of both sets."""
         return content_digest(self.train, self.test)
+
+
+def _fingerprint(image: Tensor) -> bytes:
+    return hashlib.blake2b(image.contiguous().view(-1).numpy().data, digest_size=16).digest()
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,7 @@ class CardTask:
             num_test=len(data.test),
             environment=environment,
             results=tuple(results[group] for group in self.groups),
+            num_repeated=data.num_repeated,
         )
 
 

@@ -82,7 +82,7 @@ def _measure(request: CardRequest, as_json: bool) -> None:
 
 def _print_cards(done: Cards) -> None:
     """Print one table per group, with one row per metric and one column per encoder."""
-    from ebclab.card.document import numbers_table, problems, what_intervals_say
+    from ebclab.card.document import numbers_table, problems, repeated, what_intervals_say
     from ebclab.card.groups import GROUPS
     from ebclab.document.document import Remark
     from ebclab.document.terminal import print_blocks
@@ -90,6 +90,7 @@ def _print_cards(done: Cards) -> None:
     several = len(done.columns) > 1
     for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
         say(line)
+    print_blocks(map(Remark, repeated(done.cards)))
     groups = dict.fromkeys(row.group for row in done.rows)
     print_blocks(numbers_table(done, group, is_brief=several, title=GROUPS[group].title) for group in groups)
     for failed in (True, False):
