@@ -15,7 +15,6 @@ from torch import Tensor
 from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
-from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
@@ -63,8 +62,6 @@ class MeasuredSet:
             return several_labels(self.train)
         if self.unlabelled:
             return f"{self.name}: {self.unlabelled:,} images have no label; choose a labelled dataset"
-        if num_unlabelled(self.train.labels):
-            return f"{self.name}: any probe is right about images of one class; choose a dataset of two at least"
         if self.num_classes < 2:
             return f"{self.name}: two classes are needed, got {self.num_classes}; choose another dataset"
         counts = torch.bincount(self.train.labels, minlength=self.num_classes)

@@ -248,11 +248,6 @@ def composed(
 
 
 def _fitted(mapping: Plain) -> Plain:
-    data = mapping.get("data")
-    if data is None or (isinstance(data, Mapping) and data.get("name") is None):
-        from ebclab.config.sections import DataConfig
-
-        say(f"no --dataset given: {DataConfig().name}", err=True)
     if not _names_a_place(mapping):
         return mapping
     from ebclab.data.fitting import fitted

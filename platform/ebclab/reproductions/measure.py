@@ -35,7 +35,7 @@ _GAP = "energy-gap"
 _OF_SAMPLES = ("saturation", _GAP, "diversity", "nearest", "entropy")
 _OTHERS = ("log/METRIC", "card/GROUP/NUMBER", "samples/FROM/NUMBER", "seconds-to/PROBE/TARGET", "efficiency/ROW/COLUMN")
 _KINDS = [*PROBES, *_TIMES, *_OTHERS]
-_TARGET = re.compile(r"0?\.\d*[1-9]\d*")  # a share above 0 and below 1
+_TARGET = re.compile(r"0?\.\d{1,9}")  # a share below 1
 
 TO_TARGET = "seconds-to"
 """Kind of a column of times to a target: ``seconds-to/PROBE/TARGET``."""
@@ -94,7 +94,8 @@ def measure_problem(measure: str) -> str | None:
 def _target_problem(probe: str, target: str) -> str | None:
     if probe not in PROBES:
         return f"no such probe, got {probe!r}; {did_you_mean(probe, PROBES)}"
-    return None if _TARGET.fullmatch(target) else f"not a target between 0 and 1, got {target!r}; write 0.9 for 90 %"
+    is_share = _TARGET.fullmatch(target) and float(target) > 0
+    return None if is_share else f"not a target between 0 and 1, got {target!r}; write 0.9 for 90 %"
 
 
 def target_of(measure: str) -> tuple[str, float] | None:

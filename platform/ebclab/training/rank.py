@@ -12,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.class_labels import num_unlabelled
+from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
@@ -62,7 +63,8 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.own("tensorboard"))) as writer,
     ):
-        listener.note(_images_in_words(prepared, spec.config.training.batch_size))
+        words = _images_in_words(prepared, spec.config.training.batch_size)
+        listener.note(f"{short_name(spec.config.data.name)}: {words}")
         _show_memory(prepared, listener)
         resumed = continue_or_start(spec.run, prepared)
 

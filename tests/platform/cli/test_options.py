@@ -117,14 +117,6 @@ def test_options_that_are_settings_come_before_those_that_the_user_sets() -> Non
     ]
 
 
-@pytest.mark.parametrize(("given", "told"), [([], "no --dataset given: digits\n"), (["data.name=digits"], "")])
-def test_a_command_without_a_dataset_names_the_one_it_takes(
-    given: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert composed("simclr", None, None, given).data.name == "digits"
-    assert capsys.readouterr().err == told
-
-
 def test_a_class_written_with_dots_is_told_the_form_of_its_name() -> None:
     with pytest.raises(ConfigError, match=r"one of your own is written package\.module:Class"):
         composed("losses.hardest.Hardest", None, None, [])

@@ -25,7 +25,6 @@ _WORDS: dict[Split, tuple[str, ...]] = {
 }
 _KNOWN = {word: split for split, words in _WORDS.items() for word in words}
 _BY_PRODUCTS = {"@eadir", "__macosx", ".thumbnails", "#recycle", "$recycle.bin", "lost+found"}
-_NUMBER = re.compile(r"[0-9]+$")  # as in train2017 and Kaggle's test1
 _SHOWN = 5  # files in a message
 
 _log = logging.getLogger("ebclab.data")
@@ -176,7 +175,8 @@ def any_word(file: str) -> str:
 
 def _word(text: str) -> str:
     word = text.lower()
-    return bare if (bare := _NUMBER.sub("", word)) in _KNOWN else word
+    bare = word.rstrip("0123456789")  # as of train2017 and Kaggle's test1
+    return bare if bare in _KNOWN else word
 
 
 def is_split(word: str) -> bool:
