@@ -45,7 +45,8 @@ def report(
         typer.Option(metavar="FILE", help="Also write the trials of sweeps as a journal for optuna-dashboard."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Instead of files, serve the page on this machine until Ctrl-C, always new.")
+        bool,
+        typer.Option("--watch", help="Write no files; serve the page on this machine and renew it until Ctrl-C."),
     ] = False,
     port: Annotated[
         int | None,
