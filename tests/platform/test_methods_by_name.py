@@ -15,6 +15,7 @@ from ebclab.config import compose, parse_yaml, to_mapping, to_yaml
 from ebclab.config.experiment import RecordedSettings
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import as_file_name, code_of, import_method, is_import_name
+from ebclab.runs.folder import RunFolder
 from energy_contrast.catalog import METHODS
 
 WRONG = f"""{HARDEST}
@@ -103,6 +104,13 @@ def test_a_file_alone_never_imports_what_it_names(folder: Path) -> None:
 def test_a_class_given_in_python_needs_no_module_and_is_asked_for(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"not in the catalogue, got mine; give its class too: method=\.\.\."):
         ebclab.pretrain(compose("mine", methods={"mine": METHODS["simclr"]}))
+
+
+@pytest.mark.parametrize("name", ["mine", "simclr"])
+def test_own_methods_are_known_besides_the_catalogue(tmp_path: Path, name: str) -> None:
+    own = {"mine": METHODS["moco"]}
+    (tmp_path / "config.yaml").write_text(to_yaml(compose(name, methods={**METHODS, **own})))
+    assert RunFolder.at(tmp_path).read_config(own).method_name == name
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
 from ebclab.config.names import other_folder
 from ebclab.errors import RunError, TrainingError
 from ebclab.evaluation.answers import Answers
+from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
@@ -146,9 +147,10 @@ class RunFolder(Workspace):
         raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {remedy}")
 
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
-        """Return the settings of the run."""
+        """Return the settings of the run; ``methods`` are known besides the catalogue."""
         self.require_run()
-        return parse_experiment(load_yaml_file(self.config_path, self.address_of(self.config_path)), methods)
+        content = load_yaml_file(self.config_path, self.address_of(self.config_path))
+        return parse_experiment(content, {**catalogue(), **methods} if methods else None)
 
     def read_result(self) -> RunSummary | None:
         """Return the result of the finished run, or None if it has not finished."""

@@ -24,7 +24,6 @@ from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.samples import SampleMeasures, fit_judge, measure_samples
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
-from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
@@ -136,7 +135,7 @@ def _settings(
     methods: Mapping[str, type[Method]] | None,
 ) -> tuple[ExperimentConfig, type[Method]]:
     """Return the settings of a run with those of the request over them, and its method, which moves images."""
-    config = run.read_config({**catalogue(), **(methods or {})})
+    config = run.read_config(methods)
     known = methods_of(config, (methods or {}).get(config.method_name))
     if not issubclass(known[config.method_name], TracedMethod):
         able = ", ".join(name for name, each in known.items() if issubclass(each, TracedMethod))
