@@ -154,7 +154,7 @@ def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]
 
 
 def accumulate(setting: Setting, batch_size: int, steps: int, parts: Sequence[int]) -> str:
-    """Return the table of speed and peak memory of SimCLR whose batch is passed in so many parts."""
+    """Return the table of speed and peak memory of SimCLR by the number of parts of its batch."""
     lines = ["| parts | images each | img/s, median | range | GiB at most |", "|---|---|---|---|---|"]
     for count in parts:
         if setting.device.type == "cuda":

@@ -16,9 +16,8 @@ from ebclab.card.subject import Subject, open_subject
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.holdout import limit
 from ebclab.errors import RunError, UserError
-from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.hardware import num_cores, set_threads
 from ebclab.runs.evaluate import checkpoint_name
 from ebclab.storage import atomic
 
@@ -38,19 +37,10 @@ def write_features(request: CardRequest, on_progress: OnProgress = silent) -> st
         subject = subject.scaled(*request.scaling)
     measured = named_set(request.datasets[0] if request.datasets else None, subject, request.data_root)
     set_threads(num_cores())
-    device = resolve_device(subject.device_name)
     tables: list[Columns] = []
     for part, whole in parts_of(measured).items():
         images = limit(whole, request.train_limit if part == "train" else request.test_limit)
-        features = compute_features(
-            subject.encoder.to(device),
-            images.images,
-            subject.preprocessing,
-            batch_size=subject.evaluation.batch_size,
-            device=device,
-            on_progress=on_progress,
-            what=f"features of {part} images",
-        )
+        features = subject.features(images.images, on_progress, f"features of {part} images")
         names = np.array(class_and_file(part, images, measured.name), dtype=np.str_).reshape(-1, 2)
         tables.append(
             {

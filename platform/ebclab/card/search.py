@@ -22,10 +22,9 @@ from ebclab.data.photograph import DAMAGE
 from ebclab.data.sources.decode import LeftOut, Reading, decode_image
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
 from ebclab.errors import DataError, UserError
-from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.formatting import count
-from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.hardware import num_cores, set_threads
 from ebclab.regular_file import read_regular
 from ebclab.reports.place import page_place
 from ebclab.runs.evaluate import checkpoint_name
@@ -101,17 +100,7 @@ def _decoded(file: str, content: bytes, reading: Reading) -> Tensor:
 
 def _unit_features(subject: Subject, images: Tensor, on_progress: OnProgress, what: str) -> Tensor:
     """Return features (n, D) of length one."""
-    device = resolve_device(subject.device_name)
-    features = compute_features(
-        subject.encoder.to(device),
-        images,
-        subject.preprocessing,
-        batch_size=subject.evaluation.batch_size,
-        device=device,
-        on_progress=on_progress,
-        what=f"features of {what} images",
-    )
-    return functional.normalize(features, dim=1)
+    return functional.normalize(subject.features(images, on_progress, f"features of {what} images"), dim=1)
 
 
 def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:

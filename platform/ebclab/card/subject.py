@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ebclab.config import to_yaml
 from ebclab.config.addresses import expanded
@@ -21,11 +21,14 @@ from ebclab.encoders import digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
 from ebclab.encoders.weights import DESCRIPTION
 from ebclab.errors import UserError
+from ebclab.evaluation.features import compute_features
+from ebclab.evaluation.progress import OnProgress
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
 from ebclab.export.energies import Energies, no_energy
 from ebclab.export.load_energies import energies_in, is_export, no_heads
 from ebclab.formatting import count
+from ebclab.hardware import resolve_device
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
@@ -74,6 +77,19 @@ class Subject:
         if self.trained is not None and (self.run is not None or self.saved is not None):
             return no_energy(self.trained.config)
         return no_heads(f"{self.address}, {self.origin}" if self.trained is None else self.label)
+
+    def features(self, images: Tensor, on_progress: OnProgress, what: str) -> Tensor:
+        """Return the features (n, D) of images (n, C, H, W), on the device of the settings."""
+        device = resolve_device(self.device_name)
+        return compute_features(
+            self.encoder.to(device),
+            images,
+            self.preprocessing,
+            batch_size=self.evaluation.batch_size,
+            device=device,
+            on_progress=on_progress,
+            what=what,
+        )
 
     def scaled(self, side: int, resampling: Resampling) -> Subject:
         """Return the same encoder on images whose largest central squares are scaled to ``side`` pixels."""

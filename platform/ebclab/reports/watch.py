@@ -1,4 +1,4 @@
-"""A page that is served on this machine alone and kept up to date while what it is about goes on."""
+"""A page that is served on this machine alone and kept up to date while its runs continue."""
 
 from __future__ import annotations
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from made_up_card import measuring_of
+from made_up_images import encoded, pixels, put
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,6 +21,18 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preprocessing import Preprocessing
 from energy_contrast.sampling_method import PairEnergy
+
+FILES = [f"{part}/{kind}/{number}.png" for part in ("train", "test") for kind in ("cat", "dog") for number in range(3)]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Write the folder ``photos``, whose parts have files of the same names, and return the pixels of each file."""
+    monkeypatch.chdir(tmp_path)
+    images = {file: pixels(seed, 6, 6) for seed, file in enumerate(FILES)}
+    for file, image in images.items():
+        put(Path("photos", file), encoded(image))
+    return images
 
 
 def striped(name: str, count: int, first_key: int, seed: int) -> ImageSet:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_up_images import encoded, pixels, put
 from pyarrow import parquet
 from torch import nn
 
@@ -19,20 +18,17 @@ from ebclab.card.subject import Subject
 from ebclab.cli import main
 from ebclab.data.preprocessing import Preprocessing
 
-FILES = [f"{part}/{kind}/{number}.png" for part in ("train", "test") for kind in ("cat", "dog") for number in range(3)]
+from .conftest import FILES
+
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.5, 0.2)
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
-    """Write a folder of images, and let the encoder be the normalised pixels themselves."""
-    monkeypatch.chdir(tmp_path)
-    images = {file: pixels(seed, 6, 6) for seed, file in enumerate(FILES)}
-    for file, image in images.items():
-        put(Path("photos", file), encoded(image))
+def photos(files: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Let the encoder be the normalised pixels themselves."""
     subject = Subject("pixels", "pixels", nn.Flatten(), Preprocessing(6, MEAN, STD), 3, "made up", "a digest")
     monkeypatch.setattr(module, "open_subject", lambda *_: subject)
-    return images
+    return files
 
 
 def of_npz(path: str) -> tuple[dict[str, Any], dict[str, Any]]:

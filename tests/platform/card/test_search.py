@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_up_images import encoded, pixels, put
+from made_up_images import encoded, put
 from torch import nn
 
 from ebclab.card import search as module
@@ -19,20 +19,14 @@ from ebclab.card.subject import Subject
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, EbclabError, UserError
 
-FILES = [f"{part}/{kind}/{number}.png" for part in ("train", "test") for kind in ("cat", "dog") for number in range(3)]
-
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
-    """Write a folder whose parts have files of the same names, and let the encoder be the pixels themselves."""
-    monkeypatch.chdir(tmp_path)
-    images = {file: pixels(seed, 6, 6) for seed, file in enumerate(FILES)}
-    for file, image in images.items():
-        put(Path("photos", file), encoded(image))
+def photos(files: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Let the encoder be the pixels themselves."""
     plain = Preprocessing(6, (0.0,) * 3, (1.0,) * 3)
     subject = Subject("pixels", "pixels", nn.Flatten(), plain, 3, "pixels", "a digest")
     monkeypatch.setattr(module, "open_subject", lambda *_: subject)
-    return images
+    return files
 
 
 def by_cosine(query: np.ndarray, images: dict[str, np.ndarray]) -> list[tuple[str, float]]:

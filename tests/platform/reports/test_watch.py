@@ -1,4 +1,4 @@
-"""Pages that are served while what they are about goes on: who gets them, and when they are drawn again."""
+"""Pages that are served while their runs continue: who gets them, and when they are drawn again."""
 
 from __future__ import annotations
 
