@@ -51,7 +51,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: options.DataRoot = None
 ) -> None:
     """Download a dataset's files."""
-    from ebclab.data.sources.fetch import fetch as fetch_files
+    from ebclab.data.sources.load import fetch as fetch_files
 
     fetch_files(name, root, say)
 

@@ -1,4 +1,7 @@
-"""Loads a dataset by its name: finds its files, recognises which copy they are, reads and checks them."""
+"""Loads a dataset by its name: finds its files, recognises which copy they are, reads and checks them.
+
+Those of the catalogue are downloaded through torchvision, only when asked.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
 
 import torch
 from torch import Tensor
 
-from ebclab.config.addresses import OWN
+from ebclab.config.addresses import LOCATIONS, OWN
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
@@ -185,3 +190,56 @@ def _release_of(dataset: Dataset, paths: list[Path]) -> Release | None:
     sums = {path.name.removesuffix(".gz").removesuffix(".xz"): md5_of(path) for path in paths}
     every = (each for each in dataset.releases if all(md5 in each.md5[name] for name, md5 in sums.items()))
     return next(every, None)
+
+
+def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) -> None:
+    """Download the files of the dataset ``name`` below ``root``, unless they are there or none are needed.
+
+    ``progress`` is called with one line a stage; torchvision draws its own bar on stderr.
+    """
+    if name.startswith(LOCATIONS):
+        raise DataError(
+            f"data fetch: images that are named by their place are yours, got {name}; `ebclab data list` says what is "
+            "downloaded, and what to unpack where"
+        )
+    dataset = dataset_named(name)
+    folder = data_root(root) / dataset.folder
+    if not dataset.folder:
+        progress(f"{name}: comes with scikit-learn, nothing to download")
+        return
+    if not missing_files(dataset, root, *dataset.files):
+        progress(f"{name}: all files are in {folder}; delete them to fetch them again")
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"data.root: cannot create {folder}, got {error.strerror or error}; give another folder with --data-root"
+        ) from error
+    _download(dataset, root, progress)
+    if still := missing_files(dataset, root, *dataset.files):
+        raise DataError(f"{folder}: incomplete after the download, got no {', '.join(still)}; fetch again")
+    progress(f"{name}: done, files in {folder}; terms of use: {dataset.licence}")
+
+
+def _download(dataset: Dataset, root: str | None, progress: Callable[[str], None]) -> None:
+    from torchvision import datasets  # takes seconds
+
+    source: Any = {
+        "mnist": datasets.MNIST,
+        "fashion-mnist": datasets.FashionMNIST,
+        "cifar10": datasets.CIFAR10,
+        "cifar100": datasets.CIFAR100,
+    }[dataset.name]
+    hosts = ", ".join(str(urlparse(url).hostname) for url in getattr(source, "mirrors", None) or [source.url])
+    progress(f"{dataset.name}: downloading from {hosts}")
+    try:
+        source(str(data_root(root)), download=True)
+    except (OSError, RuntimeError) as error:  # as URLError and timeouts are; torchvision wraps some in RuntimeError
+        folder = data_root(root) / dataset.folder
+        reason = str(error).strip().splitlines()[-1]
+        files = ", ".join(missing_files(dataset, root, *dataset.files))
+        raise DataError(
+            f"data fetch: could not download {dataset.name} from {hosts}, got {reason}; check the network (a proxy is "
+            f"read from HTTPS_PROXY) or copy {files} into {folder} (plain, .gz or .xz)"
+        ) from error

@@ -11,7 +11,7 @@ import pytest
 from torchvision import datasets
 
 from ebclab.data.sources.catalogue import DATASETS
-from ebclab.data.sources.fetch import fetch
+from ebclab.data.sources.load import fetch
 from ebclab.errors import DataError
 
 FILES = DATASETS["mnist"].files["train"] + DATASETS["mnist"].files["test"]
