@@ -83,7 +83,7 @@ def prepare(
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
     from ebclab.data.preparing.shards import split_rows, storage_named
-    from ebclab.data.preparing.write_parquet import prepare_dataset
+    from ebclab.data.preparing.write_parquet import prepare_dataset, require_target
     from ebclab.data.sources.load import splits_of
 
     storage = storage_named(store, 90 if quality is None else quality)
@@ -93,6 +93,7 @@ def prepare(
         )
     given = {"data.name": name, "data.root": root, "data.resize": resize, "data.skip_corrupt": skip_corrupt}
     data = composed("simclr", None, None, as_assignments(given, ["views.recipe=none", *(assignments or ())])).data
+    require_target(to)
     splits = {split: split_rows(data, split, train_limit) for split in splits_of(data.name)}
     with progress_bar() as bar:
 
@@ -120,8 +121,9 @@ def show(
     """Draw images of a dataset and the views that training would make of them."""
     from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.load import load_split
-    from ebclab.data.views.preview import draw_views
+    from ebclab.data.views.preview import draw_views, require_png
 
+    require_png(views)
     given = {"data.name": name, "data.root": root, "views.recipe": view_recipe}
     config = composed("simclr", recipe, None, as_assignments(given, assignments))
     images = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))

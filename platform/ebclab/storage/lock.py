@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ebclab.errors import RunError
 from ebclab.regular_file import own_file
@@ -64,9 +65,7 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise RunError(f"{folder}: another process {busy}; wait for it or stop it") from error
         except OSError as error:
-            raise RunError(
-                f"{_where(folder, error)}: cannot be written, got {error.strerror}; choose another folder with {option}"
-            ) from error
+            raise _not_written(_where(folder, error), error, option) from error
         try:
             yield
         except OSError as error:
@@ -76,6 +75,19 @@ def locked(folder: Path, *, busy: str, option: str) -> Iterator[None]:
                 f"{folder}: the disk is full, got no space for {error.filename or 'a file'}; "
                 "free some space and run the same command again"
             ) from error
+
+
+def require_creatable(folder: Path, option: str) -> None:
+    """Refuse a missing folder that cannot be created, before other work is done for it; nothing is left behind."""
+    try:
+        nearest = next(each for each in folder.absolute().parents if each.exists())
+        TemporaryDirectory(prefix=f".{folder.name}-", dir=nearest).cleanup()
+    except OSError as error:
+        raise _not_written(folder, error, option) from error
+
+
+def _not_written(place: Path, error: OSError, option: str) -> RunError:
+    return RunError(f"{place}: cannot be written, got {error.strerror}; choose another folder with {option}")
 
 
 @contextmanager

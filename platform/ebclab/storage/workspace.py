@@ -13,7 +13,7 @@ from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Fence, FencingToken, held_by, leased, require_free
-from ebclab.storage.lock import is_running, locked
+from ebclab.storage.lock import is_running, locked, require_creatable
 from ebclab.storage.mirror import MANIFEST, Mirror
 from ebclab.storage.object_store import Store, send
 from ebclab.storage.own_folder import own_folder
@@ -144,6 +144,11 @@ class Workspace:
         """
         if self.remote is not None:
             require_free(self.remote, self.kind.busy)
+
+    def require_creatable(self) -> None:
+        """Refuse a missing folder on a disk that ``claim`` could not create, before images are read."""
+        if self.remote is None and not self.path.exists():
+            require_creatable(self.path, self.kind.option)
 
     @property
     def is_held(self) -> bool:

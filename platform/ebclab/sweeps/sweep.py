@@ -93,6 +93,7 @@ def sweep(
     if result is not None:
         return result
     earlier = _what_was_learnt(folder, warm_start, plan, methods)
+    folder.require_creatable()
     split = given or load_images(plan.config)
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)

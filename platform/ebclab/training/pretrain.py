@@ -120,6 +120,7 @@ def pretrain(
         weights = None
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
+    run.require_creatable()
     spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code)
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(spec, seen, display or choose_display()), was_finished=False, address=run.address)

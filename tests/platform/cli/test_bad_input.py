@@ -192,14 +192,23 @@ def test_images_that_changed_under_a_run_are_noticed(ebclab: Ebclab, finished: P
     assert "the training images are not those the run began with" in _refusal(outcome)
 
 
-def test_a_folder_that_cannot_be_written_is_named(ebclab):
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["pretrain", "simclr", "--dataset", "mnist"], "--runs"),
+        (["sweep", "simclr", "--dataset", "mnist"], "--sweeps"),
+        (["data", "prepare", "mnist"], "--to"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_named_before_images_are_read(ebclab, command, option):
     Path("file").write_text("a file where a folder should be")
     Path("locked").mkdir(mode=0o500)
     places = {"file": "got Not a directory"} | ({"locked": "got "} if os.geteuid() else {})  # root may write everywhere
     for place, said in places.items():
-        refusal = _refusal(ebclab("pretrain", "flatclr", "--runs", place, *TINY))
+        refusal = _refusal(ebclab(*command, option, f"{place}/set"))
         assert f"cannot be written, {said}" in refusal
-        assert "choose another folder with --runs" in refusal
+        assert f"choose another folder with {option}" in refusal
+    assert sorted(each.name for each in Path().iterdir()) == ["file", "locked"]
 
 
 def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(

@@ -39,7 +39,7 @@ from ebclab.formatting import count
 from ebclab.hardware import usable_processors
 from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
-from ebclab.storage.lock import locked
+from ebclab.storage.lock import locked, require_creatable
 from ebclab.storage.reading import read_json
 from ebclab.storage.typed_json import read_typed
 
@@ -75,10 +75,10 @@ class _UnfinishedSet:
     @contextmanager
     def claimed(self, plan: dict[str, object], splits: Iterable[str]) -> Iterator[None]:
         """Claim the folder for this process and a plan of splits; if no shard was finished, remove it at the end."""
-        self._require_free_target()
+        self.require_free_target()
         with locked(self.folder, busy="prepares this set", option="--to"):
             try:
-                self._require_free_target()
+                self.require_free_target()
                 self._adopt(plan, splits)
                 yield
             finally:
@@ -150,7 +150,7 @@ class _UnfinishedSet:
         atomic.make_folder(self._records)
         atomic.make_folder(self._written)
 
-    def _require_free_target(self) -> None:
+    def require_free_target(self) -> None:
         if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
             if not self.set.exists():  # killed after the move: the target is this dataset
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -181,6 +181,16 @@ class _Piece(NamedTuple):
     path: str  # within the dataset
     split: Split
     rows: Tensor  # of the split
+
+
+def require_target(folder: str | Path) -> None:
+    """Refuse a folder, or an address, to which no dataset can be written, before any images are read."""
+    if is_address(str(folder)):
+        Location(str(folder), "--to").require_empty()
+        return
+    unfinished = _UnfinishedSet(expanded(str(folder)).absolute())
+    unfinished.require_free_target()
+    require_creatable(unfinished.folder, "--to")
 
 
 def prepare_dataset(

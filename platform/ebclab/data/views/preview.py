@@ -35,10 +35,7 @@ def draw_views(
     At most ``count`` images are chosen, by hash and from as many classes as possible. Where images share a draw, all
     rows do. Missing folders are made.
     """
-    if is_address(str(path)):
-        raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
-    if Path(path).suffix.lower() != ".png":
-        raise UserError(f"--views: not the name of a PNG, got {str(path)!r}; write one such as views.png")
+    require_png(path)
     chosen = image_set.rows(_varied_rows(image_set, count, seed))
     preprocessing = preprocessing_for(views_config, image_set)
     shared = None if views_config.shared_by == "image" else torch.zeros_like(chosen.keys)
@@ -52,6 +49,14 @@ def draw_views(
     ]
     names = [_class_name(image_set, int(label)) for label in chosen.labels]
     _save(_sheet(rows, names, image_set, views_config), Path(path))
+
+
+def require_png(path: str | Path) -> None:
+    """Refuse a path that is not that of a PNG on a disk."""
+    if is_address(str(path)):
+        raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
+    if Path(path).suffix.lower() != ".png":
+        raise UserError(f"--views: not the name of a PNG, got {str(path)!r}; write one such as views.png")
 
 
 def _varied_rows(image_set: ImageSet, count: int, seed: int) -> Tensor:
