@@ -15,6 +15,7 @@ from torch import Tensor
 from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
+from ebclab.data.class_labels import one_class_problem
 from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
 from ebclab.data.image_set import ImageSet
@@ -63,7 +64,7 @@ class MeasuredSet:
         if self.unlabelled:
             return f"{self.name}: {self.unlabelled:,} images have no label; choose a labelled dataset"
         if self.num_classes < 2:
-            return f"{self.name}: two classes are needed, got {self.num_classes}; choose another dataset"
+            return one_class_problem(self.name)
         counts = torch.bincount(self.train.labels, minlength=self.num_classes)
         untrained: list[int] = (counts == 0).nonzero().flatten().tolist()
         if not untrained:

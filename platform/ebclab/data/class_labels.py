@@ -37,6 +37,11 @@ def num_unlabelled(labels: Tensor) -> int:
     return int(missing.sum()) if len(torch.unique(labels[~missing])) > 1 else len(labels)
 
 
+def one_class_problem(name: str) -> str:
+    """Return the sentence about a dataset called ``name`` whose images all have one label."""
+    return f"{name}: two classes are needed, got 1, about which any probe is right; choose another dataset"
+
+
 def label_of(value: object, what: str) -> int | str:
     """Return a value of JSON or the text of a file as a label, a number or a word; -1 where it is empty.
 

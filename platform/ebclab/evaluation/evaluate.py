@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.sections import EvaluationConfig
-from ebclab.data.class_labels import num_unlabelled
+from ebclab.data.class_labels import num_unlabelled, one_class_problem
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
@@ -61,7 +61,7 @@ def evaluate_encoder(
     for part in (train, test):
         require_labels(part)
     if num_unlabelled(train.labels):
-        raise DataError(f"{train.name}: any probe is right about images of one class; choose a dataset of two at least")
+        raise DataError(one_class_problem(train.name))
     (x, y), (test_x, test_y) = (
         (
             compute_features(

@@ -18,6 +18,7 @@ from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
 from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
+from ebclab.data.class_labels import one_class_problem
 from ebclab.data.holdout import label_list
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -219,7 +220,7 @@ def more_classes_in_the_test_set() -> MeasuredSet:
 
 PROBLEMS = [
     (unlabelled, "no labels: 60 images have no label; choose a labelled dataset"),
-    (one_class, "one class: two classes are needed, got 1; choose another dataset"),
+    (one_class, one_class_problem("one class")),
     (
         more_classes_in_the_test_set,
         "more classes: every class needs a training image, got none of 1 of 4 classes, 3 for one; add some, or choose "

@@ -67,7 +67,7 @@ def test_images_of_one_class_have_no_accuracy_of_which_any_probe_has_all(tmp_pat
     one = images(torch.full((COUNT,), 3))
     run = ebclab.pretrain(config_of("simclr", "training.epochs=1"), runs=tmp_path, images=one, display=Listener())
     assert run.summary.scores == {}
-    with pytest.raises(DataError, match="any probe is right about images of one class; choose a dataset of two at"):
+    with pytest.raises(DataError, match="two classes are needed, got 1, about which any probe is right; choose"):
         ebclab.evaluate(run.path, images=(one, one), only=("knn",))
 
 
