@@ -6,6 +6,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,51 +23,16 @@ def keyed(keys: torch.Tensor) -> ImageSet:
     return ImageSet("keyed", images, keys % 10, keys, (), (0.0,), (1.0,))
 
 
-def split_holdout(images: ImageSet, rate: float) -> tuple[ImageSet, ImageSet]:
-    split = split_images(images, train_limit=0, holdout_rate=rate)
-    return split.train, split.holdout
-
-
 def chosen(image_set: ImageSet) -> set[int]:
     return set(image_set.keys.tolist())
 
 
-def test_both_parts_are_disjoint_complete_and_in_order() -> None:
-    data = keyed(torch.arange(5000))
-    train, holdout = split_holdout(data, 0.3)
-    assert torch.equal(torch.cat([train.keys, holdout.keys]).sort().values, data.keys)
-    for part in (train, holdout):
-        assert bool((part.keys.diff() > 0).all())
-        assert torch.equal(part.images.flatten(), (part.keys % 251).to(torch.uint8))
-
-
-def test_neither_order_nor_other_images_matter_and_a_higher_rate_adds() -> None:
-    keys = torch.arange(4000)
-    shuffled = keys[torch.randperm(4000, generator=torch.Generator().manual_seed(0))]
-    held = chosen(split_holdout(keyed(keys), 0.1)[1])
-    assert chosen(split_holdout(keyed(shuffled), 0.1)[1]) == held
-    assert chosen(split_holdout(keyed(shuffled[:1000]), 0.1)[1]) == held & set(shuffled[:1000].tolist())
-    assert held < chosen(split_holdout(keyed(keys), 0.2)[1])
-    assert split_holdout(keyed(keys), 0.0)[1].images.shape == (0, 1, 1, 1)
-
-
-def test_a_limit_keeps_exactly_that_many_in_order_and_0_keeps_all() -> None:
-    keys = torch.arange(4000)
-    limited = limit(keyed(keys), 777)
-    assert len(limited) == 777
-    assert bool((limited.keys.diff() > 0).all())
-    assert chosen(limit(keyed(keys.flip(0)), 777)) == chosen(limited)
-    assert chosen(limit(keyed(keys), 100)) < chosen(limited)
-    for count in (0, 4000, 5000):
-        assert torch.equal(limit(keyed(keys), count).keys, keys)
-
-
-def test_a_limit_keeps_the_images_of_smallest_hash(splitmix64_words: Callable[..., int]) -> None:
+def test_a_limit_keeps_the_images_of_smallest_hash_and_0_all(splitmix64_words: Callable[..., int]) -> None:
     keys = [3, 11, -2, 40, 5, 77, 8]
     ranked = sorted(keys, key=lambda key: splitmix64_words(int.from_bytes(b"limit"), key))
-    for count in range(1, len(keys)):
+    for count in range(9):
         kept = limit(keyed(torch.tensor(keys)), count).keys.tolist()
-        assert kept == [key for key in keys if key in ranked[:count]]
+        assert kept == [key for key in keys if key in ranked[: count or 7]]
 
 
 def test_the_digest_is_that_of_the_pixels_and_the_keys_behind_them() -> None:
@@ -80,36 +46,36 @@ def test_parts_are_those_that_a_hash_of_the_key_and_a_salt_for_each_choice_names
     splitmix64_words: Callable[..., int],
 ) -> None:
     """Images to confirm with are taken first; who is held out does not depend on it."""
+    keys = (torch.randperm(2000, generator=torch.Generator().manual_seed(0)) * 3 - 500).tolist()
+    whole = keyed(torch.tensor(keys))
+    limited = sorted(keys, key=lambda key: splitmix64_words(int.from_bytes(b"limit"), key))[:1500]
 
     def below(salt: bytes, rate: float) -> set[int]:
-        return {key for key in range(2000) if splitmix64_words(int.from_bytes(salt), key) % 2**64 < rate * 2**64}
+        return {key for key in limited if splitmix64_words(int.from_bytes(salt), key) % 2**64 < rate * 2**64}
 
-    whole = keyed(torch.arange(2000))
-    split = split_images(whole, train_limit=0, holdout_rate=0.1, confirm_rate=0.2)
+    split = split_images(whole, train_limit=1500, holdout_rate=0.1, confirm_rate=0.2)
     confirm, held = below(b"confirm", 0.2), below(b"holdout", 0.1)
     assert split.confirm is not None
     assert chosen(split.confirm) == confirm
     assert chosen(split.holdout) == held - confirm
-    assert chosen(split.train) == set(range(2000)) - held - confirm
-    without = split_images(whole, train_limit=0, holdout_rate=0.1)
+    assert chosen(split.train) == set(limited) - held - confirm
+    for part in split.parts:
+        assert part.keys.tolist() == [key for key in keys if key in chosen(part)]
+        assert torch.equal(part.images.flatten(), (part.keys % 251).to(torch.uint8))
+    without = split_images(whole, train_limit=1500, holdout_rate=0.1)
     assert without.confirm is None
     assert chosen(without.holdout) == held
+    assert split_images(whole, train_limit=0, holdout_rate=0.0).holdout.images.shape == (0, 1, 1, 1)
     assert split.scored("holdout") is split.holdout
     assert split.scored("confirm") is split.confirm
 
 
-def numbered(count: int) -> ImageSet:
-    images = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(count, 1, 2, 2)
-    rows = torch.arange(count)
-    return ImageSet("numbered", images, rows % 3, rows + 100, ("a", "b", "c"), (0.5,), (1.0,))
-
-
 def test_rows_takes_image_label_and_key_together_by_index_and_by_mask() -> None:
-    data = numbered(6)
+    data = replace(keyed(torch.arange(100, 106)), class_names=tuple("0123456789"))
     by_index = data.rows(torch.tensor([4, 1]))
     assert len(by_index) == 2
-    assert by_index.images[:, 0, 0, 0].tolist() == [4, 1]
-    assert by_index.labels.tolist() == [1, 1]
+    assert by_index.images[:, 0, 0, 0].tolist() == [104, 101]
+    assert by_index.labels.tolist() == [4, 1]
     assert by_index.keys.tolist() == [104, 101]
     for field in ("name", "class_names", "mean", "std"):
         assert getattr(by_index, field) == getattr(data, field)
@@ -163,40 +129,21 @@ def labelled(labels: list[int], keys: torch.Tensor | None = None) -> ImageSet:
     return ImageSet("made-up", torch.zeros(count, 1, 1, 1).byte(), torch.tensor(labels), keys, (), (0.0,), (1.0,))
 
 
-def slow_digest(labels: list[int], percent: int, seed: int, classes: int, hashed: Callable[..., int]) -> str:
-    """The definition with Python integers: of each class the keys of smallest hash; rows are the keys."""
-    wanted = len(labels) * percent // (100 * classes)
-    keys: list[int] = []
-    for label in range(classes):
-        of_class = [key for key, each in enumerate(labels) if each == label]
-        keys += sorted(of_class, key=lambda key: hashed(int.from_bytes(b"labels"), seed, key))[:wanted]
-    return hashlib.sha256(b"".join(struct.pack("<q", key) for key in sorted(keys))).hexdigest()
-
-
 @pytest.mark.parametrize(("percent", "seed"), [(10, 0), (10, 1), (50, 0)])
 def test_a_list_is_what_the_hash_in_python_integers_chooses(
     percent: int, seed: int, splitmix64_words: Callable[..., int]
 ) -> None:
-    labels = [(7 * row) % 3 for row in range(120)]
-    found = label_list(labelled(labels), percent, seed, 3)
-    assert found.digest == slow_digest(labels, percent, seed, 3, splitmix64_words)
-    assert found.counts == (120 * percent // 300,) * 3
-
-
-def test_every_class_has_as_many_and_labels_are_those_of_the_rows() -> None:
-    data = labelled([row % 4 for row in range(400)], torch.arange(400) * 1_000_003)
-    found = label_list(data, 10, 2, 4)
-    assert torch.equal(data.labels[found.rows], torch.arange(4).repeat_interleave(10))
+    """Class by class the keys of smallest hash, whatever the order of the images."""
+    keys = torch.randperm(120, generator=torch.Generator().manual_seed(0)) * 1_000_003
+    data = labelled([int(key) % 3 for key in keys], keys)
+    ranked = sorted(keys.tolist(), key=lambda key: splitmix64_words(int.from_bytes(b"labels"), seed, key))
+    of_classes = [[key for key in ranked if key % 3 == label][: 120 * percent // 300] for label in range(3)]
+    found = label_list(data, percent, seed, 3)
+    assert found.keys.tolist() == [key for each in of_classes for key in each]
     assert torch.equal(data.keys[found.rows], found.keys)
-    assert len(set(found.keys.tolist())) == 40
-
-
-def test_neither_order_nor_images_of_other_classes_matter() -> None:
-    labels, keys = torch.arange(300) % 3, torch.arange(300)
-    order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
-    as_is = label_list(labelled(labels.tolist()), 10, 0, 3)
-    shuffled = label_list(labelled(labels[order].tolist(), keys[order]), 10, 0, 3)
-    assert torch.equal(as_is.keys, shuffled.keys)
+    expected = b"".join(struct.pack("<q", key) for key in sorted(found.keys.tolist()))
+    assert found.digest == hashlib.sha256(expected).hexdigest()
+    assert found.counts == (120 * percent // 300,) * 3
 
 
 def test_a_class_with_too_few_images_gives_all_and_the_words_say_so() -> None:
