@@ -140,21 +140,21 @@ class ParquetSource(TableSource):
         return super()._first_example()
 
     def _images(self, file: str, number: int) -> pa.ChunkedArray:
-        with self._opened(file) as (opened, chunks):
-            return _read_groups(self._where(file), opened, chunks, [number], [self.reading.image_column]).column(0)
+        with self._open(file) as opened:
+            return opened.read([number], [self.reading.image_column]).column(0)
 
     @contextmanager
-    def _opened(self, file: str) -> Iterator[tuple[pq.ParquetFile, Chunks]]:
+    def _open(self, file: str) -> Iterator[_ParquetFile]:
         with (
             self._reading_of(file, self.form),
             self._place.filesystem.open_input_file(self._place.inner_path(file)) as handle,
         ):
-            chunks = Chunks(handle)
-            yield pq.ParquetFile(chunks, page_checksum_verification=True), chunks
+            yield _ParquetFile(handle, self._where(file))
 
     def _read_file_index(self, file: str, path_in_split: str) -> _FileIndex:
         where = self._where(file)
-        with self._opened(file) as (opened, chunks):
+        with self._open(file) as parquet:
+            opened = parquet.opened
             schema, label = opened.schema_arrow, self.reading.label_column
             str(schema.remove_metadata())  # names of columns and fields are decoded late
             images = self._require_image_column(where, schema)
@@ -166,7 +166,7 @@ class ParquetSource(TableSource):
             labels, keys = [Labels(torch.empty(0, dtype=torch.int64), names)], []
             lots = [[number] for number in groups] if by_group else [list(groups)]
             for lot in lots if known and groups else []:
-                table = _read_groups(where, opened, chunks, lot, known)
+                table = parquet.read(lot, known)
                 if label in known:
                     labels.append(labels_of(table.column(label), names, f"column {label} of {where}"))
                 if INDEX_COLUMN in known:
@@ -235,72 +235,63 @@ def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:
     return whole_numbers(column, f"data.name: column {INDEX_COLUMN} of {where}")
 
 
-def _read_groups(
-    where: str, opened: pq.ParquetFile, chunks: Chunks, numbers: Sequence[int], columns: list[str]
-) -> pa.Table:
-    """Return columns of row groups; what their pages state is checked first, and one that becomes too large is refused.
+class _ParquetFile:
+    """An open Parquet file, of which only what has room is decoded; ``where`` is its name in messages."""
 
-    There is at least one group, and ``where`` is the file's name in messages.
-    """
-    room, rows = _room(chunks.num_bytes), sum(opened.metadata.row_group(number).num_rows for number in numbers)
-    held = chunks.groups()
-    if len(held) != opened.num_row_groups:
-        raise ValueError("a damaged footer")
-    own = [[chunk for chunk in held[number] if chunk.column in columns] for number in numbers]
-    groups = [opened.metadata.row_group(number) for number in numbers]
-    stated = [_stated(where, *each, chunks, room) for each in zip(groups, own, strict=True)]
-    if sum(whole for whole, _ in stated) <= room and all(each == 0 for _, each in stated):
-        table = opened.read_row_groups(list(numbers), columns=columns, use_threads=False)
-    else:
-        table = pa.concat_tables(
-            _read_in_parts(where, opened, chunks, number, columns, room, *each)
-            for number, each in zip(numbers, stated, strict=True)
-        )
-    if table.num_rows != rows:
-        raise ValueError(f"{table.num_rows:,} rows, {rows:,} were expected")
-    return table
+    def __init__(self, handle: pa.NativeFile, where: str) -> None:
+        self._chunks, self._where = Chunks(handle), where
+        self.opened = pq.ParquetFile(self._chunks, page_checksum_verification=True)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._room = min(max(_NEVER_A_BOMB, _HIGHEST_RATIO * self._chunks.num_bytes), memory // 2)  # of a row group
 
+    def read(self, numbers: Sequence[int], columns: list[str]) -> pa.Table:
+        """Return columns of row groups, at least one; what their pages state is checked first."""
+        held = self._chunks.groups()
+        if len(held) != self.opened.num_row_groups:
+            raise ValueError("a damaged footer")
+        groups = [self.opened.metadata.row_group(number) for number in numbers]
+        own = [[chunk for chunk in held[number] if chunk.column in columns] for number in numbers]
+        stated = [self._stated(*each) for each in zip(groups, own, strict=True)]
+        if sum(whole for whole, _ in stated) <= self._room and all(each == 0 for _, each in stated):
+            table = self.opened.read_row_groups(list(numbers), columns=columns, use_threads=False)
+        else:
+            table = pa.concat_tables(
+                self._read_in_parts(number, columns, *each) for number, each in zip(numbers, stated, strict=True)
+            )
+        if table.num_rows != (rows := sum(group.num_rows for group in groups)):
+            raise ValueError(f"{table.num_rows:,} rows, {rows:,} were expected")
+        return table
 
-def _stated(where: str, group: pq.RowGroupMetaData, own: Sequence[Chunk], chunks: Chunks, room: int) -> tuple[int, int]:
-    """Return what the pages of a row group's chunks state: bytes in memory, and bytes of repeated values."""
-    _require_room(where, group, sum(chunk.num_bytes for chunk in own), room, chunks.num_bytes)
-    pages = [pages_of(chunks.hold(chunk), chunk) for chunk in own]
-    whole = sum(num_bytes for num_bytes, _ in pages)
-    _require_room(where, group, whole, room, chunks.num_bytes)
-    return whole, sum(repeated for _, repeated in pages)
+    def _stated(self, group: pq.RowGroupMetaData, own: Sequence[Chunk]) -> tuple[int, int]:
+        """Return what the pages of a row group's chunks state: bytes in memory, and bytes of repeated values."""
+        self._require_room(group, sum(chunk.num_bytes for chunk in own))
+        pages = [pages_of(self._chunks.hold(chunk), chunk) for chunk in own]
+        whole = sum(num_bytes for num_bytes, _ in pages)
+        self._require_room(group, whole)
+        return whole, sum(repeated for _, repeated in pages)
 
+    def _read_in_parts(self, number: int, columns: list[str], whole: int, repeated: int) -> pa.Table:
+        """Return columns of a row group, in batches that have room even if each row has its column's largest value.
 
-def _read_in_parts(
-    where: str, opened: pq.ParquetFile, chunks: Chunks, number: int, columns: list[str], room: int, *stated: int
-) -> pa.Table:
-    """Return columns of a row group, in batches that have room even if each row has the largest value of its column.
+        Where values are stored once and may occur often, only reading tells how large the columns become.
+        """
+        group = self.opened.metadata.row_group(number)
+        if whole + group.num_rows * repeated <= self._room:
+            return self.opened.read_row_group(number, columns=columns, use_threads=False)
+        batches, taken = [], 0
+        rows = max(1, self._room // (_BATCHES * repeated))
+        for batch in self.opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
+            taken += batch.nbytes
+            self._require_room(group, taken)
+            batches.append(batch)
+        return pa.Table.from_batches(batches)
 
-    Where values are stored once and may occur often, only reading tells how large the columns become.
-    """
-    group, (whole, repeated) = opened.metadata.row_group(number), stated
-    if whole + group.num_rows * repeated <= room:
-        return opened.read_row_group(number, columns=columns, use_threads=False)
-    batches, taken = [], 0
-    rows = max(1, room // (_BATCHES * repeated))
-    for batch in opened.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False):
-        taken += batch.nbytes
-        _require_room(where, group, taken, room, chunks.num_bytes)
-        batches.append(batch)
-    return pa.Table.from_batches(batches)
-
-
-def _room(num_bytes: int) -> int:
-    """Return the bytes that a row group of a file may become in memory: no more than files do, nor half of it."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(max(_NEVER_A_BOMB, _HIGHEST_RATIO * num_bytes), memory // 2)
-
-
-def _require_room(where: str, group: pq.RowGroupMetaData, size: int, room: int, num_bytes: int) -> None:
-    if not 0 <= size <= room or group.num_rows < 0:
-        raise DataError(
-            f"{where}: too large to be read, got a row group of {group.num_rows:,} rows and {size:,} bytes "
-            f"in a file of {num_bytes:,}; write it with smaller row groups, or replace it"
-        )
+    def _require_room(self, group: pq.RowGroupMetaData, size: int) -> None:
+        if not 0 <= size <= self._room or group.num_rows < 0:
+            raise DataError(
+                f"{self._where}: too large to be read, got a row group of {group.num_rows:,} rows and {size:,} bytes "
+                f"in a file of {self._chunks.num_bytes:,}; write it with smaller row groups, or replace it"
+            )
 
 
 def _holds_pixels(kind: pa.FixedShapeTensorType) -> bool:
