@@ -20,7 +20,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pyarrow as pa
@@ -30,9 +30,15 @@ from ebclab.config.addresses import is_address, without_credentials
 from ebclab.data.class_labels import Labels, joined
 from ebclab.data.digests import digest_of_files
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.columns import TableSource, class_names_in, image_column_of, labels_of, names_of_feature
+from ebclab.data.sources.columns import (
+    FileIndex,
+    TableSource,
+    class_names_in,
+    image_column_of,
+    labels_of,
+    names_of_feature,
+)
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import RowIndex
 from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -91,21 +97,14 @@ class ArrowSource(TableSource):
             features = typed_file(self._place, f"{folder}{_INFO}", _Info).features
             self.class_names = names_of_feature(features, reading.label_column)
         self.files_digest = digest_of_files({file: str(size) for file, size in files.items()})
-        batches: list[Labels] = []
-        self._groups: list[tuple[str, int]] = []
-        for file in files:
-            for number, batch in enumerate(self._read(file)):
-                column = image_column_of(name, self._where(file), batch.schema, self.reading)
-                self.reading = replace(self.reading, image_column=column)
-                batches.append(self._labels(file, batch))
-                self._groups.append((file, number))
-        counts = torch.tensor([len(each.numbers) for each in batches], dtype=torch.int64)
-        if int(counts.sum()) == 0:
-            raise DataError(f"data.name: {name} holds no rows, got {len(files)} files in {self._place.path}")
-        labels = joined(batches, self._place.path)
-        self.class_names = labels.names or self.class_names
-        self.index = RowIndex.grouped(torch.arange(int(counts.sum())), labels.numbers, counts)
-        self.example = self._first_example()
+        self._set_index({file: self._read_file_index(file) for file in files})
+
+    def _read_file_index(self, file: str) -> FileIndex:
+        column, labels = "", [Labels(torch.empty(0, dtype=torch.int64))]
+        for batch in self._read(file):
+            column = image_column_of(self.name, self._where(file), batch.schema, self.reading)
+            labels.append(self._labels(file, batch))
+        return FileIndex(column, [len(each.numbers) for each in labels[1:]], joined(labels, self._where(file)))
 
     def _images(self, file: str, number: int) -> pa.Array:
         batch = next((batch for at, batch in enumerate(self._read(file)) if at == number), None)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import posixpath
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from ebclab.data.class_labels import Labels, joined, of_words
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.image_source import EncodedSource
+from ebclab.data.sources.image_source import EncodedSource, RowIndex
 from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
@@ -78,6 +79,15 @@ def image_column_of(
     return wanted
 
 
+class FileIndex(NamedTuple):
+    """What is known about one file of tables without reading its images."""
+
+    image_column: str  # empty if it has no rows
+    rows_of_group: list[int]
+    labels: Labels
+    keys: Tensor | None = None  # None: the rows of all files are numbered
+
+
 class TableSource(EncodedSource):
     """One split of a set of tables, of which a column holds the images; rows that are read together are a group."""
 
@@ -85,6 +95,26 @@ class TableSource(EncodedSource):
     form: ClassVar[str]  # of a file, in words
     group_name: ClassVar[str]  # what the format calls a group
     _groups: list[tuple[str, int]]  # file and number within it, of each group
+
+    def _set_index(self, files: Mapping[str, FileIndex]) -> None:
+        """Set the fields that follow from the rows of all files, by their paths."""
+        every, where = list(files.values()), self._place.path
+        columns = sorted({each.image_column for each in every} - {""})
+        if len(columns) > 1:
+            raise DataError(
+                f"data.image_column: the files of {where} must hold their images in one column, "
+                f"got {' and '.join(columns)}; rename one"
+            )
+        counts = torch.tensor([rows for each in every for rows in each.rows_of_group], dtype=torch.int64)
+        if (num_rows := int(counts.sum())) == 0:
+            raise DataError(f"data.name: {self.name} holds no rows, got {len(files)} empty files in {where}")
+        self.reading = replace(self.reading, image_column=columns[0])
+        self._groups = [(file, number) for file, each in files.items() for number in range(len(each.rows_of_group))]
+        labels = joined([each.labels for each in every], where)
+        self.class_names = labels.names or self.class_names
+        keys = [each.keys for each in every if each.keys is not None] or [torch.arange(num_rows)]
+        self.index = RowIndex.grouped(torch.cat(keys), labels.numbers, counts)
+        self.example = self._first_example()
 
     @abstractmethod
     def _images(self, file: str, number: int) -> pa.Array | pa.ChunkedArray:

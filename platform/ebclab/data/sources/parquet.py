@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
     INDEX_COLUMN,
+    FileIndex,
     TableSource,
     class_names_in,
     holds_encoded,
@@ -30,7 +30,7 @@ from ebclab.data.sources.columns import (
     whole_numbers,
 )
 from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, mixed_sizes
-from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.image_source import Statistics
 from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of
 from ebclab.errors import DataError
@@ -65,15 +65,6 @@ class _Shard:
     sha256: str = ""
 
 
-class _FileIndex(NamedTuple):
-    """What is known about one file without reading its images."""
-
-    image_column: str
-    rows_of_group: list[int]
-    keys: Tensor
-    labels: Labels
-
-
 class ParquetSource(TableSource):
     """One split of a Parquet file or a folder of such, local or in an object store; a row group is a group.
 
@@ -96,18 +87,8 @@ class ParquetSource(TableSource):
         self.files_digest = digest_of_files({inside: sums.get(file) or sizes[file] for file, inside in paths.items()})
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             files = dict(zip(paths, pool.map(self._read_file_index, paths, paths.values()), strict=True))
-        self._groups = [(file, number) for file, each in files.items() for number in range(len(each.rows_of_group))]
-        columns = sorted({each.image_column for each in files.values()})
-        if len(columns) > 1:
-            raise DataError(
-                f"data.image_column: the files of {self._place.path} must hold their images in one column, "
-                f"got {' and '.join(columns)}; rename one"
-            )
-        self.reading = replace(reading, image_column=columns[0])
-        labels = joined([each.labels for each in files.values()], self._place.path)
-        self.class_names = labels.names
-        self.index = self._make_index(list(files.values()), labels.numbers)
-        self.example = self._first_example()
+        self._require_different_keys(torch.cat([each.keys for each in files.values() if each.keys is not None]))
+        self._set_index(files)
 
     def read(self, group: int, places: Tensor) -> Decoded:
         file, number = self._groups[group]
@@ -151,7 +132,7 @@ class ParquetSource(TableSource):
         ):
             yield _ParquetFile(handle, self._where(file))
 
-    def _read_file_index(self, file: str, path_in_split: str) -> _FileIndex:
+    def _read_file_index(self, file: str, path_in_split: str) -> FileIndex:
         where = self._where(file)
         with self._open(file) as parquet:
             opened = parquet.opened
@@ -176,7 +157,7 @@ class ParquetSource(TableSource):
             keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
         if label not in known:
             labels.append(Labels(torch.full((count,), -1)))
-        return _FileIndex(images, rows_of_group, torch.cat(keys), joined(labels, where))
+        return FileIndex(images, rows_of_group, joined(labels, where), torch.cat(keys))
 
     def _require_image_column(self, where: str, schema: pa.Schema) -> str:
         name = image_column_of(self.name, where, schema, self.reading, _holds_images)
@@ -212,18 +193,13 @@ class ParquetSource(TableSource):
             )
         return described.class_names, Statistics(mean, std)
 
-    def _make_index(self, files: list[_FileIndex], labels: Tensor) -> RowIndex:
-        keys = torch.cat([file.keys for file in files])
-        if len(keys) == 0:
-            raise DataError(f"data.name: {self.name} holds no rows, got {len(files)} empty files in {self._place.path}")
+    def _require_different_keys(self, keys: Tensor) -> None:
         unique, times = torch.unique(keys, return_counts=True)
         if len(unique) < len(keys):
             raise DataError(
                 f"data.name: the column {INDEX_COLUMN} of {self._place.path} must differ in every row, "
                 f"got {int(unique[times.argmax()])} {int(times.max())} times; number the rows, or leave it out"
             )
-        counts = torch.tensor([count for file in files for count in file.rows_of_group])
-        return RowIndex.grouped(keys, labels, counts)
 
 
 def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:
