@@ -26,10 +26,11 @@ def pixels(seed: int, height: int = 6, width: int = 5, channels: int = 3) -> np.
     return np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
 
 
-def encoded(array: np.ndarray, form: str = "PNG", **options: Any) -> bytes:
-    """Return an image file of pixels (H, W, C)."""
+def encoded(picture: np.ndarray | Image.Image, form: str = "PNG", **options: Any) -> bytes:
+    """Return an image file of a picture, or of pixels (H, W, C)."""
     buffer = io.BytesIO()
-    Image.fromarray(array.squeeze()).save(buffer, form, **options)
+    whole = picture if isinstance(picture, Image.Image) else Image.fromarray(picture.squeeze())
+    whole.save(buffer, form, **options)
     return buffer.getvalue()
 
 

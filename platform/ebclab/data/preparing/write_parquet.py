@@ -334,20 +334,17 @@ class _Preparation:
         counts = {
             name: sum(records[shard.path].images for shard in shards if shard.split == name) for name in self.splits
         }
-        left_out = [image for shard in shards for image in records[shard.path].left_out]
+        left_out = [(shard.split, image) for shard in shards for image in records[shard.path].left_out]
+        kinds = by_kind([image for _, image in left_out])
         if not counts["train"]:
-            raise DataError(f"data prepare: no image is left, got {by_kind(left_out)}; replace the files")
+            raise DataError(f"data prepare: no image is left, got {kinds}; replace the files")
         classes = count(len(train.class_names), "class", "classes") if train.class_names else "no names of classes"
         for name, images in counts.items():
             self.progress(f"{name}: {count(images, 'image')}, {classes}, in {count(self.counts[name], 'file')}")
         if left_out:
-            entries = [
-                {"split": shard.split} | asdict(image) for shard in shards for image in records[shard.path].left_out
-            ]
-            self.unfinished.add(LEFT_OUT, lines_of(entries))
+            self.unfinished.add(LEFT_OUT, lines_of({"split": split} | asdict(image) for split, image in left_out))
             self.progress(
-                f"left out {len(left_out):,} of {self.total:,} images: {by_kind(left_out)}; "
-                f"{LEFT_OUT} in the set names them"
+                f"left out {len(left_out):,} of {self.total:,} images: {kinds}; {LEFT_OUT} in the set names them"
             )
         self.unfinished.add(DESCRIPTION, json.dumps(self._description(counts, statistics), indent=2) + "\n")
         sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}

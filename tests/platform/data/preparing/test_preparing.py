@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from kill_points import LOSSES, Loss, killed_everywhere
+from made_up_images import encoded, put
 from PIL import Image
 from torch import Tensor
-from typer.testing import CliRunner
 
 from ebclab.cli import main
-from ebclab.cli.app import app
 from ebclab.config.sections import DataConfig
+from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.preparing import shards, write_parquet
 from ebclab.data.preparing.shards import SplitRows, Storage, group_rows, shard_count, split_rows
@@ -132,11 +132,15 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: Splits, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_verb_prepares_and_says_what_comes_next(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["data", "prepare", "digits", "--to", str(tmp_path / "set")])
-    assert result.exit_code == 0, result.output
-    assert f"next: ebclab pretrain METHOD --dataset parquet:{tmp_path}/set --set views.recipe=digits" in result.output
-    assert torch.equal(set_at(tmp_path / "set", "test").images, load_split("digits", None, "test").images)
+def test_the_verb_prepares_what_the_same_limit_chooses_and_says_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(["data", "prepare", "digits", "--train-limit", "100", "--to", str(tmp_path / "set")]) == 0
+    shown = capsys.readouterr().out
+    assert f"next: ebclab pretrain METHOD --dataset parquet:{tmp_path}/set --set views.recipe=digits" in shown
+    train, test = (load_split("digits", None, split) for split in ("train", "test"))
+    assert_same_rows(set_at(tmp_path / "set"), limit(train, 100))
+    assert_same_rows(set_at(tmp_path / "set", "test"), test)
 
 
 @pytest.fixture
@@ -145,9 +149,8 @@ def photos(tmp_path: Path, small_shards: None) -> Path:
     generator = np.random.default_rng(0)
     for number in range(COUNT):
         coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
-        path = tmp_path / "photos" / ("cats" if number % 2 else "dogs") / f"{number:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        coarse.resize((20 + number % 5, 30 - number % 3), Image.Resampling.BICUBIC).save(path)
+        picture = coarse.resize((20 + number % 5, 30 - number % 3), Image.Resampling.BICUBIC)
+        put(tmp_path / "photos" / ("cats" if number % 2 else "dogs") / f"{number:02}.png", encoded(picture))
     return tmp_path / "photos"
 
 
@@ -293,9 +296,8 @@ def test_another_preparation_is_not_mixed_in(photos: Path, tmp_path: Path) -> No
 def test_jpeg_files_of_a_set_are_what_pillow_makes(photos: Path, tmp_path: Path) -> None:
     prepare(Watched(photos), tmp_path / "set", storage=Storage("jpeg", 95))
     for image, pixels in zip(set_at(tmp_path / "set").images, folder_at(photos).images, strict=True):
-        buffer = io.BytesIO()
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "JPEG", quality=95, subsampling=0)
-        assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(buffer)))
+        file = io.BytesIO(encoded(pixels.permute(1, 2, 0).numpy(), "JPEG", quality=95, subsampling=0))
+        assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(file)))
     assert json.loads((tmp_path / "set/dataset.json").read_text())["schema"]["image"] == "JPEG of quality 95"
 
 
