@@ -52,20 +52,19 @@ def make_views(
     seed: int,
     epoch: int,
     num_views: int = 2,
-    first_view: int = 0,
     channels_last: bool = False,
     shared: Tensor | None = None,
 ) -> Tensor:
     """Return (V, B, C, size, size) float32 normalised views; each depends on its image, key, word and number alone.
 
-    Images (B, C, H, W) uint8 and their keys (B,) are on any device. Views are numbered from ``first_view`` on.
+    Images (B, C, H, W) uint8 and their keys (B,) are on any device.
 
     Args:
         channels_last: Lay out ``result.flatten(0, 1)`` as a channels-last batch.
         shared: (B,) int64 words of images that share a draw with those of the same word; None when none do.
     """
     height, width = images.shape[-2:]
-    views = range(first_view, first_view + num_views)
+    views = range(num_views)
     parameters = draw_parameters(keys, config, height, width, seed=seed, epoch=epoch, views=views, shared=shared)
     return apply_parameters(images, parameters, config, preprocessing, channels_last=channels_last)
 
