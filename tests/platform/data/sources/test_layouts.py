@@ -243,34 +243,11 @@ def test_other_than_the_published_number_of_images_is_told(tmp_path: Path, caplo
     assert "19,850 train images are published, got 3" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("tiny_imagenet:/data/tiny", r"did you mean tiny-imagenet:/data/tiny\?"),
-        ("imagnet100:/data/i", r"did you mean imagenet100:/data/i\?"),
-        ("ImageNet", "it is named by its place, imagenet:PATH"),
-    ],
-)
-def test_a_name_that_is_nearly_right_is_told_the_right_one(name: str, hint: str) -> None:
-    with pytest.raises(DataError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
-        load_split(name, None, "train")
-    if ":" in name:
-        with pytest.raises(ConfigError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
-            compose("simclr", overrides=[f"data.name={name}"])
-
-
 def test_data_list_says_what_to_put_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["data", "list", "--data-root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    for text in (
-        "imagenet100:PATH",
-        "126,689",
-        "LOC_val_solution.csv",
-        "stl10_binary.tar.gz",
-        "voc:PATH",
-        "JPEGImages",
-    ):
-        assert text in shown
+    named = ("imagenet100:PATH", "126,689", "LOC_val_solution.csv", "stl10_binary.tar.gz", "voc:PATH", "JPEGImages")
+    assert [text for text in named if text not in shown] == []
 
 
 EXPECTED = torch.tensor([[{1: 1, -1: 0, 0: -1}[mark] for mark in TEST[name]] for name in ("cat", "dog")]).T

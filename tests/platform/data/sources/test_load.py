@@ -16,6 +16,7 @@ import pytest
 import torch
 from made_up_images import encoded, idx_bytes, pixels, put_set
 
+from ebclab.config import compose
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources import load
 from ebclab.data.sources.catalogue import DATASETS, Release, Split, data_root, missing_files
@@ -23,7 +24,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import dataset_named, load_both, load_split
 from ebclab.data.sources.stored_files import md5_of
-from ebclab.errors import DataError
+from ebclab.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -141,11 +142,21 @@ def test_labels_that_do_not_fit_are_refused(fashion: Path, labels: np.ndarray, m
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("cifar", "did you mean cifar10"), ("FashionMNIST", "did you mean fashion"), ("xyz", "known are digits, mnist")],
+    [
+        ("cifar", "did you mean cifar10"),
+        ("FashionMNIST", "did you mean fashion"),
+        ("xyz", "known are digits, mnist"),
+        ("tiny_imagenet:/data/tiny", r"did you mean tiny-imagenet:/data/tiny\?"),
+        ("imagnet100:/data/i", r"did you mean imagenet100:/data/i\?"),
+        ("ImageNet", "it is named by its place, imagenet:PATH"),
+    ],
 )
 def test_an_unknown_name_gets_the_nearest_or_the_list(name: str, hint: str) -> None:
     with pytest.raises(DataError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
         load_split(name, None, "train")
+    if ":" in name:
+        with pytest.raises(ConfigError, match=f"data.name: no such dataset, got '{name}'; {hint}"):
+            compose("simclr", overrides=[f"data.name={name}"])
 
 
 def test_the_root_is_the_argument_then_the_environment_then_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,10 +88,9 @@ NAMES = {
 """Keys and endings by ``webdataset`` 1.0.2, which lowers endings when it groups the files of a sample."""
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_are_split_as_the_library_splits_them(name: str) -> None:
-    match = _NAME.fullmatch(name)
-    assert (match and (match[1], match[2].lower())) == NAMES[name]
+def test_names_are_split_as_the_library_splits_them() -> None:
+    matches = {name: _NAME.fullmatch(name) for name in NAMES}
+    assert {name: match and (match[1], match[2].lower()) for name, match in matches.items()} == NAMES
 
 
 def _other(name: str, kind: bytes) -> tarfile.TarInfo:
@@ -141,13 +140,6 @@ def test_what_is_no_set_of_images_is_one_sentence(
 ) -> None:
     put_tar(tmp_path / "a.tar", members)
     with pytest.raises(DataError, match=sentence):
-        open_source(f"webdataset:{tmp_path}", "train", Reading())
-
-
-def test_a_name_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.USTAR_FORMAT, encoding="latin-1") as tar:
-        tar.addfile(tarfile.TarInfo("grün.png"))
-    with pytest.raises(DataError, match=r"a.tar: not a readable WebDataset, got a name that is not UTF-8, b'gr"):
         open_source(f"webdataset:{tmp_path}", "train", Reading())
 
 
@@ -293,9 +285,8 @@ BRACES = {
 }
 
 
-@pytest.mark.parametrize("pattern", BRACES)
-def test_braces_are_those_of_a_shell_with_numbers_of_at_most_18_digits(pattern: str) -> None:
-    assert _without_braces(pattern) == BRACES[pattern]
+def test_braces_are_those_of_a_shell_with_numbers_of_at_most_18_digits() -> None:
+    assert {pattern: _without_braces(pattern) for pattern in BRACES} == BRACES
 
 
 @pytest.mark.parametrize(
