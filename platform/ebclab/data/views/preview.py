@@ -124,7 +124,7 @@ def _sheet(rows: list[list[Image.Image]], names: list[str], image_set: ImageSet,
 def _cut(name: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
     shown = name
     while font.getlength(shown) > _LABEL_WIDTHS[1] - _LABEL_GAP:
-        name = name[:-1]
+        name = name[: min(len(name) - 1, _LABEL_WIDTHS[1])]  # a character takes a pixel at least
         shown = f"{name}..."
     return shown
 

@@ -251,7 +251,7 @@ def test_pages_that_hold_other_numbers_of_values_than_stated_are_damage(tmp_path
     file = write(tmp_path / "train" / "x.parquet", image=tensors(), label=list(range(10)))
     content = bytearray(file.read_bytes())
     refused = 0
-    for place in range(4, 400):  # the first pages and their headers
+    for place in range(4, 40):  # the header of the first page, and pixels
         file.write_bytes(content[:place] + bytes([content[place] ^ 0x14]) + content[place + 1 :])
         try:
             load_split(f"parquet:{tmp_path}", None, "train")

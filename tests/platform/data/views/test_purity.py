@@ -48,7 +48,7 @@ def test_views_are_bit_identical_in_any_batch_order_and_chunk(name, shape):
     views = make_views(images, keys, config, preprocessing, **words)
     order = torch.randperm(COUNT, generator=torch.Generator().manual_seed(1))
     assert torch.equal(make_views(images[order], keys[order], config, preprocessing, **words), views[:, order])
-    for row in range(COUNT):
+    for row in range(0, COUNT, 3):
         alone = make_views(images[row : row + 1], keys[row : row + 1], config, preprocessing, **words)
         assert torch.equal(alone[:, 0], views[:, row])
     parameters = draw_parameters(keys, config, height, width, **words, views=range(2))
@@ -63,7 +63,10 @@ def test_views_are_bit_identical_in_any_batch_order_and_chunk(name, shape):
 def test_views_are_bit_identical_with_any_number_of_threads(channels, height, width, size, threads):
     """MKL divides products among threads where there are few of them, and rounds the parts in another way."""
     images, keys = some_images(channels, height, width)
-    images, keys = (images, keys) if size < 96 else (images[18:23], keys[18:23])
+    some = (
+        slice(14, 26) if size < 96 else slice(18, 23)
+    )  # the first of them are white; fewer chunks, each with barriers
+    images, keys = images[some], keys[some]
     preprocessing = preprocessing_to(size, channels)
     parameters = draw_parameters(keys, CONFIGS["all"], height, width, seed=3, epoch=2, views=range(2))
     views = apply_parameters(images, parameters, CONFIGS["all"], preprocessing)
