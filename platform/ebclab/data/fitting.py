@@ -16,6 +16,7 @@ from ebclab.config.experiment import flat
 from ebclab.config.recipes import merge, read_overrides
 from ebclab.config.sections import TrainingConfig
 from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
+from ebclab.config.yaml_text import Plain
 from ebclab.data.hashing import hash_words
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import ImageSource
@@ -59,7 +60,7 @@ class SampledSizes(NamedTuple):
         return f"{count(self.num_images, 'image')} of {shorter} pixels on their shorter side{among}"
 
 
-def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> dict[str, Any]:
+def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> Plain:
     """Return settings completed with choices that suit the images, if these are named by their location.
 
     The mapping has the plain values of all layers of settings, from ``compose``; what was chosen is said in one line.
@@ -90,14 +91,14 @@ def look(source: ImageSource) -> SampledSizes:
     return SampledSizes(len(keys), channels, sizes or [(width, height)], not sizes)
 
 
-def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> dict[str, Any]:
+def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> Plain:
     """Return settings by dotted key that suit images, except those that the user chose.
 
     If the user's choices include views, at most ``data.resize`` is added.
     """
     own_views = "views.recipe" in settings
     resize = settings.get("data.resize") or _resize(sample, own_views=own_views)
-    chosen: dict[str, Any] = {"data.resize": resize} if resize else {}
+    chosen: Plain = {"data.resize": resize} if resize else {}
     if not own_views:
         side = resize or min(sample.sizes[0])
         views = _by_key(read_overrides(fitting_views(sample.channels, side, side))[0])
@@ -138,6 +139,6 @@ def _reading(settings: Mapping[str, Any]) -> Reading:
     return Reading(skip_corrupt=True, **known)  # type: ignore[arg-type]
 
 
-def _by_key(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _by_key(mapping: Mapping[str, Any]) -> Plain:
     """Return the settings of all sections by dotted key, without ``views.recipe: auto``, which chooses nothing."""
     return {key: value for key, value in flat(mapping).items() if (key, value) != ("views.recipe", "auto")}

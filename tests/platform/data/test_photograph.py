@@ -9,22 +9,16 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from made_up_images import encoded
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from ebclab.data import photograph
 from ebclab.data.photograph import NoBytesError, TooManyPixelsError, central_square, kind_of_damage, read_photograph
-
-
-def encoded(picture: Image.Image, format: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, format, **options)
-    return buffer.getvalue()
 
 
 def colours(*shape: int) -> np.ndarray:

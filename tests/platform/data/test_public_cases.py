@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import math
 import tarfile
@@ -511,9 +510,7 @@ def test_whatever_the_installed_pillow_reads_is_read(tmp_path: Path, kind: str) 
     """ComfyUI#13791: AVIF, JPEG 2000 and other suffixes of JPEG."""
     for end, form in SAVED.items():
         mode = {"XBM": "1", "MSP": "1", "BLP": "P"}.get(form, "RGB")
-        buffer = io.BytesIO()
-        Image.new(mode, (16, 16)).save(buffer, form)
-        put(tmp_path / "images" / f"of{end[1:]}{end.upper()}", buffer.getvalue())
+        put(tmp_path / "images" / f"of{end[1:]}{end.upper()}", encoded(Image.new(mode, (16, 16)), form))
     with tarfile.open(tmp_path / "all.tar", "w") as tar:
         tar.add(tmp_path / "images", "images")
     place = tmp_path / ("images" if kind == "folder" else "all.tar")

@@ -21,8 +21,7 @@ from ebclab.errors import DataError
 
 
 def save(path: Path, array: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array.squeeze()).save(path)
+    put(path, encoded(array))
 
 
 @pytest.fixture
