@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from difflib import get_close_matches
 from typing import Any
 
 MOST_LAYERS = 100
@@ -45,3 +46,19 @@ def setting(
         "symbol": symbol,
     }
     return field(default=default, metadata={k: v for k, v in facts.items() if v is not None})
+
+
+def require_word(where: str, word: str, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of those known, and name the nearest, or else all.
+
+    Raises:
+        ValueError: If it is not.
+
+    >>> require_word("activation", "relu", ("relu", "leaky_relu"))
+
+    Source: ours.
+    """
+    if word not in known:
+        nearest = get_close_matches(word, known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else "use one of " + ", ".join(known)
+        raise ValueError(f"{where}: no such value, got {word!r}; {hint}")

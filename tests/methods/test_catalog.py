@@ -249,11 +249,16 @@ LAYERS: list[tuple[str, dict[str, Any], str, list[tuple[int, int]]]] = [
     ("lejepa", {"projection_size": 3}, "head", [(16, 16), (16, 16), (16, 3)]),
     ("lejepa", {"projection_num_layers": 2, "projection_hidden_size": 7}, "head", [(16, 7), (7, 128)]),
     ("ebclr", {"projection_size": 4}, "head", [(16, 16), (16, 4)]),
+    *((name, {"projection_size": 6}, "head", [(16, 6), (6, 6), (6, 6)]) for name in ("vicreg", "barlow")),
+    ("supervised", {"objective": "supcon", "projection_hidden_size": 5}, "head", [(16, 5), (5, 128)]),
     *(
         (name, {"projection_hidden_size": 5, "projection_size": 6}, "head", [(16, 5), (5, 6)])
         for name in ("vem-langevin", "vem-svgd", "vem-image")
     ),
 ]
+
+
+NORMED = ("simsiam", "lejepa", "vicreg", "barlow")
 
 
 @pytest.mark.parametrize(("name", "settings", "network", "sizes"), LAYERS)
@@ -263,7 +268,7 @@ def test_heads_have_the_layers_asked_for(
     layers = getattr(build(name, **settings), network)
     assert [(m.in_features, m.out_features) for m in layers if isinstance(m, nn.Linear)] == sizes
     normed = [m.num_features for m in layers if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    assert normed[: len(sizes) - 1] == ([out for _, out in sizes[:-1]] if name in ("simsiam", "lejepa") else [])
+    assert normed[: len(sizes) - 1] == ([out for _, out in sizes[:-1]] if name in NORMED else [])
 
 
 def test_the_batch_norm_of_simclrs_head_is_a_setting_and_ebclrs_head_is_leaky() -> None:

@@ -5,21 +5,23 @@ Shapes: C channels, H x W pixels.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains, store_chains
 from energy_contrast.chains.energy import ChainEnergy
+from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import TracedMethod
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
-from energy_contrast.method import Progress, Requirements
+from energy_contrast.method import Draw, Progress, Requirements
 
 
-class BufferConfig(Protocol):
-    """Settings of the replay buffer, which the config of every such method has."""
+class ChainConfig(Protocol):
+    """Settings of the replay buffer and of the chains, which the config of every such method has."""
 
     @property
     def buffer_size(self) -> int: ...
@@ -30,30 +32,73 @@ class BufferConfig(Protocol):
     @property
     def buffer_device(self) -> Literal["same", "cpu"]: ...
 
+    @property
+    def chain_precision(self) -> Literal["float32", "bfloat16"]: ...
+
+    @property
+    def chain_gradient(self) -> Literal["full", "first-layer"]: ...
+
+    @property
+    def num_steps(self) -> int: ...
+
+    @property
+    def num_inner_steps(self) -> int: ...
+
+
+def inner_step_problems(config: ChainConfig) -> list[str]:
+    """Return what is wrong with the steps for each full gradient, one sentence each, empty when all is well.
+
+    Source: ours.
+    """
+    found = []
+    if config.chain_gradient == "full" and config.num_inner_steps > 1:
+        found.append(
+            f"num_inner_steps: has no effect with full gradients, got {config.num_inner_steps}; "
+            "set chain_gradient=first-layer too"
+        )
+    if config.num_steps % config.num_inner_steps:
+        found.append(f"num_inner_steps: must divide num_steps = {config.num_steps}, got {config.num_inner_steps}")
+    return found
+
 
 class BufferedMethod(TracedMethod):
     """A method with a replay buffer: on which device it lives, how much memory it needs, what is stored after a step.
 
     Args:
-        config: Settings, those of ``BufferConfig`` among them.
+        config: Settings, those of ``ChainConfig`` among them.
         encoder: Images to embeddings.
         num_classes: K, if the method reads labels.
 
     Attributes:
         buffer: Images that chains start from; in ``memories`` as "buffer".
         _moved: Chains of all ranks after this step's sampling, set by ``forward`` and stored by ``after_step``.
-        _energy: Energy whose gradient moves the chains, set by the subclass's constructor.
+        _restarts: Which chains restart, and from what; set by the subclass's constructor.
+        _fill_seed: Decides what the buffer begins with; set by the subclass's constructor.
+
+    Raises:
+        ValueError: If ``chain_gradient`` is first-layer and the encoder is not a ``ResNet``.
 
     Source: ours.
     """
 
-    _energy: ChainEnergy
+    _restarts: Restarts
+    _fill_seed: int
 
-    def __init__(self, config: BufferConfig, encoder: nn.Module, num_classes: int = 0) -> None:
+    def __init__(self, config: ChainConfig, encoder: nn.Module, num_classes: int = 0) -> None:
         super().__init__(config, encoder, num_classes)
         self.buffer = ReplayBuffer(config.buffer_size, dtype=config.buffer_dtype)
         self.memories = {"buffer": self.buffer}
         self._moved: Chains | None = None
+        self._energy = ChainEnergy(
+            self.encoder,
+            self.energy_of_embedding,
+            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
+            bfloat16=config.chain_precision == "bfloat16",
+        )
+
+    @abstractmethod
+    def energy_of_embedding(self, embedding: Tensor, references: Any) -> Tensor:
+        """Return the energies (N,) of embeddings (N, D) against ``references``, in copies of the method too."""
 
     @classmethod
     def requirements(cls, config: Any, batch_size: int) -> Requirements:
@@ -78,6 +123,11 @@ class BufferedMethod(TracedMethod):
     def require_images_of(self, shape: tuple[int, int, int]) -> None:
         """Check that the buffer holds images of ``shape``."""
         self.buffer.require_images_of(shape)
+
+    def start(self, draw: Draw) -> None:
+        """Fill the buffer with what chains restart from."""
+        generator = torch.Generator().manual_seed(self._fill_seed)
+        self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
 
     def compile_parts(self, **options: Any) -> None:
         """Compile the encoder, the sampler's step and the energy of the chains."""

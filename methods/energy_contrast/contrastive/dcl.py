@@ -42,8 +42,7 @@ class Dcl(ControlledPairMethod):
     Source: DCL (arXiv:2110.06848), section 3, the losses L_DC and L_DCW.
     Departs from the paper: the loss is the mean over the 2B anchors, not the sum. Weights are constants, as in lightly;
     another public implementation differentiates through them. The default temperature is SimCLR's, so that the two
-    differ in
-    the loss alone (public implementations have 0.1).
+    differ in the loss alone (public implementations have 0.1).
     """
 
     Config = DclConfig

@@ -6,7 +6,7 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from energy_contrast.ess_control import ControlledMethod, EssConfig, new_control
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Passes, Progress, Requirements, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
-from energy_contrast.networks.heads import ProjectionHead, unit
+from energy_contrast.networks.heads import new_head, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
 from energy_contrast.settings import MOST_LAYERS, setting
@@ -72,11 +72,11 @@ class Moco(ControlledMethod):
     Source: MoCo (arXiv:1911.05722), algorithm 1 and section 3.3; MoCo v2 (arXiv:2003.04297), table 1; defaults of tau,
     K, m and groups from the authors' CIFAR-10 notebook.
     Departs from the paper: the key network is averaged and the queue written after the optimizer step instead of at the
-    next forward pass, which gives the same numbers, since the first average is over equal weights. The number
-    of batch norm groups is a setting instead of the number of GPUs, so that the result does not depend on the hardware;
-    both networks use groups, as in the paper. The key network's running statistics are its own, not averaged, as in the
-    released code. The symmetric loss,
-    which the papers do not have, is the mean of both directions; the notebook takes their sum.
+    next forward pass, which gives the same numbers, since the first average is over equal weights. The number of batch
+    norm groups is a setting instead of the number of GPUs, so that the result does not depend on the hardware; both
+    networks use groups, as in the paper. The key network's running statistics are its own, not averaged, as in the
+    released code. The symmetric loss, which the papers do not have, is the mean of both directions; the notebook takes
+    their sum.
     """
 
     Config = MocoConfig
@@ -88,13 +88,7 @@ class Moco(ControlledMethod):
 
     def __init__(self, config: MocoConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        embedding_size = cast(int, encoder.embedding_size)
-        self.head = ProjectionHead(
-            embedding_size,
-            config.projection_hidden_size or embedding_size,
-            config.projection_size,
-            num_layers=config.projection_num_layers,
-        )
+        self.head = new_head(config, encoder, num_layers=config.projection_num_layers)
         set_groups(self, config.batch_norm_groups)
         self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
         self.register_buffer("queue", F.normalize(torch.randn(config.queue_size, config.projection_size), dim=1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.ess_control import ControlledMethod, EssConfig, TemperatureConfig, new_controller
 from energy_contrast.losses import flat_nce, info_nce, pair_similarities
 from energy_contrast.method import Batch, Method, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.settings import setting
 
@@ -53,13 +53,7 @@ class PairMethod(Method):
 
     def __init__(self, config: PairConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        embedding_size = cast(int, encoder.embedding_size)
-        self.head = ProjectionHead(
-            embedding_size,
-            config.projection_hidden_size or embedding_size,
-            config.projection_size,
-            batch_norm=config.projection_batch_norm,
-        )
+        self.head = new_head(config, encoder, batch_norm=config.projection_batch_norm)
 
     @property
     def temperature(self) -> float | Tensor:
@@ -153,8 +147,7 @@ class Simclr(ControlledPairMethod):
 
     Metrics: ``info_nce`` always; while ``diagnosing`` also what ``diagnose`` returns, of the projections; with
     donsker-varadhan, fenchel-legendre and nwj also the value of the bound, ``mutual_information``, in nats; while the
-    temperature is
-    controlled, what ``watch_negatives`` returns.
+    temperature is controlled, what ``watch_negatives`` returns.
 
     Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.
     Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's

@@ -33,9 +33,8 @@ class Sogclr(PairMethod):
 
     ``L = 1/2B sum_a (-s(a, a+) + 1/(2B - 2) sum_k sg(exp(s(a, k) / tau) / u_a) s(a, k))``, k over the views of other
     images, sg without gradient. ``u_a = (1 - gamma) u_i + gamma g_a`` with ``g_a = mean_k exp(s(a, k) / tau)`` and the
-    running mean u_i of the anchor's image i, which after the step becomes the mean of its two u_a. The value
-    of L means nothing; its gradient estimates that of ``mean_a (-s(a, a+) + tau log G_a)``, G_a over all training
-    images.
+    running mean u_i of the anchor's image i, which after the step becomes the mean of its two u_a. The value of L means
+    nothing; its gradient estimates that of ``mean_a (-s(a, a+) + tau log G_a)``, G_a over all training images.
 
     Args:
         config: Settings of SimCLR, share of the present batch.

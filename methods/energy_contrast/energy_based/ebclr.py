@@ -6,19 +6,19 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.chains.buffered import BufferedMethod
+from energy_contrast.chains.buffered import BufferedMethod, inner_step_problems
 from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, start_chains
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.energies import marginal_energy, pair_energy
 from energy_contrast.losses import info_nce, pair_similarities
-from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.method import Batch, Passes, Requirements, StepOutput
+from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
 from energy_contrast.sampling_method import PairEnergy
@@ -83,14 +83,7 @@ class EbclrConfig:
         found = []
         if self.sigma_min > self.sigma_max:
             found.append(f"sigma_min: must not exceed sigma_max, got {self.sigma_min:g} > {self.sigma_max:g}")
-        if self.chain_gradient == "full" and self.num_inner_steps > 1:
-            found.append(
-                f"num_inner_steps: has no effect with full gradients, got {self.num_inner_steps}; "
-                "set chain_gradient=first-layer too"
-            )
-        if self.num_steps % self.num_inner_steps:
-            found.append(f"num_inner_steps: must divide num_steps = {self.num_steps}, got {self.num_inner_steps}")
-        return found
+        return found + inner_step_problems(self)
 
 
 class Ebclr(BufferedMethod, PairEnergy):
@@ -128,17 +121,9 @@ class Ebclr(BufferedMethod, PairEnergy):
 
     def __init__(self, config: EbclrConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        embedding_size = cast(int, encoder.embedding_size)
-        hidden_size = config.projection_hidden_size or embedding_size
-        self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size, activation="leaky_relu")
+        self.head = new_head(config, encoder, activation="leaky_relu")
         self._restarts = _restarts(config)
         self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
-        self._energy = ChainEnergy(
-            self.encoder,
-            self._of_embedding,
-            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
-            bfloat16=config.chain_precision == "bfloat16",
-        )
 
     @classmethod
     def requirements(cls, config: EbclrConfig, batch_size: int) -> Requirements:
@@ -165,11 +150,6 @@ class Ebclr(BufferedMethod, PairEnergy):
             sigma_max=config.sigma_max,
             noise_decay_count=config.noise_decay_count,
         )
-
-    def start(self, draw: Draw) -> None:
-        """Fill the buffer with views of training images, or uniform pixels, of count ``first_count``."""
-        generator = torch.Generator().manual_seed(self._fill_seed)
-        self._restarts.fill(self.buffer, draw, generator, self._buffer_device(), self.pixel_range)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; ``generator`` draws the chains, which of them restart, and their noise."""
@@ -213,7 +193,7 @@ class Ebclr(BufferedMethod, PairEnergy):
         Source: EBCLR (arXiv:2202.04933), eq. 20. Departs from eq. 17: there, references are the second views of one
         batch; here, the caller chooses them, the same for all energies that are compared.
         """
-        return self._of_embedding(self.encoder(images), at_least_float32(references))
+        return self.energy_of_embedding(self.encoder(images), at_least_float32(references))
 
     def encode_second(self, images: Tensor) -> Tensor:
         """Return the projections (M, P) of images (M, C, H, W): both views have the same network."""
@@ -227,7 +207,7 @@ class Ebclr(BufferedMethod, PairEnergy):
         with torch.autocast(first.device.type, enabled=False):
             return pair_energy(at_least_float32(first), at_least_float32(second), temperature=self.config.temperature)
 
-    def _of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
+    def energy_of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
         """Return the energies (N,) of embeddings (N, D): of this method's own head, in copies of it too."""
         return marginal(self.head, temperature=self.config.temperature)(embedding, references)
 

@@ -16,17 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from energy_contrast.chains.buffered import BufferedMethod
-from energy_contrast.chains.chains import (
-    gather_chains,
-    measure_chains,
-    move_chains,
-    own_noise,
-    start_chains,
-)
-from energy_contrast.chains.class_gaussians import class_gaussian_samples
+from energy_contrast.chains.buffered import BufferedMethod, inner_step_problems
+from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, own_noise, start_chains
 from energy_contrast.chains.energy import ChainEnergy
-from energy_contrast.chains.restarts import Restarts
+from energy_contrast.chains.restarts import Restarts, class_gaussian_samples
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
 from energy_contrast.energies import classifier_energy
 from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
@@ -83,14 +76,7 @@ class JemConfig:
         found = []
         if self.variant == "plain" and self.chain_gradient != "full":
             found.append(f"chain_gradient: plain takes full gradients, got {self.chain_gradient}; set variant=plusplus")
-        if self.chain_gradient == "full" and self.num_inner_steps > 1:
-            found.append(
-                f"num_inner_steps: has no effect with full gradients, got {self.num_inner_steps}; "
-                "set chain_gradient=first-layer too"
-            )
-        if self.num_steps % self.num_inner_steps:
-            found.append(f"num_inner_steps: must divide num_steps = {self.num_steps}, got {self.num_inner_steps}")
-        return found
+        return found + inner_step_problems(self)
 
 
 class Jem(BufferedMethod, Classifier, ImageEnergy):
@@ -103,8 +89,8 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
 
     With ``plusplus`` the gradient is clamped to [-epsilon, epsilon], may go through the first layer alone (see
     ``ChainEnergy``), and new chains are samples of a Gaussian for each class. ``sada`` adds to that: the loss is
-    evaluated
-    at ``theta + r g / |g|`` with its gradient g at theta (sharpness-aware minimisation), and E(x_n) uses second views.
+    evaluated at ``theta + r g / |g|`` with its gradient g at theta (sharpness-aware minimisation), and E(x_n) uses
+    second views.
 
     Args:
         config: Settings.
@@ -144,12 +130,6 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         uniform_rate = 1.0 if config.variant == "plain" else 0.0
         self._restarts = Restarts(config.reinit_rate, uniform_rate, first_count=1, drawn="each")
         self._fill_seed = int(torch.randint(2**62, ()))  # from torch's global generator, seeded by the run
-        self._energy = ChainEnergy(
-            self.encoder,
-            self._of_embedding,
-            num_inner_steps=config.num_inner_steps if config.chain_gradient == "first-layer" else 0,
-            bfloat16=config.chain_precision == "bfloat16",
-        )
 
     @classmethod
     def requirements(cls, config: JemConfig, batch_size: int) -> Requirements:
@@ -185,9 +165,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
             rows = torch.arange(count, device=images.device)
             return class_gaussian_samples(images, torch.zeros_like(rows), rows, noise)
 
-        first = draw if self.config.variant == "plain" else draw_gaussian
-        generator = torch.Generator().manual_seed(self._fill_seed)
-        self._restarts.fill(self.buffer, first, generator, self._buffer_device(), self.pixel_range)
+        super().start(draw if self.config.variant == "plain" else draw_gaussian)
 
     def classify(self, images: Tensor) -> Tensor:
         """Return the logits (B, K) of images (B, C, H, W)."""
@@ -208,7 +186,7 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
         """
         return classifier_energy(self.classify(images))
 
-    def _of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
+    def energy_of_embedding(self, embedding: Tensor, references: Tensor) -> Tensor:
         """Return the energies (N,) of embeddings (N, D): of this method's own classifier, in copies of it too."""
         return classifier_energy(at_least_float32(self.classifier(embedding)))
 

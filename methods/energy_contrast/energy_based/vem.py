@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Passes, Progress, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32, unit
+from energy_contrast.networks.heads import at_least_float32, new_head, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.sampling_method import PairEnergy, SamplingMethod
@@ -75,8 +75,7 @@ class Vem(SamplingMethod, PairEnergy):
     Source: VEM, algorithms 1 and 2.
     Departs from the paper: the listings take keys from the queries' network and differentiate both (``key_encoder:
     shared``). Repulsion then acts on queries alone while attraction acts on both, and if the two views of an image
-    differ
-    more than images do, the representation collapses to one point. ``momentum``, the default, has MoCo's key
+    differ more than images do, the representation collapses to one point. ``momentum``, the default, has MoCo's key
     network (arXiv:1911.05722, algorithm 1), averaged after the optimizer step. The queries are constants while the bank
     moves. The temperatures, which the listings omit, divide the similarities. The objective of eq. 7, with samples of
     images, is EBCLR's with ``generative_weight`` 1: see docs/methods.md.
@@ -91,10 +90,7 @@ class Vem(SamplingMethod, PairEnergy):
 
     def __init__(self, config: VemConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        embedding_size = cast(int, encoder.embedding_size)
-        self.head = ProjectionHead(
-            embedding_size, config.projection_hidden_size or embedding_size, config.projection_size
-        )
+        self.head = new_head(config, encoder)
         if config.key_encoder == "momentum":
             self.key_encoder, self.key_head = slow_copy(self.encoder), slow_copy(self.head)
 

@@ -20,8 +20,7 @@ class ReplayBuffer:
     """Images in one block of memory, drawn and stored by row, with a count of uses at each.
 
     It is not a module buffer, which ``Module.to`` would move and cast with the network. ``half`` rounds to 11 bits.
-    ``uint8`` clips to ``bounds`` and rounds to 256 levels,
-    ``k = round(255 (x - low) / (high - low))``.
+    ``uint8`` clips to ``bounds`` and rounds to 256 levels, ``k = round(255 (x - low) / (high - low))``.
 
     Args:
         size: S.

@@ -1,11 +1,16 @@
-"""What all our encoders share: initialisation by name, drawn again on demand, and pooling."""
+"""What all our encoders share: stages, activations and initialisation by name, drawn again on demand, and pooling."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from torch import Tensor, nn
 
-from energy_contrast.networks.activation import LEAKY_SLOPE
 from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
+from energy_contrast.settings import require_word
+
+LEAKY_SLOPE = 0.2
+ACTIVATIONS = ("relu", "leaky_relu")
 
 
 class DrawnEncoder(nn.Module):
@@ -29,6 +34,26 @@ class DrawnEncoder(nn.Module):
     def __init__(self, activation: str, initialisation: str, pooling: str) -> None:
         super().__init__()
         self._activation, self._initialisation, self._pooling = activation, initialisation, pooling
+        self.stage_names: list[str] = []
+
+    def add_stage(self, new_block: Callable[..., nn.Module], sizes: Sequence[tuple[int, int]], **settings: str) -> None:
+        """Add the stage ``layer1``, ``layer2``, ... of residual blocks; the first of all but ``layer1`` has stride 2.
+
+        Args:
+            new_block: Returns a block, given its two channels, ``stride`` and ``settings``.
+            sizes: The channels of each block, as ``new_block`` takes them.
+            settings: Batch norm and activation.
+        """
+        strides = [2 if self.stage_names else 1] + [1] * (len(sizes) - 1)
+        blocks = [new_block(*size, stride=stride, **settings) for size, stride in zip(sizes, strides, strict=True)]
+        self.stage_names.append(f"layer{len(self.stage_names) + 1}")
+        self.add_module(self.stage_names[-1], nn.Sequential(*blocks))
+
+    def through_stages(self, maps: Tensor) -> Tensor:
+        """Map (B, channels, H, W) to the output of the last stage."""
+        for name in self.stage_names:
+            maps = self.get_submodule(name)(maps)
+        return maps
 
     def pool(self, maps: Tensor) -> Tensor:
         """Map (B, channels, H, W) to embeddings (B, D): averages over all pixels, or those of ``mean_of_quarters``."""
@@ -96,6 +121,30 @@ def mean_of_quarters(maps: Tensor) -> Tensor:
         )
     kernel = ((height + 1) // 2, (width + 1) // 2)
     return nn.functional.avg_pool2d(maps, kernel, stride=(height // 2, width // 2)).flatten(1)
+
+
+def make_activation(name: str, *, inplace: bool = True) -> nn.Module:
+    """Return an activation, which works in place unless asked not to.
+
+    ``relu(x) = max(x, 0)``, ``leaky_relu(x) = max(x, 0.2 x)``
+
+    Args:
+        name: ``relu`` or ``leaky_relu``.
+        inplace: Write over the input.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: If the name is unknown.
+
+    >>> make_activation("leaky_relu").negative_slope
+    0.2
+
+    Source: slope of EBCLR (arXiv:2202.04933), as released.
+    """
+    require_word("activation", name, ACTIVATIONS)
+    return nn.ReLU(inplace=inplace) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=inplace)
 
 
 def make_norm(channels: int, batch_norm: str) -> nn.Module:

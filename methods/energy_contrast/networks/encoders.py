@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from torch import nn
 
-from energy_contrast.networks.activation import ACTIVATIONS
+from energy_contrast.networks.drawn import ACTIVATIONS
 from energy_contrast.networks.pyramidnet import PYRAMIDNET, PyramidNet, pyramid_size
 from energy_contrast.networks.resnet import BottleneckBlock, ResNet
-from energy_contrast.networks.small import SmallEncoder
 from energy_contrast.networks.wide_resnet import WideResNet
+from energy_contrast.settings import require_word
 
 DEFAULT_WIDTHS = {"small": 16, "resnet18": 64, "resnet50": 64, "wrn28": 160, "pyramidnet-110-84": 16}
 STEMS = ("cifar", "strided", "imagenet")
@@ -56,14 +55,18 @@ def build_encoder(
 
     >>> build_encoder("small", in_channels=1).embedding_size
     64
+
+    Source: ``small`` is the CIFAR network of He et al. 2016 (arXiv:1512.03385), section 4.2, with n = 1: three stages
+    of one basic block. Departs from the paper: changes of shape use a 1x1 convolution (option B) instead of zero
+    padding (option A), so that all encoders share one block. The others: their classes.
     """
     pyramid = _pyramid_size(name)
     default_width = DEFAULT_WIDTHS["pyramidnet-110-84" if pyramid else name]
-    _check_word("encoder.stem", stem, STEMS)
-    _check_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
-    _check_word("encoder.activation", activation, ACTIVATIONS)
-    _check_word("encoder.initialisation", initialisation, INITIALISATIONS)
-    _check_word("encoder.pooling", pooling, POOLINGS)
+    require_word("encoder.stem", stem, STEMS)
+    require_word("encoder.batch_norm", batch_norm, BATCH_NORMS)
+    require_word("encoder.activation", activation, ACTIVATIONS)
+    require_word("encoder.initialisation", initialisation, INITIALISATIONS)
+    require_word("encoder.pooling", pooling, POOLINGS)
     if in_channels < 1:
         raise ValueError(f"in_channels: images need a channel, got {in_channels}; use 1 or more")
     if width < 0:
@@ -83,7 +86,7 @@ def build_encoder(
     if pyramid:
         return PyramidNet(*pyramid, **shared)
     if name == "small":
-        return SmallEncoder(**shared)
+        return ResNet((1, 1, 1), **shared)
     if name == "wrn28":
         return WideResNet(4, **shared)
     if name == "resnet50":
@@ -91,18 +94,10 @@ def build_encoder(
     return ResNet((2, 2, 2, 2), **shared)
 
 
-def _check_word(where: str, word: str, known: tuple[str, ...]) -> None:
-    if word in known:
-        return
-    nearest = get_close_matches(word, known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else "use one of " + ", ".join(known)
-    raise ValueError(f"{where}: no such value, got {word!r}; {hint}")
-
-
 def _pyramid_size(name: str) -> tuple[int, int] | None:
     """Return depth and widening of a PyramidNet, or None for our other encoders; refuse unknown names."""
     if not name.startswith(PYRAMIDNET):
-        _check_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
+        require_word("encoder.name", name, tuple(DEFAULT_WIDTHS))
         return None
     try:
         return pyramid_size(name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.networks.activation import make_activation
 from energy_contrast.networks.batch_norm import GlobalBatchNorm1d
+from energy_contrast.networks.drawn import make_activation
 
 
 class ProjectionHead(nn.Sequential):
@@ -66,6 +67,28 @@ class ProjectionHead(nn.Sequential):
         if output_batch_norm:
             layers.append(GlobalBatchNorm1d(out_size).requires_grad_(output_scale))  # else fixed at 1 and 0
         super().__init__(*layers)
+
+
+def new_head(config: Any, encoder: nn.Module, *, hidden_size: int = 0, **settings: Any) -> ProjectionHead:
+    """Return the projection head that the settings of a method describe.
+
+    Args:
+        config: Has ``projection_size``, and ``projection_hidden_size``, of which 0 means ``hidden_size``.
+        encoder: Has ``embedding_size``, the size of the head's input.
+        hidden_size: Size of the hidden layers where the settings name none; 0 means the embedding size.
+        settings: Others of ``ProjectionHead``.
+
+    >>> from energy_contrast.contrastive.simclr import PairConfig
+    >>> encoder = nn.Flatten()
+    >>> encoder.embedding_size = 4
+    >>> new_head(PairConfig(projection_size=3), encoder)[-1]
+    Linear(in_features=4, out_features=3, bias=True)
+
+    Source: ours.
+    """
+    embedding_size = cast(int, encoder.embedding_size)
+    hidden_size = config.projection_hidden_size or hidden_size or embedding_size
+    return ProjectionHead(embedding_size, hidden_size, config.projection_size, **settings)
 
 
 def at_least_float32(projection: Tensor) -> Tensor:

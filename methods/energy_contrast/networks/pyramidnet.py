@@ -6,12 +6,12 @@ Shapes: B images, C channels, H x W pixels, D_k channels of block k, D embedding
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
 
 PYRAMIDNET = "pyramidnet"
 NUM_STAGES = 3
@@ -102,16 +102,10 @@ class PyramidNet(DrawnEncoder):
         self.bn1 = make_norm(width, batch_norm)
         num_blocks = (depth - 2) // 6
         widths = pyramid_channels(NUM_STAGES * num_blocks, widening, start=width)
-        stages = []
-        for stage in range(NUM_STAGES):
-            blocks = []
-            for k in range(stage * num_blocks, (stage + 1) * num_blocks):
-                stride = 2 if stage > 0 and k == stage * num_blocks else 1
-                blocks.append(
-                    PyramidBlock(widths[k], widths[k + 1], stride=stride, batch_norm=batch_norm, activation=activation)
-                )
-            stages.append(nn.Sequential(*blocks))
-        self.layer1, self.layer2, self.layer3 = stages
+        sizes = list(pairwise(widths))
+        for first in range(0, len(sizes), num_blocks):
+            own = sizes[first : first + num_blocks]
+            self.add_stage(PyramidBlock, own, batch_norm=batch_norm, activation=activation)
         self.bn2 = make_norm(widths[-1], batch_norm)
         self.relu = make_activation(activation)
         self.embedding_size = pooled_size(widths[-1], pooling)
@@ -119,7 +113,7 @@ class PyramidNet(DrawnEncoder):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""
-        x = self.layer3(self.layer2(self.layer1(self.maxpool(self.bn1(self.conv1(images))))))
+        x = self.through_stages(self.maxpool(self.bn1(self.conv1(images))))
         return self.pool(self.relu(self.bn2(x)))
 
 
@@ -138,9 +132,9 @@ def pyramid_channels(num_blocks: int, widening: int, *, start: int = 16) -> list
     [16, 19, 22, 26]
 
     Source: Han, Kim and Kim 2017 (arXiv:1610.02915), eq. 2.
-    Departs from the paper: as printed, D_k is the floor of D_{k-1} + alpha / N, which
-    would drop the fraction of every block (54 channels would be added instead of 84); here fractions accumulate, as
-    table 1 requires. The released code rounds to the nearest integer instead.
+    Departs from the paper: as printed, D_k is the floor of D_{k-1} + alpha / N, which would drop the fraction of every
+    block (54 channels would be added instead of 84); here fractions accumulate, as table 1 requires. The released code
+    rounds to the nearest integer instead.
     """
     return [start + widening * k // num_blocks for k in range(num_blocks + 1)]
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
 
 
 class BasicBlock(nn.Module):
@@ -140,16 +139,12 @@ class ResNet(DrawnEncoder):
         self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
         self.bn1 = make_norm(width, batch_norm)
         self.relu = make_activation(activation)
-        self.stage_names = [f"layer{stage + 1}" for stage in range(len(num_blocks))]
         channels = width
-        for stage, name in enumerate(self.stage_names):
-            blocks: list[nn.Module] = []
-            for number in range(num_blocks[stage]):
-                stride = 2 if stage > 0 and number == 0 else 1
-                inner = width * 2**stage
-                blocks.append(block(channels, inner, stride=stride, batch_norm=batch_norm, activation=activation))
-                channels = block.expansion * inner
-            self.add_module(name, nn.Sequential(*blocks))
+        for stage, count in enumerate(num_blocks):
+            inner, before = width * 2**stage, channels
+            channels = block.expansion * inner
+            sizes = [(before, inner)] + [(channels, inner)] * (count - 1)
+            self.add_stage(block, sizes, batch_norm=batch_norm, activation=activation)
         self.embedding_size = pooled_size(channels, pooling)
         self.initialise()
 
@@ -160,10 +155,7 @@ class ResNet(DrawnEncoder):
 
     def trunk(self, activated: Tensor) -> Tensor:
         """Map what ``stem`` returns to embeddings (B, D)."""
-        x = self.maxpool(activated)
-        for name in self.stage_names:
-            x = self.get_submodule(name)(x)
-        return self.pool(x)
+        return self.pool(self.through_stages(self.maxpool(activated)))
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""

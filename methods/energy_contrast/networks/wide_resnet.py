@@ -5,12 +5,12 @@ Shapes: B images, C channels, H x W pixels, D embedding size.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import cast
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.activation import make_activation
-from energy_contrast.networks.drawn import DrawnEncoder, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
 
 STEM_CHANNELS = 16
 
@@ -93,24 +93,15 @@ class WideResNet(DrawnEncoder):
     ) -> None:
         super().__init__(activation, initialisation, pooling)
         self.conv1, self.maxpool = make_stem(in_channels, STEM_CHANNELS, stem, bias=batch_norm == "none")
-        stages, channels = [], STEM_CHANNELS
-        for stage in range(3):
-            blocks = []
-            for number in range(num_blocks):
-                stride = 2 if stage > 0 and number == 0 else 1
-                out_channels = width * 2**stage
-                blocks.append(
-                    WideBlock(channels, out_channels, stride=stride, batch_norm=batch_norm, activation=activation)
-                )
-                channels = out_channels
-            stages.append(nn.Sequential(*blocks))
-        self.layer1, self.layer2, self.layer3 = stages
-        self.bn1 = make_norm(channels, batch_norm)
+        for before, channels in pairwise((STEM_CHANNELS, width, 2 * width, 4 * width)):
+            sizes = [(before, channels)] + [(channels, channels)] * (num_blocks - 1)
+            self.add_stage(WideBlock, sizes, batch_norm=batch_norm, activation=activation)
+        self.bn1 = make_norm(4 * width, batch_norm)
         self.relu = make_activation(activation)
-        self.embedding_size = pooled_size(channels, pooling)
+        self.embedding_size = pooled_size(4 * width, pooling)
         self.initialise()
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""
-        x = self.layer3(self.layer2(self.layer1(self.maxpool(self.conv1(images)))))
+        x = self.through_stages(self.maxpool(self.conv1(images)))
         return self.pool(self.relu(self.bn1(x)))

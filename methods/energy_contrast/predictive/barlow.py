@@ -6,15 +6,13 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import nn
 
 from energy_contrast.method import Batch, Method, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
-from energy_contrast.parallel import gather
-from energy_contrast.predictive.prediction import cross_products, measure_pairs
+from energy_contrast.networks.heads import new_head
+from energy_contrast.predictive.prediction import cross_products, measure_pairs, project_apart
 from energy_contrast.settings import MOST_LAYERS, setting
 
 
@@ -71,24 +69,16 @@ class Barlow(Method):
 
     def __init__(self, config: BarlowConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        size = config.projection_size
-        self.head = ProjectionHead(
-            cast(int, encoder.embedding_size),
-            config.projection_hidden_size or size,
-            size,
-            num_layers=config.projection_num_layers,
-            batch_norm=True,
-            output_batch_norm=True,
-        )
+        size, layers = config.projection_size, config.projection_num_layers
+        norms = {"batch_norm": True, "output_batch_norm": True}
+        self.head = new_head(config, encoder, hidden_size=size, num_layers=layers, **norms)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
-        # 1. z = norm(g(f(x))): each view in a pass of its own, so that batch norm sees one view at a time
-        projection = torch.stack([at_least_float32(self.head(self.encode(view))) for view in batch.views])
-        # 2. those of all ranks: from here on, B counts the images of the global batch
-        projection = gather(projection, dim=1)  # (2, B, P)
+        # 1. z = norm(g(f(x))) of all ranks: from here on, B counts the images of the global batch
+        projection = project_apart(self, batch.views)  # (2, B, P)
         with torch.autocast(projection.device.type, enabled=False):
-            # 3. C_jj, and the squares of all other C_jk
+            # 2. C_jj, and the squares of all other C_jk
             own, others = cross_products(*projection)
             images = projection.shape[1]
             invariance, redundancy = (1 - own / images).square().sum(), others / images**2

@@ -6,14 +6,14 @@ Shapes: V views, B images, C channels, H x W pixels, D embedding size, P project
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, Requirements, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs
 from energy_contrast.settings import MOST_LAYERS, setting
@@ -83,15 +83,8 @@ class Lejepa(Method):
 
     def __init__(self, config: LejepaConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        embedding_size = cast(int, encoder.embedding_size)
         self.num_views = config.num_views
-        self.head = ProjectionHead(
-            embedding_size,
-            config.projection_hidden_size or embedding_size,
-            config.projection_size,
-            num_layers=config.projection_num_layers,
-            batch_norm=True,
-        )
+        self.head = new_head(config, encoder, num_layers=config.projection_num_layers, batch_norm=True)
 
     @classmethod
     def requirements(cls, config: LejepaConfig, batch_size: int) -> Requirements:
@@ -257,8 +250,7 @@ def off_shape(z: Tensor, directions: Tensor) -> Tensor:
     """Return the sliced Wasserstein distance, squared, of standardised vectors from a standard Gaussian.
 
     ``1/VBM sum (x_(i) - q_i)^2`` with the sorted ``x = a^T (z - mean) / (std + 1e-4)``, no gradient through std, and
-    quantiles
-    q_i of the standard normal at i / (B + 1).
+    quantiles q_i of the standard normal at i / (B + 1).
 
     Args:
         z: (V, B, P).

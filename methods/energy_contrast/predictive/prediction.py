@@ -1,18 +1,41 @@
-"""Shared by methods without negatives: the loss of predicting one view from the other, products of dimensions, metrics.
+"""Shared by methods without negatives: passes, the loss of predicting one view, products of dimensions, metrics.
 
-Shapes: B images of the global batch, P projection size; the axis of size 2 holds the views.
+Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, P projection size; the axis of size 2
+holds the views.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from energy_contrast.losses import info_nce, negative_cosine, pair_similarities
 from energy_contrast.method import Method
+from energy_contrast.networks.heads import at_least_float32
+from energy_contrast.parallel import gather
 
 TEMPERATURE = 0.2
 """Temperature of the metrics: SimCLR's default, so that the metrics of methods can be compared."""
+
+
+def project_apart(method: Method, views: Tensor) -> Tensor:
+    """Return the projections ``z = g(f(x))`` of all ranks, each view in a pass of its own.
+
+    Batch norm then sees one view at a time.
+
+    Args:
+        method: Has f, its ``encoder``, and g, its ``head``.
+        views: (2, b, C, H, W) of this rank.
+
+    Returns:
+        (2, B, P), float32 or wider.
+
+    Source: Barlow Twins (arXiv:2103.03230), algorithm 1; VICReg (arXiv:2105.04906), algorithm 1.
+    """
+    head = cast(nn.Module, method.head)
+    return gather(torch.stack([at_least_float32(head(method.encode(view))) for view in views]), dim=1)
 
 
 def predict_across(prediction: Tensor, target: Tensor) -> Tensor:

@@ -6,13 +6,11 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import ProjectionHead, at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
 from energy_contrast.settings import MOST_LAYERS, setting
@@ -72,10 +70,10 @@ class Simsiam(Method):
     def __init__(self, config: SimsiamConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         size = config.projection_size
-        self.head = ProjectionHead(
-            cast(int, encoder.embedding_size),
-            config.projection_hidden_size or size,
-            size,
+        self.head = new_head(
+            config,
+            encoder,
+            hidden_size=size,
             num_layers=config.projection_num_layers,
             batch_norm=True,
             output_batch_norm=True,

@@ -6,16 +6,14 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
-from energy_contrast.parallel import gather
-from energy_contrast.predictive.prediction import cross_products, measure_pairs
+from energy_contrast.networks.heads import new_head
+from energy_contrast.predictive.prediction import cross_products, measure_pairs, project_apart
 from energy_contrast.settings import MOST_LAYERS, setting
 
 
@@ -68,23 +66,15 @@ class Vicreg(Method):
 
     def __init__(self, config: VicregConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
-        size = config.projection_size
-        self.head = ProjectionHead(
-            cast(int, encoder.embedding_size),
-            config.projection_hidden_size or size,
-            size,
-            num_layers=config.projection_num_layers,
-            batch_norm=True,
-        )
+        size, layers = config.projection_size, config.projection_num_layers
+        self.head = new_head(config, encoder, hidden_size=size, num_layers=layers, batch_norm=True)
 
     def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
         """Compute the loss of one step; draws nothing from ``generator``."""
-        # 1. z = g(f(x)): each view in a pass of its own, so that batch norm sees one view at a time
-        projection = torch.stack([at_least_float32(self.head(self.encode(view))) for view in batch.views])
-        # 2. those of all ranks: from here on, B counts the images of the global batch
-        projection = gather(projection, dim=1)  # (2, B, P)
+        # 1. z = g(f(x)) of all ranks: from here on, B counts the images of the global batch
+        projection = project_apart(self, batch.views)  # (2, B, P)
         with torch.autocast(projection.device.type, enabled=False):
-            # 3. the three terms
+            # 2. the three terms
             invariance = F.mse_loss(*projection)
             variance = torch.stack([lack_of_spread(z) for z in projection]).mean()
             covariance = torch.stack([shared_variation(z) for z in projection]).sum()

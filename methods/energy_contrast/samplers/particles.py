@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from energy_contrast.samplers.sampler import Sampler, SamplerInfo, SamplerState, init_state, root_mean_square
+from energy_contrast.settings import require_word
 
 UPDATES = ("calibrated", "printed")
 SCHEDULES = ("inverse", "constant")
@@ -100,7 +101,7 @@ def feature_langevin(
     >>> state.position  # step 1 of size 1 goes half the way
     tensor([[0.7071, 0.7071]])
 
-    Source: VEM, algorithm 1, lines 8 to 17, and eq. 8, 10 and 11.
+    Source: VEM, algorithm 1, lines 8 to 15, and eq. 8, 10 and 11.
     Departs from the paper: ``calibrated``, the default, is not the listing; see the top of this file. The noise
     intensity is among the listing's inputs and in eq. 8 and 11, but not in its update. Three equations are misprinted,
     and the listing, which is right, is followed: eq. 8 and 11 have the logarithm of a sum of similarities, which is
@@ -109,9 +110,9 @@ def feature_langevin(
     with the listing's drift t / N they are ``calibrated`` with ``step_size`` 1 / N, both schedules ``constant`` and
     ``noise_intensity`` 0.03. Momentum and weight decay are in appendix D, not in the listing.
     """
-    _require("update", update, UPDATES)
-    _require("step_schedule", step_schedule, SCHEDULES)
-    _require("noise_schedule", noise_schedule, ("step", "constant"))
+    require_word("update", update, UPDATES)
+    require_word("step_schedule", step_schedule, SCHEDULES)
+    require_word("noise_schedule", noise_schedule, ("step", "constant"))
 
     def step(state: SamplerState, queries: Tensor, noise: Tensor) -> tuple[SamplerState, SamplerInfo]:
         with torch.no_grad():
@@ -173,12 +174,11 @@ def svgd(
     Source: VEM, algorithm 2 (linear kernel) and eq. 9 (RBF); Liu and Wang 2016 (arXiv:1608.04471), eq. 8.
     Departs from the paper: ``calibrated``, the default, takes the true gradient, N / tau times the listing's; eq. 9
     differentiates the kernel by the other particle, which would attract, uses i for particles and for queries, and has
-    the logarithm of eq. 8 (see ``feature_langevin``). Momentum and weight decay are in appendix D,
-    not in the listing.
+    the logarithm of eq. 8 (see ``feature_langevin``). Momentum and weight decay are in appendix D, not in the listing.
     """
-    _require("update", update, UPDATES)
-    _require("step_schedule", step_schedule, SCHEDULES)
-    _require("kernel", kernel, KERNELS)
+    require_word("update", update, UPDATES)
+    require_word("step_schedule", step_schedule, SCHEDULES)
+    require_word("kernel", kernel, KERNELS)
     direction = _linear_direction if kernel == "linear" else _rbf_direction
 
     def step(state: SamplerState, queries: Tensor, noise: Tensor) -> tuple[SamplerState, SamplerInfo]:
@@ -280,8 +280,3 @@ def _arrive(
     position = F.normalize(state.position + moved, dim=1)
     info = SamplerInfo(energy, gradient_norm, root_mean_square(position - state.position))
     return SamplerState(position, state.num_steps + 1, velocity), info
-
-
-def _require(where: str, word: str, known: tuple[str, ...]) -> None:
-    if word not in known:
-        raise ValueError(f"{where}: no such value, got {word!r}; use one of {', '.join(known)}")

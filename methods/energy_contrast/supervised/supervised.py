@@ -17,7 +17,7 @@ from energy_contrast.classifier import Classifier, measure_classes, require_clas
 from energy_contrast.ess_control import ControlledMethod, EssConfig, new_controller
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Requirements, StepOutput
-from energy_contrast.networks.heads import ProjectionHead, at_least_float32
+from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.settings import setting
 
@@ -63,8 +63,7 @@ class Supervised(ControlledMethod, Classifier):
 
     Metrics: ``cross_entropy`` and ``accuracy`` of the classifier on the batch. With supcon also ``supcon`` and, of the
     projections, ``info_nce``, for which images of the same class count as negatives, and what ``diagnose`` returns;
-    while
-    the temperature is controlled, what ``watch_negatives`` returns of the views of other classes.
+    while the temperature is controlled, what ``watch_negatives`` returns of the views of other classes.
 
     Raises:
         ValueError: If there are fewer than two classes.
@@ -88,11 +87,9 @@ class Supervised(ControlledMethod, Classifier):
         super().__init__(config, encoder, num_classes)
         self.num_classes, self.num_views = num_classes, _num_views(config)
         self.controller = new_controller(config)
-        embedding_size = cast(int, encoder.embedding_size)
-        self.classifier = nn.Linear(embedding_size, num_classes)
+        self.classifier = nn.Linear(cast(int, encoder.embedding_size), num_classes)
         if config.objective == "supcon":
-            hidden_size = config.projection_hidden_size or embedding_size
-            self.head = ProjectionHead(embedding_size, hidden_size, config.projection_size)
+            self.head = new_head(config, encoder)
 
     @classmethod
     def requirements(cls, config: SupervisedConfig, batch_size: int) -> Requirements:

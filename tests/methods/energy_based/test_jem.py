@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains
-from energy_contrast.chains.class_gaussians import class_gaussian_samples
+from energy_contrast.chains.restarts import class_gaussian_samples
 from energy_contrast.energy_based import jem
 from energy_contrast.energy_based.jem import Jem, JemConfig
 from energy_contrast.method import Batch, PixelRange, Progress

@@ -18,8 +18,8 @@ from energy_contrast.networks.batch_norm import (
     check_groups,
     set_groups,
 )
+from energy_contrast.networks.encoders import build_encoder
 from energy_contrast.networks.heads import ProjectionHead
-from energy_contrast.networks.small import SmallEncoder
 
 NUM_RANKS = 2
 MAPS, VECTORS = (8, 5, 3, 4), (8, 5)
@@ -163,7 +163,7 @@ def test_evaluation_exchanges_nothing_and_ignores_groups(ranks: list[dict[str, R
 
 
 def test_groups_reach_every_norm_of_a_network() -> None:
-    network = nn.Sequential(SmallEncoder(in_channels=1, width=4), ProjectionHead(16, 8, 4, batch_norm=True))
+    network = nn.Sequential(build_encoder("small", in_channels=1, width=4), ProjectionHead(16, 8, 4, batch_norm=True))
     set_groups(network, 4)
     norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     assert len(norms) == 10  # stem, two a block, two shortcuts, head
