@@ -250,6 +250,10 @@ class Method(nn.Module, ABC):
     def after_step(self, progress: Progress) -> None:
         """Update what does not learn by gradient (averages, queues, controllers) after a step."""
 
+    def at_constant_rate(self) -> list[nn.Parameter]:
+        """Return the weights whose learning rate stays at its peak, whatever the schedule of the others."""
+        return []
+
     def scale_step(self, factor: float) -> None:
         """Multiply the step of the method's sampler by ``factor``; nothing happens where there is no sampler."""
 

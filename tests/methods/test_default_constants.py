@@ -45,6 +45,7 @@ CONSTANTS: dict[str, dict[str, Any]] = {
         "projection_num_layers": 3,
         "projection_scale": False,
         "prediction_hidden_size": 512,
+        "prediction_rate": "scheduled",  # ours: constant in the released code
     },
     # arXiv:2105.04906, section 4: lambda = mu = 25, nu = 1, three layers; its projections have 8192 numbers, ours 2048
     "vicreg": {

@@ -6,6 +6,8 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -41,6 +43,11 @@ class SimsiamConfig:
         unit="dimensions",
         minimum=1,
     )
+    prediction_rate: Literal["scheduled", "constant"] = setting(
+        "scheduled",
+        "Learning rate of the predictor. scheduled: that of all weights; constant: always its peak, as in the paper's "
+        "later runs and the released code.",
+    )
 
 
 class Simsiam(Method):
@@ -50,15 +57,16 @@ class Simsiam(Method):
     ``p = h(z)`` and ``D(p, z) = -<p, z> / (|p| |z|)``, averaged over images.
 
     Args:
-        config: Shapes of the projection head and of the predictor.
+        config: Shapes of the projection head and of the predictor, and the predictor's learning rate.
         encoder: f, with ``embedding_size``.
 
     Metrics: ``prediction_similarity``, the mean cosine of predictions and targets (minus the loss), and ``info_nce`` of
     the projections at temperature 0.2; while ``diagnosing`` also what ``diagnose`` returns, of the projections.
 
-    Source: SimSiam (arXiv:2011.10566), algorithm 1, eq. 1 to 4, section 3.
+    Source: SimSiam (arXiv:2011.10566), algorithm 1, eq. 1 to 4, section 3; ``prediction_rate``: section 4.2.
     Departs from the paper: batch norm uses the whole global batch of a view, not what each GPU holds; the predictor's
-    learning rate follows the schedule of all weights, while the released code keeps it constant.
+    learning rate follows by default the schedule of all weights, while the released code keeps it constant. With a
+    warm-up, which the paper does not have, a constant rate is that of its end from the first step on.
     """
 
     Config = SimsiamConfig
@@ -92,6 +100,10 @@ class Simsiam(Method):
             loss = predict_across(prediction, projection)
             metrics = {"prediction_similarity": -loss.detach()}
             return StepOutput(loss, metrics | measure_pairs(self, projection))
+
+    def at_constant_rate(self) -> list[nn.Parameter]:
+        """Return the predictor's weights, if their rate is constant."""
+        return list(self.predictor.parameters()) if self.config.prediction_rate == "constant" else []
 
     def _predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return projections and predictions (b, P) of a view of this rank's images."""

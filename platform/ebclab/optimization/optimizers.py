@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,19 +17,30 @@ _NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: 
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
 
 
-def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: bool = False) -> torch.optim.Optimizer:
+def build_optimizer(
+    config: OptimizerConfig,
+    module: nn.Module,
+    *,
+    captured: bool = False,
+    constant: Sequence[nn.Parameter] = (),
+    peak: float = 0.0,
+) -> torch.optim.Optimizer:
     """Return the optimizer selected by ``config``, over the trainable parameters of ``module``.
 
     Its learning rate is ``config.learning_rate``, unscaled and without schedule: the training loop sets the rate
-    before every step. ``adam`` adds the decay to the gradient (L2 penalty), ``adamw`` uses decoupled weight decay.
+    before every step, except that of the parameters in ``constant``, which is ``peak``. ``adam`` adds the decay to the
+    gradient (L2 penalty), ``adamw`` uses decoupled weight decay.
 
     If its steps are ``captured``, e.g. in a CUDA graph, the learning rate is a tensor on the module's device, and the
     optimizer is fused; not for ``lars``, which computes its rates on the host.
     """
     if captured and config.name == "lars":
         raise ValueError("optimizer.name: steps of lars cannot be captured")
-    groups = parameter_groups(module, config.weight_decay, config.decay_norm_and_bias)
+    groups = parameter_groups(module, config.weight_decay, config.decay_norm_and_bias, constant)
     rate: float | Tensor = config.learning_rate
+    for group in groups:
+        if group.get("constant_rate"):
+            group["lr"] = torch.tensor(peak, device=group["params"][0].device) if captured else peak
     if captured:
         rate = torch.tensor(config.learning_rate, device=groups[0]["params"][0].device)
     betas, fused = (config.beta1, config.beta2), captured or None
@@ -44,7 +55,9 @@ def build_optimizer(config: OptimizerConfig, module: nn.Module, *, captured: boo
             return _lars(groups, config)
 
 
-def parameter_groups(module: nn.Module, weight_decay: float, decay_norm_and_bias: bool) -> list[dict[str, Any]]:
+def parameter_groups(
+    module: nn.Module, weight_decay: float, decay_norm_and_bias: bool, constant: Sequence[nn.Parameter] = ()
+) -> list[dict[str, Any]]:
     """Split the trainable parameters of ``module`` into a group with weight decay and one without.
 
     Exempt from decay are all parameters of normalisation layers, every parameter named ``bias``, and every
@@ -53,16 +66,23 @@ def parameter_groups(module: nn.Module, weight_decay: float, decay_norm_and_bias
     either of them. The order within a group is that of ``module.named_parameters()``.
 
     Returns one or two groups, ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are omitted.
-    ``decay_norm_and_bias`` puts all parameters into the group with decay.
+    ``decay_norm_and_bias`` puts all parameters into the group with decay. Those in ``constant`` are split likewise
+    into groups of their own, after the others, with ``"constant_rate": True``.
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise ValueError(f"module: has no trainable parameter, got {type(module).__name__}")
     exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
-    groups = [
-        {"params": [p for p in trainable if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False},
-        {"params": [p for p in trainable if id(p) in exempt], "weight_decay": 0.0, "exempt": True},
-    ]
+    held = {id(parameter) for parameter in constant}
+    groups: list[dict[str, Any]] = []
+    for own, mark in (
+        ([p for p in trainable if id(p) not in held], {}),
+        ([p for p in trainable if id(p) in held], {"constant_rate": True}),
+    ):
+        groups += [
+            {"params": [p for p in own if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False, **mark},
+            {"params": [p for p in own if id(p) in exempt], "weight_decay": 0.0, "exempt": True, **mark},
+        ]
     return [group for group in groups if group["params"]]
 
 

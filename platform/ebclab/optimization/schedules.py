@@ -144,8 +144,10 @@ def extensions(optimizer: OptimizerConfig, training: TrainingConfig, num_batches
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
-    """Set the learning rate of every parameter group of ``optimizer``."""
+    """Set the learning rate of every parameter group of ``optimizer``, except those whose rate is constant."""
     for group in optimizer.param_groups:
+        if group.get("constant_rate"):
+            continue
         if isinstance(group["lr"], int | float):
             group["lr"] = value
         else:

@@ -27,7 +27,7 @@ from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
 from ebclab.optimization.optimizers import build_optimizer
-from ebclab.optimization.schedules import learning_rates, weight_decays
+from ebclab.optimization.schedules import learning_rates, peak_learning_rate, weight_decays
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, start_from
 from ebclab.storage.lease import FencingToken
@@ -332,7 +332,13 @@ def build_training(
     captured = wants_graph and not reason
     training = Training(
         method=method,
-        optimizer=build_optimizer(config.optimizer, method, captured=captured),
+        optimizer=build_optimizer(
+            config.optimizer,
+            method,
+            captured=captured,
+            constant=method.at_constant_rate(),
+            peak=peak_learning_rate(config.optimizer, config.training.batch_size),
+        ),
         generator=torch.Generator(device=device).manual_seed(config.seed),
         data=data,
         learning_rate=learning_rates(config.optimizer, config.training, data.num_batches),

@@ -39,3 +39,11 @@ def test_four_steps_are_the_papers_algorithm(scaled: bool) -> None:
     for output in train_beside(method, loss_of, theirs, 4, 8):
         torch.testing.assert_close(output.metrics["prediction_similarity"], -output.loss.detach())
     torch.testing.assert_close(method.encoder.state_dict(), f[0].state_dict(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [("scheduled", set()), ("constant", {"predictor"})])
+def test_only_the_predictors_rate_may_be_constant(rate: str, kept: set[str]) -> None:
+    method = built(Simsiam, projection_size=12, prediction_hidden_size=5, prediction_rate=rate)
+    constant = {id(weight) for weight in method.at_constant_rate()}
+    assert {name.split(".")[0] for name, weight in method.named_parameters() if id(weight) in constant} == kept
+    assert len(constant) == (len(list(method.predictor.parameters())) if kept else 0)

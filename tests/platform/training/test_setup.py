@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from ebclab.config import compose, list_recipes
+from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError
 from ebclab.training import setup
+from ebclab.training.loop import train_step
 from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
 
@@ -73,3 +75,25 @@ def test_a_network_for_which_the_memory_has_no_room_is_a_sentence(size: int, got
         setup.build_method(config, Simclr, 3, torch.device("cpu"))
     (line,) = refused.value.problems
     assert line == f"encoder, method: the network does not fit in memory, got {got}; make sizes and layers smaller"
+
+
+@pytest.mark.parametrize("rate", ["scheduled", "constant"])
+def test_the_predictors_rate_is_the_peak_where_it_is_constant_and_else_the_schedules(rate: str) -> None:
+    """Each step is ``w <- w - rate g``, with the peak written out: 0.2 x 16 / 256; four steps, two of them warm-up."""
+    plain = ["name=sgd", "momentum=0", "weight_decay=0", "learning_rate=0.2", "scaling=linear", "warmup_epochs=1"]
+    small = ["training.batch_size=16", "training.epochs=2", "encoder.width=4", "data.holdout_rate=0"]
+    small += ["training.channels_last=false"]
+    narrow = ["method.projection_size=8", "method.prediction_hidden_size=4", f"method.prediction_rate={rate}"]
+    optimizer = [f"optimizer.{each}" for each in (*plain, "schedule=cosine")]
+    config = compose("simsiam", "digits-demo", overrides=[*small, *narrow, *optimizer])
+    pixels = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    images = ImageSet("noise", pixels, torch.zeros(32).long(), torch.arange(32), (), *channel_statistics(pixels))
+    training = setup.prepare(config, torch.device("cpu"), images, METHODS["simsiam"]).training
+    peak = 0.2 * 16 / 256
+    for scheduled in (peak / 2, peak, peak, peak / 2):
+        before = {name: weight.detach().clone() for name, weight in training.method.named_parameters()}
+        train_step(training)
+        for name, weight in training.method.named_parameters():
+            if weight.grad is not None:
+                own = peak if rate == "constant" and name.startswith("predictor.") else scheduled
+                torch.testing.assert_close(weight.detach(), before[name] - own * weight.grad, rtol=1e-6, atol=1e-7)
