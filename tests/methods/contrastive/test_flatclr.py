@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from energy_contrast.contrastive.dcl import Dcl
 from energy_contrast.contrastive.flatclr import Flatclr, FlatclrConfig
 from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
-from energy_contrast.losses import pair_similarities
 from energy_contrast.method import Method
 
 from ..conftest import built, gradients, random_batch, train_on_two_clusters
@@ -15,35 +15,32 @@ def build(method: type[Method] = Flatclr, **settings: object) -> Method:
     return built(method, **settings)
 
 
-def test_the_gradient_is_that_of_the_decoupled_contrastive_loss() -> None:
-    method, batch = build(temperature=0.3), random_batch(8)
-    projection = method.head(method.encoder(batch.views.flatten(0, 1)))
-    positive, negatives = pair_similarities(*projection.chunk(2))
-    decoupled = (torch.logsumexp(negatives / 0.3, dim=1) - positive / 0.3).mean()
-    loss = method(batch, torch.Generator()).loss
+@pytest.mark.parametrize(
+    ("settings", "other", "factor"),
+    [
+        ({"temperature": 0.3}, (Dcl, {"temperature": 0.3}), 1),
+        ({"temperature": 0.3, "include_positive": True}, (Simclr, {"temperature": 0.3}), 1),
+        ({"temperature": 0.6, "hoelder_exponent": 2.0}, (Flatclr, {"temperature": 0.3}), 2),
+    ],
+    ids=["dcl", "with the positive, simclr", "a Hoelder exponent is a temperature and a factor"],
+)
+def test_its_loss_is_one_and_its_gradient_that_of_another(settings, other, factor):
+    method, twin = build(**settings), build(other[0], **other[1])
+    loss, expected = (each(random_batch(8), torch.Generator()).loss for each in (method, twin))
     assert loss.item() == 1.0
-    torch.testing.assert_close(gradients(loss, method), gradients(decoupled, method))
+    found = [factor * gradient for gradient in gradients(loss, method)]
+    torch.testing.assert_close(found, gradients(expected, twin), rtol=1e-9, atol=1e-12)
 
 
-def test_with_the_positive_a_step_is_simclrs_step() -> None:
-    flatclr, simclr = build(include_positive=True), build(Simclr)
-    batch = random_batch(8)
-    found, expected = (gradients(method(batch, torch.Generator()).loss, method) for method in (flatclr, simclr))
-    torch.testing.assert_close(found, expected)
-
-
-def test_a_hoelder_exponent_is_a_temperature_and_a_factor_of_the_gradient() -> None:
-    hoelder, plain = build(temperature=0.6, hoelder_exponent=2.0), build(temperature=0.3)
-    batch = random_batch(8)
-    found, expected = (gradients(method(batch, torch.Generator()).loss, method) for method in (hoelder, plain))
-    torch.testing.assert_close([2 * gradient for gradient in found], expected)
-
-
-def test_the_printed_rule_drives_the_ess_to_the_far_end() -> None:
-    history = train_on_two_clusters(build(temperature=0.02, ess_target=0.4, ess_gain=0.1, ess_rule="printed"), 40)
-    assert history[0]["ess"] < 0.3
-    assert history[-1]["ess"] < 0.1
-    assert history[-1]["temperature"] < history[0]["temperature"] / 10
+@pytest.mark.parametrize("rule", ["corrected", "printed"])
+def test_controlled_metrics_come_with_every_step_and_follow_the_rule(rule: str) -> None:
+    method = build(ess_target=0.3, temperature=0.5, ess_rule=rule)
+    method.diagnosing = False
+    metrics = train_on_two_clusters(method, 2)
+    assert set(metrics[0]) == {"info_nce", "temperature", "ess", "ess_target"}
+    assert metrics[0]["temperature"] == pytest.approx(0.5)
+    factor = 1.01 if (metrics[0]["ess"] > 0.3) == (rule == "corrected") else 0.99
+    assert metrics[1]["temperature"] == pytest.approx(0.5 / factor, rel=1e-6)
 
 
 def test_the_target_moves_to_its_end_and_a_checkpoint_has_it():
@@ -53,15 +50,6 @@ def test_the_target_moves_to_its_end_and_a_checkpoint_has_it():
     other.load_state_dict(method.state_dict())
     assert other.temperature.item() == method.temperature.item() != 0.2
     assert other.controller.target.item() == pytest.approx(0.2)
-
-
-def test_controlled_metrics_come_with_every_step() -> None:
-    method = build(ess_target=0.3, temperature=0.5)
-    method.diagnosing = False
-    metrics = train_on_two_clusters(method, 2)
-    assert set(metrics[0]) == {"info_nce", "temperature", "ess", "ess_target"}
-    assert metrics[0]["temperature"] == pytest.approx(0.5)
-    assert metrics[1]["temperature"] == pytest.approx(0.5 / (1.01 if metrics[0]["ess"] > 0.3 else 0.99), rel=1e-6)
 
 
 def test_flatclr_starts_from_simclrs_defaults():
