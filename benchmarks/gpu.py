@@ -126,8 +126,7 @@ def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]
     simclr: dict[str, float] = {}
     for method in methods:
         for name, overrides in numbers_of(method, variants).items():
-            if setting.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()
+            setting.restart_peak_memory()
             torch.compiler.reset()
             size = [f"training.batch_size={batch_size}"]
             try:
@@ -140,7 +139,6 @@ def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]
                 continue
             rate = statistics.median(rates)
             beside = simclr.setdefault(name, rate) if name in VARIANTS else simclr.get(name.split(";")[0])
-            memory = torch.cuda.max_memory_allocated() / 2**30 if setting.device.type == "cuda" else float("nan")
             cells = [
                 method,
                 name,
@@ -148,7 +146,7 @@ def throughput(setting: Setting, batch_size: int, steps: int, methods: list[str]
                 f"{min(rates):,.0f} to {max(rates):,.0f}",
                 f"{beside / rate:.2f}x" if beside else "",
             ]
-            lines.append(f"| {' | '.join(cells)} | {memory:.1f} |")
+            lines.append(f"| {' | '.join(cells)} | {setting.peak_memory():.1f} |")
             print(lines[-1], flush=True)
     return "\n".join(lines)
 
@@ -157,15 +155,12 @@ def accumulate(setting: Setting, batch_size: int, steps: int, parts: Sequence[in
     """Return the table of speed and peak memory of SimCLR by the number of parts of its batch."""
     lines = ["| parts | images each | img/s, median | range | GiB at most |", "|---|---|---|---|---|"]
     for count in parts:
-        if setting.device.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
+        setting.restart_peak_memory()
         size = [f"training.batch_size={batch_size}", f"training.accumulate={count}", BFLOAT16]
         training = setting.prepare("simclr", size, 2 * batch_size).training
         rates = [timed_rate(setting, training, batch_size, steps) for _ in range(4)][1:]
-        memory = torch.cuda.max_memory_allocated() / 2**30 if setting.device.type == "cuda" else float("nan")
         speed = f"{statistics.median(rates):,.0f} | {min(rates):,.0f} to {max(rates):,.0f}"
-        lines.append(f"| {count} | {batch_size // count:,} | {speed} | {memory:.1f} |")
+        lines.append(f"| {count} | {batch_size // count:,} | {speed} | {setting.peak_memory():.1f} |")
         print(lines[-1], flush=True)
     return "\n".join(lines)
 

@@ -77,6 +77,16 @@ class Setting(NamedTuple):
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
+    def restart_peak_memory(self) -> None:
+        """Free what torch holds in reserve, and let ``peak_memory`` begin anew."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak_memory(self) -> float:
+        """Return the most GiB of the device that tensors took since ``restart_peak_memory``; nan on a CPU."""
+        return torch.cuda.max_memory_allocated() / 2**30 if self.device.type == "cuda" else float("nan")
+
 
 def random_images(count: int) -> ImageSet:
     """Return CIFAR-shaped noise: throughput and agreement do not depend on what the pixels show."""
