@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.networks.drawn import EncoderShape
 from energy_contrast.networks.resnet import ResNet
 from energy_contrast.sampling_method import SamplingMethod
 
@@ -64,7 +65,7 @@ NewEncoder = Callable[..., nn.Module]
 
 def one_block(**network: Any) -> nn.Module:
     """Return an encoder with little more than one layer of each kind: g++ takes a second for every kernel."""
-    return ResNet((1,), **{"stem": "cifar", "batch_norm": "global", "activation": "relu", **network})
+    return ResNet((1,), EncoderShape(**network))
 
 
 def build(case: str, new_encoder: NewEncoder = small_encoder) -> Method:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -13,6 +14,34 @@ LEAKY_SLOPE = 0.2
 ACTIVATIONS = ("relu", "leaky_relu")
 
 
+@dataclass(frozen=True)
+class EncoderShape:
+    """What is chosen of every one of our encoders.
+
+    Attributes:
+        in_channels: Channels of the images.
+        width: Channels of the first stage, or of a PyramidNet's stem.
+        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
+        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
+        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
+        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
+    """
+
+    in_channels: int
+    width: int
+    stem: str = "cifar"
+    batch_norm: str = "global"
+    activation: str = "relu"
+    initialisation: str = "kaiming"
+    pooling: str = "mean"
+
+    @property
+    def bias(self) -> bool:
+        """Whether convolutions have biases, which a norm after them would take away."""
+        return self.batch_norm == "none"
+
+
 class DrawnEncoder(nn.Module):
     """An encoder of convolutions and batch norms whose initialisation is chosen by name.
 
@@ -21,9 +50,7 @@ class DrawnEncoder(nn.Module):
     ``+/- 1 / sqrt(fan_in)``, as in the code released with EBCLR and with JEM.
 
     Args:
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
-        initialisation: ``kaiming`` or ``torch``.
-        pooling: ``mean`` or ``quarters``, see ``pool``.
+        shape: Stem, width, norm, activation, initialisation and pooling.
 
     Attributes:
         embedding_size: D, the channels of the last stage, four times as many with ``quarters``.
@@ -31,23 +58,29 @@ class DrawnEncoder(nn.Module):
 
     embedding_size: int
 
-    def __init__(self, activation: str, initialisation: str, pooling: str) -> None:
+    def __init__(self, shape: EncoderShape) -> None:
         super().__init__()
-        self._activation, self._initialisation, self._pooling = activation, initialisation, pooling
+        self.shape = shape
         self.stage_names: list[str] = []
 
-    def add_stage(self, new_block: Callable[..., nn.Module], sizes: Sequence[tuple[int, int]], **settings: str) -> None:
+    def add_stage(self, new_block: Callable[..., nn.Module], sizes: Sequence[tuple[int, int]]) -> None:
         """Add the stage ``layer1``, ``layer2``, ... of residual blocks; the first of all but ``layer1`` has stride 2.
 
         Args:
-            new_block: Returns a block, given its two channels, ``stride`` and ``settings``.
+            new_block: Returns a block, given its two channels, ``stride`` and ``shape``.
             sizes: The channels of each block, as ``new_block`` takes them.
-            settings: Batch norm and activation.
         """
         strides = [2 if self.stage_names else 1] + [1] * (len(sizes) - 1)
-        blocks = [new_block(*size, stride=stride, **settings) for size, stride in zip(sizes, strides, strict=True)]
+        blocks = [
+            new_block(*size, stride=stride, shape=self.shape) for size, stride in zip(sizes, strides, strict=True)
+        ]
         self.stage_names.append(f"layer{len(self.stage_names) + 1}")
         self.add_module(self.stage_names[-1], nn.Sequential(*blocks))
+
+    def finish(self, channels: int) -> None:
+        """Set the embedding size, of a last stage of ``channels`` channels, and the initial weights."""
+        self.embedding_size = channels * (4 if self.shape.pooling == "quarters" else 1)
+        self.initialise()
 
     def through_stages(self, maps: Tensor) -> Tensor:
         """Map (B, channels, H, W) to the output of the last stage."""
@@ -57,7 +90,7 @@ class DrawnEncoder(nn.Module):
 
     def pool(self, maps: Tensor) -> Tensor:
         """Map (B, channels, H, W) to embeddings (B, D): averages over all pixels, or those of ``mean_of_quarters``."""
-        return mean_of_quarters(maps) if self._pooling == "quarters" else maps.mean(dim=(2, 3))
+        return mean_of_quarters(maps) if self.shape.pooling == "quarters" else maps.mean(dim=(2, 3))
 
     def reset_parameters(self) -> None:
         """Draw all weights again from torch's global generator."""
@@ -68,7 +101,7 @@ class DrawnEncoder(nn.Module):
 
     def initialise(self) -> None:
         """Replace torch's default initial weights of convolutions by those of ``initialisation``."""
-        if self._initialisation == "torch":
+        if self.shape.initialisation == "torch":
             return
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -76,19 +109,10 @@ class DrawnEncoder(nn.Module):
                     module.weight,
                     a=LEAKY_SLOPE,
                     mode="fan_out",
-                    nonlinearity=self._activation,  # type: ignore[arg-type]
+                    nonlinearity=self.shape.activation,  # type: ignore[arg-type]
                 )
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-
-
-def pooled_size(channels: int, pooling: str) -> int:
-    """Return D, the size of embeddings that ``DrawnEncoder.pool`` makes from ``channels`` channels.
-
-    >>> pooled_size(64, "mean"), pooled_size(64, "quarters")
-    (64, 256)
-    """
-    return 4 * channels if pooling == "quarters" else channels
 
 
 def mean_of_quarters(maps: Tensor) -> Tensor:
@@ -147,33 +171,33 @@ def make_activation(name: str, *, inplace: bool = True) -> nn.Module:
     return nn.ReLU(inplace=inplace) if name == "relu" else nn.LeakyReLU(LEAKY_SLOPE, inplace=inplace)
 
 
-def make_norm(channels: int, batch_norm: str) -> nn.Module:
+def make_norm(channels: int, shape: EncoderShape) -> nn.Module:
     """Return the norm of maps (B, channels, H, W): batch norm for ``global``, the identity for ``none``.
 
-    >>> make_norm(3, "none")
+    >>> make_norm(3, EncoderShape(in_channels=1, width=4, batch_norm="none"))
     Identity()
     """
-    return GlobalBatchNorm2d(channels) if batch_norm == "global" else nn.Identity()
+    return GlobalBatchNorm2d(channels) if shape.batch_norm == "global" else nn.Identity()
 
 
-def make_stem(in_channels: int, channels: int, stem: str, *, bias: bool) -> tuple[nn.Conv2d, nn.Module]:
+def make_stem(channels: int, shape: EncoderShape) -> tuple[nn.Conv2d, nn.Module]:
     """Return the first convolution and the pooling after it.
 
-    Args:
-        in_channels: Channels of the images.
-        channels: Channels of the convolution.
-        stem: ``cifar`` (3x3, stride 1, no pooling), ``strided`` (the same with stride 2) or ``imagenet`` (7x7, stride
-            2, then max-pooling with stride 2).
-        bias: Whether the convolution has one.
+    ``cifar`` is a 3x3 convolution of stride 1 without pooling, ``strided`` the same with stride 2, ``imagenet`` one of
+    7x7 with stride 2, then max-pooling with stride 2.
 
-    >>> make_stem(3, 8, "cifar", bias=False)[1]
+    Args:
+        channels: Channels of the convolution.
+        shape: Has the stem.
+
+    >>> make_stem(8, EncoderShape(in_channels=3, width=4))[1]
     Identity()
 
     Source: He et al. 2016 (arXiv:1512.03385), table 1; CIFAR stem as in SimCLR (arXiv:2002.05709), appendix B.9; the
     strided stem is ours, a quarter of the arithmetic at the same width.
     """
-    if stem != "imagenet":
-        stride = 2 if stem == "strided" else 1
-        return nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias), nn.Identity()
-    convolution = nn.Conv2d(in_channels, channels, 7, stride=2, padding=3, bias=bias)
+    if shape.stem != "imagenet":
+        stride = 2 if shape.stem == "strided" else 1
+        return nn.Conv2d(shape.in_channels, channels, 3, stride=stride, padding=1, bias=shape.bias), nn.Identity()
+    convolution = nn.Conv2d(shape.in_channels, channels, 7, stride=2, padding=3, bias=shape.bias)
     return convolution, nn.MaxPool2d(3, stride=2, padding=1)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
-from energy_contrast.networks.drawn import ACTIVATIONS
+from energy_contrast.networks.drawn import ACTIVATIONS, EncoderShape
 from energy_contrast.networks.pyramidnet import PYRAMIDNET, PyramidNet, pyramid_size
 from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 from energy_contrast.networks.wide_resnet import WideResNet
@@ -74,24 +72,16 @@ def build_encoder(
     width = width or default_width
     if name == "small" and stem == "imagenet":
         raise ValueError(f"encoder.stem: small has no such stem, got {stem!r}; use 'cifar' or 'strided'")
-    shared: dict[str, Any] = {
-        "in_channels": in_channels,
-        "stem": stem,
-        "width": width,
-        "batch_norm": batch_norm,
-        "activation": activation,
-        "initialisation": initialisation,
-        "pooling": pooling,
-    }
+    shape = EncoderShape(in_channels, width, stem, batch_norm, activation, initialisation, pooling)
     if pyramid:
-        return PyramidNet(*pyramid, **shared)
+        return PyramidNet(*pyramid, shape)
     if name == "small":
-        return ResNet((1, 1, 1), **shared)
+        return ResNet((1, 1, 1), shape)
     if name == "wrn28":
-        return WideResNet(4, **shared)
+        return WideResNet(4, shape)
     if name == "resnet50":
-        return ResNet((3, 4, 6, 3), block=BottleneckBlock, **shared)
-    return ResNet((2, 2, 2, 2), **shared)
+        return ResNet((3, 4, 6, 3), shape, block=BottleneckBlock)
+    return ResNet((2, 2, 2, 2), shape)
 
 
 def _pyramid_size(name: str) -> tuple[int, int] | None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, EncoderShape, make_activation, make_norm, make_stem
 
 PYRAMIDNET = "pyramidnet"
 NUM_STAGES = 3
@@ -27,22 +27,20 @@ class PyramidBlock(nn.Module):
         in_channels: Channels of the input.
         channels: Channels of the convolutions and of the output, no fewer than the input's.
         stride: Stride of the first convolution, 1 or 2.
-        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        shape: Norm, without which the convolutions have biases, and activation.
 
     Source: Han, Kim and Kim 2017 (arXiv:1610.02915), the residual unit without its first activation and with a norm
     after its last convolution, and the zero-padded shortcut; averages where the stride is 2: their released code.
     """
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+    def __init__(self, in_channels: int, channels: int, *, stride: int, shape: EncoderShape) -> None:
         super().__init__()
-        bias = batch_norm == "none"
-        self.bn1 = make_norm(in_channels, batch_norm)
-        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias)
-        self.bn2 = make_norm(channels, batch_norm)
-        self.relu = make_activation(activation)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
-        self.bn3 = make_norm(channels, batch_norm)
+        self.bn1 = make_norm(in_channels, shape)
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=shape.bias)
+        self.bn2 = make_norm(channels, shape)
+        self.relu = make_activation(shape.activation)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=shape.bias)
+        self.bn3 = make_norm(channels, shape)
         # ceil_mode: with an odd side, the last average takes what is left, so that shapes match the convolution's
         self.pool: nn.Module = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.num_zeros = channels - in_channels
@@ -63,13 +61,7 @@ class PyramidNet(DrawnEncoder):
     Args:
         depth: Layers with weights, counting the classifier that would follow: 6 n + 2, 110 in the paper.
         widening: alpha, channels that are added from the stem to the last block.
-        in_channels: Channels of the images.
-        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
-        width: Channels of the stem, 16 in the paper.
-        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
-        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
-        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
+        shape: Its width is that of the stem, 16 in the paper.
 
     Attributes:
         embedding_size: D, ``width + widening``, four times as many with ``quarters``.
@@ -87,29 +79,21 @@ class PyramidNet(DrawnEncoder):
         self,
         depth: int,
         widening: int,
-        *,
-        in_channels: int,
-        stem: str,
-        width: int,
-        batch_norm: str,
-        activation: str,
-        initialisation: str = "kaiming",
-        pooling: str = "mean",
+        shape: EncoderShape,
     ) -> None:
         _check(depth, widening)
-        super().__init__(activation, initialisation, pooling)
-        self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
-        self.bn1 = make_norm(width, batch_norm)
+        super().__init__(shape)
+        self.conv1, self.maxpool = make_stem(shape.width, shape)
+        self.bn1 = make_norm(shape.width, shape)
         num_blocks = (depth - 2) // 6
-        widths = pyramid_channels(NUM_STAGES * num_blocks, widening, start=width)
+        widths = pyramid_channels(NUM_STAGES * num_blocks, widening, start=shape.width)
         sizes = list(pairwise(widths))
         for first in range(0, len(sizes), num_blocks):
             own = sizes[first : first + num_blocks]
-            self.add_stage(PyramidBlock, own, batch_norm=batch_norm, activation=activation)
-        self.bn2 = make_norm(widths[-1], batch_norm)
-        self.relu = make_activation(activation)
-        self.embedding_size = pooled_size(widths[-1], pooling)
-        self.initialise()
+            self.add_stage(PyramidBlock, own)
+        self.bn2 = make_norm(widths[-1], shape)
+        self.relu = make_activation(shape.activation)
+        self.finish(widths[-1])
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""

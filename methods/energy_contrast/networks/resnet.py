@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, EncoderShape, make_activation, make_norm, make_stem
 
 
 class BasicBlock(nn.Module):
@@ -22,26 +22,21 @@ class BasicBlock(nn.Module):
         in_channels: Channels of the input.
         channels: Channels of the convolutions and of the output.
         stride: Stride of the first convolution and of the shortcut.
-        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        shape: Norm, without which the convolutions have biases, and activation.
 
     Source: He et al. 2016 (arXiv:1512.03385), figure 2 and section 3.3, option B.
     """
 
     expansion = 1
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+    def __init__(self, in_channels: int, channels: int, *, stride: int, shape: EncoderShape) -> None:
         super().__init__()
-        bias = batch_norm == "none"
-        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=bias)
-        self.bn1 = make_norm(channels, batch_norm)
-        self.relu = make_activation(activation)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
-        self.bn2 = make_norm(channels, batch_norm)
-        self.downsample: nn.Sequential | None = None
-        if stride != 1 or in_channels != channels:
-            shortcut = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
-            self.downsample = nn.Sequential(shortcut, make_norm(channels, batch_norm))
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, stride=stride, padding=1, bias=shape.bias)
+        self.bn1 = make_norm(channels, shape)
+        self.relu = make_activation(shape.activation)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=shape.bias)
+        self.bn2 = make_norm(channels, shape)
+        self.downsample = _shortcut(in_channels, channels, stride, shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, channels, H / stride, W / stride)."""
@@ -62,8 +57,7 @@ class BottleneckBlock(nn.Module):
         in_channels: Channels of the input.
         channels: Channels of the first two convolutions; a quarter of the output's.
         stride: Stride of the 3x3 convolution and of the shortcut.
-        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        shape: Norm, without which the convolutions have biases, and activation.
 
     Source: He et al. 2016 (arXiv:1512.03385), figure 5.
     Departs from the paper: the stride is that of the 3x3 convolution, as in torchvision, not of the first.
@@ -71,20 +65,17 @@ class BottleneckBlock(nn.Module):
 
     expansion = 4
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+    def __init__(self, in_channels: int, channels: int, *, stride: int, shape: EncoderShape) -> None:
         super().__init__()
-        bias, out_channels = batch_norm == "none", self.expansion * channels
-        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=bias)
-        self.bn1 = make_norm(channels, batch_norm)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=bias)
-        self.bn2 = make_norm(channels, batch_norm)
-        self.conv3 = nn.Conv2d(channels, out_channels, 1, bias=bias)
-        self.bn3 = make_norm(out_channels, batch_norm)
-        self.relu = make_activation(activation)
-        self.downsample: nn.Sequential | None = None
-        if stride != 1 or in_channels != out_channels:
-            shortcut = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=bias)
-            self.downsample = nn.Sequential(shortcut, make_norm(out_channels, batch_norm))
+        out_channels = self.expansion * channels
+        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=shape.bias)
+        self.bn1 = make_norm(channels, shape)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=shape.bias)
+        self.bn2 = make_norm(channels, shape)
+        self.conv3 = nn.Conv2d(channels, out_channels, 1, bias=shape.bias)
+        self.bn3 = make_norm(out_channels, shape)
+        self.relu = make_activation(shape.activation)
+        self.downsample = _shortcut(in_channels, out_channels, stride, shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, 4 channels, H / stride, W / stride)."""
@@ -107,13 +98,7 @@ class ResNet(DrawnEncoder):
 
     Args:
         num_blocks: Blocks of each stage.
-        in_channels: Channels of the images.
-        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
-        width: Channels of the first stage.
-        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
-        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
-        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
+        shape: Its width is that of the first stage.
         block: Class of the blocks.
 
     Attributes:
@@ -125,28 +110,20 @@ class ResNet(DrawnEncoder):
     def __init__(
         self,
         num_blocks: Sequence[int],
-        *,
-        in_channels: int,
-        stem: str,
-        width: int,
-        batch_norm: str,
-        activation: str,
-        initialisation: str = "kaiming",
-        pooling: str = "mean",
+        shape: EncoderShape,
         block: type[BasicBlock] | type[BottleneckBlock] = BasicBlock,
     ) -> None:
-        super().__init__(activation, initialisation, pooling)
-        self.conv1, self.maxpool = make_stem(in_channels, width, stem, bias=batch_norm == "none")
-        self.bn1 = make_norm(width, batch_norm)
-        self.relu = make_activation(activation)
-        channels = width
+        super().__init__(shape)
+        self.conv1, self.maxpool = make_stem(shape.width, shape)
+        self.bn1 = make_norm(shape.width, shape)
+        self.relu = make_activation(shape.activation)
+        channels = shape.width
         for stage, count in enumerate(num_blocks):
-            inner, before = width * 2**stage, channels
+            inner, before = shape.width * 2**stage, channels
             channels = block.expansion * inner
             sizes = [(before, inner)] + [(channels, inner)] * (count - 1)
-            self.add_stage(block, sizes, batch_norm=batch_norm, activation=activation)
-        self.embedding_size = pooled_size(channels, pooling)
-        self.initialise()
+            self.add_stage(block, sizes)
+        self.finish(channels)
 
     def stem(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to the activations (B, w, H', W') of the first convolution."""
@@ -160,3 +137,11 @@ class ResNet(DrawnEncoder):
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""
         return self.trunk(self.stem(images))
+
+
+def _shortcut(in_channels: int, channels: int, stride: int, shape: EncoderShape) -> nn.Sequential | None:
+    """Return what the shortcut of a block passes through; None where shapes agree."""
+    if stride == 1 and in_channels == channels:
+        return None
+    convolution = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=shape.bias)
+    return nn.Sequential(convolution, make_norm(channels, shape))

@@ -10,7 +10,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.drawn import DrawnEncoder, make_activation, make_norm, make_stem, pooled_size
+from energy_contrast.networks.drawn import DrawnEncoder, EncoderShape, make_activation, make_norm, make_stem
 
 STEM_CHANNELS = 16
 
@@ -25,27 +25,25 @@ class WideBlock(nn.Module):
         in_channels: Channels of the input.
         channels: Channels of the output.
         stride: Stride of the second convolution and of the shortcut.
-        batch_norm: ``global`` or ``none``; without norms the convolutions have biases.
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
+        shape: Norm, without which the convolutions have biases, and activation.
 
     Source: Zagoruyko and Komodakis 2016 (arXiv:1605.07146), figure 1; stride and shortcut as in JEM's released code.
     Departs from the paper: the second convolution has the stride, and the shortcut starts from x; there, the first has
     it, and a convolution on the shortcut starts from a(n1(x)).
     """
 
-    def __init__(self, in_channels: int, channels: int, *, stride: int, batch_norm: str, activation: str) -> None:
+    def __init__(self, in_channels: int, channels: int, *, stride: int, shape: EncoderShape) -> None:
         super().__init__()
-        bias = batch_norm == "none"
-        self.bn1 = make_norm(in_channels, batch_norm)
-        self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=bias)
-        self.bn2 = make_norm(channels, batch_norm)
-        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=bias)
+        self.bn1 = make_norm(in_channels, shape)
+        self.conv1 = nn.Conv2d(in_channels, channels, 3, padding=1, bias=shape.bias)
+        self.bn2 = make_norm(channels, shape)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride=stride, padding=1, bias=shape.bias)
         # without a norm its input is x itself, which the shortcut still needs
-        self.relu1 = make_activation(activation, inplace=batch_norm == "global")
-        self.relu2 = make_activation(activation)
+        self.relu1 = make_activation(shape.activation, inplace=not shape.bias)
+        self.relu2 = make_activation(shape.activation)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != channels:
-            self.shortcut = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=bias)
+            self.shortcut = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=shape.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, channels, H / stride, W / stride)."""
@@ -63,13 +61,7 @@ class WideResNet(DrawnEncoder):
 
     Args:
         num_blocks: Blocks of each stage.
-        in_channels: Channels of the images.
-        stem: ``cifar``, ``strided`` or ``imagenet``, see ``make_stem``.
-        width: w, channels of the first stage; 160 is ten times the stem's.
-        batch_norm: ``global`` (batch norm) or ``none`` (no norm, convolutions get biases).
-        activation: ``relu`` or ``leaky_relu`` (slope 0.2).
-        initialisation: ``kaiming`` or ``torch``, see ``DrawnEncoder``.
-        pooling: ``mean`` or ``quarters``, see ``DrawnEncoder.pool``.
+        shape: Its width is w, of the first stage; 160 is ten times the stem's.
 
     Attributes:
         embedding_size: D, 4w, four times as many with ``quarters``.
@@ -82,24 +74,16 @@ class WideResNet(DrawnEncoder):
     def __init__(
         self,
         num_blocks: int,
-        *,
-        in_channels: int,
-        stem: str,
-        width: int,
-        batch_norm: str,
-        activation: str,
-        initialisation: str = "kaiming",
-        pooling: str = "mean",
+        shape: EncoderShape,
     ) -> None:
-        super().__init__(activation, initialisation, pooling)
-        self.conv1, self.maxpool = make_stem(in_channels, STEM_CHANNELS, stem, bias=batch_norm == "none")
-        for before, channels in pairwise((STEM_CHANNELS, width, 2 * width, 4 * width)):
+        super().__init__(shape)
+        self.conv1, self.maxpool = make_stem(STEM_CHANNELS, shape)
+        for before, channels in pairwise((STEM_CHANNELS, shape.width, 2 * shape.width, 4 * shape.width)):
             sizes = [(before, channels)] + [(channels, channels)] * (num_blocks - 1)
-            self.add_stage(WideBlock, sizes, batch_norm=batch_norm, activation=activation)
-        self.bn1 = make_norm(4 * width, batch_norm)
-        self.relu = make_activation(activation)
-        self.embedding_size = pooled_size(4 * width, pooling)
-        self.initialise()
+            self.add_stage(WideBlock, sizes)
+        self.bn1 = make_norm(4 * shape.width, shape)
+        self.relu = make_activation(shape.activation)
+        self.finish(4 * shape.width)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, C, H, W) to embeddings (B, D)."""

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.drawn import EncoderShape
 from energy_contrast.networks.pyramidnet import PyramidNet, pyramid_channels
 
 from ..conftest import assert_is_its_equation
 
 
 def pyramid(**changes: object) -> PyramidNet:
-    settings = {"in_channels": 3, "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
-    return PyramidNet(14, 7, **settings | changes)
+    return PyramidNet(14, 7, EncoderShape(in_channels=3, width=4, **changes))
 
 
 def slow_forward(network: PyramidNet, images: Tensor, slope: float) -> Tensor:

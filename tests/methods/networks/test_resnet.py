@@ -7,12 +7,12 @@ from torch import nn
 from torchvision.models.resnet import Bottleneck
 
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.drawn import EncoderShape
 from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 
 
 def resnet18(**changes: object) -> ResNet:
-    settings = {"in_channels": 3, "stem": "imagenet", "width": 64, "batch_norm": "global", "activation": "relu"}
-    return ResNet((2, 2, 2, 2), **settings | changes)
+    return ResNet((2, 2, 2, 2), EncoderShape(**{"in_channels": 3, "stem": "imagenet", "width": 64, **changes}))
 
 
 def randomise_norms(network: nn.Module) -> None:
@@ -41,9 +41,7 @@ def test_weights_load_into_torchvisions_resnet18_and_give_its_output(training: b
 @pytest.mark.parametrize("training", [False, True])
 def test_weights_of_a_narrow_resnet50_load_into_torchvisions_and_give_its_output(stem: str, training: bool) -> None:
     torch.manual_seed(0)
-    ours = ResNet(
-        (3, 4, 6, 3), in_channels=3, stem=stem, width=2, batch_norm="global", activation="relu", block=BottleneckBlock
-    )
+    ours = ResNet((3, 4, 6, 3), EncoderShape(in_channels=3, width=2, stem=stem), block=BottleneckBlock)
     randomise_norms(ours)
     theirs = torchvision.models.ResNet(Bottleneck, [3, 4, 6, 3], width_per_group=64)
     narrow(theirs, 32)

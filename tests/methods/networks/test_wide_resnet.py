@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.networks import build_encoder
+from energy_contrast.networks.drawn import EncoderShape
 from energy_contrast.networks.wide_resnet import WideResNet
 
 from ..conftest import assert_is_its_equation
 
 
 def wrn(**changes: object) -> WideResNet:
-    settings = {"in_channels": 3, "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
-    return WideResNet(2, **settings | changes)
+    return WideResNet(2, EncoderShape(in_channels=3, width=4, **changes))
 
 
 def slow_forward(network: WideResNet, images: Tensor, slope: float) -> Tensor:
