@@ -86,12 +86,6 @@ def test_the_distinct_share_that_starts_anew_is_that_of_draws_with_replacement(r
         assert round(expected, 2) == {0.2: 0.18, 0.4: 0.33, 0.6: 0.45}[rate]
 
 
-def test_rows_are_drawn_evenly() -> None:
-    buffer = numbered_buffer(10)
-    counts = sum(torch.bincount(begin(buffer, 100, 0.0, seed).rows, minlength=10) for seed in range(50))
-    assert ((counts - 500).double().square() / 500).sum() < 27.9  # chi-square, 9 degrees of freedom, 1 in 1000
-
-
 def test_chains_go_back_to_their_rows_the_last_of_a_row_with_its_count_plus_one() -> None:
     buffer = numbered_buffer(6)
     chains = begin(buffer, 20, 0.3)._replace(position=numbered(20, first=500))

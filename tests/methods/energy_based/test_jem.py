@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.chains.chains import Chains
-from energy_contrast.chains.restarts import class_gaussian_samples
 from energy_contrast.energy_based import jem
 from energy_contrast.energy_based.jem import Jem, JemConfig
 from energy_contrast.method import Batch, PixelRange, Progress
@@ -118,7 +117,7 @@ def test_each_chain_starts_anew_by_itself_with_the_rate_and_is_uniform() -> None
     method.buffer.pixels.fill_(7.0)
     generator = torch.Generator().manual_seed(3)
     fresh = []
-    for _ in range(200):
+    for _ in range(40):
         method(make_batch(method), generator)
         ends = method._moved.position
         fresh.append((ends != 7.0).flatten(1).all(1))
@@ -128,33 +127,7 @@ def test_each_chain_starts_anew_by_itself_with_the_rate_and_is_uniform() -> None
     assert len(share.sum(1).unique()) > 2  # not as many in every step
 
 
-def test_samples_of_a_class_have_its_mean_and_covariance() -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(9, 1, 1, 3, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 2.0, 0.5])
-    labels = torch.tensor([0, 1, 0, 1, 1, 0, 1, 2, 1])
-    count = 200_000
-    noise = torch.randn(count, 9, generator=generator, dtype=torch.float64)
-    found = class_gaussian_samples(images, labels, torch.full((count,), 3), noise).flatten(1)  # class 1
-    own = images[labels == 1].flatten(1)
-    covariance = (own - own.mean(0)).T @ (own - own.mean(0)) / len(own)
-    deviation = covariance.diagonal().max().item()
-    torch.testing.assert_close(found.mean(0), own.mean(0), rtol=0, atol=5 * (deviation / count) ** 0.5)
-    torch.testing.assert_close(found.T.cov(correction=0), covariance, rtol=0, atol=10 * deviation / count**0.5)
-    alone = class_gaussian_samples(images, labels, torch.tensor([7]), noise[:1])
-    torch.testing.assert_close(alone[0], images[7])
-
-
-def test_plusplus_starts_lie_in_the_span_of_a_class_and_gradients_are_clamped() -> None:
-    method = build(variant="plusplus", reinit_rate=1.0, step_size=1e-30, noise_std=0.0, input_noise=0.0, num_steps=1)
-    batch = make_batch(method)
-    method(batch, torch.Generator().manual_seed(2))
-    for end in method._moved.position.flatten(1):
-        distances = []
-        for label in range(NUM_CLASSES):
-            own = batch.views[0][label == LABELS].flatten(1)
-            weights = torch.linalg.lstsq(own.T, end[:, None]).solution
-            distances.append((own.T @ weights - end[:, None]).norm().item() + abs(weights.sum().item() - 1))
-        assert min(distances) < 1e-9  # affine combinations of images of one class
+def test_the_gradients_of_plusplus_are_clamped() -> None:
     clamped = build(variant="plusplus", step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
     before = clamped.buffer.pixels.clone()
     sampler = clamped.new_sampler()

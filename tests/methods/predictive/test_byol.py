@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from energy_contrast.method import Batch
-from energy_contrast.predictive.byol import Byol, ByolConfig, rising_momentum
+from energy_contrast.predictive.byol import Byol, ByolConfig
 
 from ..conftest import built, copy_weights, small_encoder, train_beside
 
@@ -106,10 +106,3 @@ def test_five_steps_are_the_papers_algorithm(schedule: str) -> None:
     torch.testing.assert_close(slow, list(target.parameters()), rtol=1e-7, atol=1e-9)
     buffers = dict(method.target_encoder.named_buffers())
     torch.testing.assert_close(buffers, dict(target[0].named_buffers()), rtol=1e-7, atol=1e-9)
-
-
-def test_momentum_rises_to_1() -> None:
-    values = [rising_momentum(0.9, step=k, num_steps=100) for k in range(101)]
-    assert values[0] == pytest.approx(0.9)
-    assert values[-1] == 1
-    assert values == sorted(values)

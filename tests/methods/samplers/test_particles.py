@@ -55,18 +55,6 @@ def test_the_drift_is_tangent_and_tau_times_autograds_gradient_of_log_sum_exp(te
     torch.testing.assert_close(energy, -log_density.detach())
 
 
-def test_the_printed_drift_is_the_gradient_of_log_sum_exp_times_tau_over_n() -> None:
-    # One step without noise from b: the part along the sphere of what was added, before the return to it.
-    particles, queries, tau = unit(4, 5), unit(9, 5, seed=1), 0.3
-    b = particles.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(torch.logsumexp(b @ queries.T / tau, dim=1).sum(), b)
-    tangent = gradient - (gradient * particles).sum(dim=1, keepdim=True) * particles
-    sampler = feature_langevin(temperature=tau, step_size=1.0, update="printed")
-    moved = move(sampler, particles, queries, [torch.zeros_like(particles)])
-    along = moved / (moved * particles).sum(dim=1, keepdim=True) - particles
-    torch.testing.assert_close(along, tau / 9 * tangent)
-
-
 def test_a_low_temperature_does_not_overflow() -> None:
     drift, energy = sphere_drift(unit(3, 4).float(), unit(5, 4, seed=1).float(), temperature=1e-3)
     assert drift.isfinite().all()
@@ -205,7 +193,7 @@ def test_the_printed_noise_decorrelates_a_bank_in_one_iteration_and_the_calibrat
     assert low < (moved * particles).sum(dim=1).mean() < high
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
 def test_calibrated_langevin_samples_the_density_at_temperature_epsilon_squared(epsilon: float) -> None:
     # One query in three dimensions: the density exp(<b, q> / epsilon^2) is von Mises-Fisher with kappa = 1 / epsilon^2,
     # whose mean cosine is coth(kappa) - 1 / kappa, whatever tau is.
@@ -292,11 +280,3 @@ def test_momentum_and_weight_decay_are_those_of_sgd_before_the_return_to_the_sph
         torch.testing.assert_close(state.position, by_torch.detach())
     assert state.velocity is not None
     torch.testing.assert_close(state.velocity, velocity * (6 if (sampler, update) == ("langevin", "printed") else 1))
-
-
-def test_weight_decay_alone_is_a_longer_step() -> None:
-    # b (1 - alpha lambda) + alpha t points where b + alpha / (1 - alpha lambda) t does
-    particles, queries, noise = unit(5, 4), unit(6, 4, seed=1), torch.zeros(5, 4, dtype=torch.float64)
-    shrunk = feature_langevin(temperature=0.2, step_size=0.5, noise_intensity=0.0, weight_decay=0.4)
-    longer = feature_langevin(temperature=0.2, step_size=0.5 / 0.8, noise_intensity=0.0)
-    torch.testing.assert_close(move(shrunk, particles, queries, [noise]), move(longer, particles, queries, [noise]))
