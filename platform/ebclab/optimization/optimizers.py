@@ -75,10 +75,9 @@ def parameter_groups(
     exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
     held = {id(parameter) for parameter in constant}
     groups: list[dict[str, Any]] = []
-    for own, mark in (
-        ([p for p in trainable if id(p) not in held], {}),
-        ([p for p in trainable if id(p) in held], {"constant_rate": True}),
-    ):
+    for is_held in (False, True):
+        own = [p for p in trainable if (id(p) in held) == is_held]
+        mark = {"constant_rate": True} if is_held else {}
         groups += [
             {"params": [p for p in own if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False, **mark},
             {"params": [p for p in own if id(p) in exempt], "weight_decay": 0.0, "exempt": True, **mark},
