@@ -16,12 +16,14 @@ from pathlib import Path
 _BLOCK = 1 << 16  # bytes read at once of what follows
 
 
-def read_regular(path: Path, limit: int) -> bytes:
+def read_regular(path: str | Path, limit: int) -> bytes:
     """Return the content of the file at ``path``, of at most ``limit`` bytes; symbolic links are followed."""
     descriptor, size = _opened(path, limit)
     try:  # without a file object, which takes as long as reading a small file
         content = os.read(descriptor, size + 1)  # not limit + 1, which asks for so much memory
-        while len(content) <= limit and (more := os.read(descriptor, _BLOCK)):  # the file has grown, or comes in parts
+        while len(content) != size and len(content) <= limit:  # the file has grown, or comes in parts
+            if not (more := os.read(descriptor, _BLOCK)):
+                break
             content += more
     finally:
         os.close(descriptor)
@@ -30,13 +32,13 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
-def open_regular(path: Path, limit: int) -> Iterator[BufferedReader]:
+def open_regular(path: str | Path, limit: int) -> Iterator[BufferedReader]:
     """Open the file at ``path`` for reading; arguments and errors as in ``read_regular``."""
     with open(_opened(path, limit)[0], "rb") as file:
         yield file
 
 
-def _opened(path: Path, limit: int) -> tuple[int, int]:
+def _opened(path: str | Path, limit: int) -> tuple[int, int]:
     """Return a descriptor to read from, and the size of the file in bytes."""
     _require_regular(os.stat(path))  # before opening it: opening a device may have side effects
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from ebclab.storage.reading import json_value, read_json_object
 from ebclab.storage.remote import RemoteFolder, remote_at
 
 T = TypeVar("T")
+R = TypeVar("R")
 _LISTED = {RUN.settings, RUN.result, *SWEEP.files, COMPARISON.settings}
 """Files of runs, sweeps and comparisons that listing reads."""
 
@@ -33,11 +34,15 @@ class Files(NamedTuple):
 
 def files_in(folder: Path | str) -> Files:
     """Return the files of a folder on a disk; symbolic links are not followed."""
-    sizes, changed, start = dict[tuple[int, int], int](), dict[str, float](), len(os.fspath(folder)) + 1
+    num_bytes, linked, changed = 0, dict[tuple[int, int], int](), dict[str, float]()
+    start = len(os.fspath(folder)) + 1
     for path, stat in _files([folder]):
-        sizes[stat.st_dev, stat.st_ino] = stat.st_size
+        if stat.st_nlink == 1:
+            num_bytes += stat.st_size
+        else:
+            linked[stat.st_dev, stat.st_ino] = stat.st_size
         changed[path[start:]] = stat.st_mtime
-    return Files(sum(sizes.values()), changed)
+    return Files(num_bytes + sum(linked.values()), changed)
 
 
 def room(paths: Iterable[Path]) -> int:
@@ -101,33 +106,29 @@ class RunCollection:
         """Return the files of a run or sweep."""
         return files_in(os.path.join(self.path, name)) if self.there is None else self.there.get(name, Files(0, {}))
 
-    def each(self, paths: list[Path], work: Callable[[Path], T]) -> list[T]:
-        """Return the results of ``work`` for all paths; in a store, computed concurrently and in any order."""
-        if self.remote is None:
-            return [work(path) for path in paths]
-        made = list[T]()
-        at_once(lambda path: made.append(work(self.path / path)), [path.name for path in paths])
-        return made
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return what ``work`` returns for each item; in a store, in parallel threads."""
+        return [work(item) for item in items] if self.remote is None else at_once(work, items)
 
-    def newest_manifest(self, name: str, files: Files) -> dict[str, Any] | None:
+    def newest_manifest(self, path: Path, files: Files) -> dict[str, Any] | None:
         """Return the manifest of the newest complete ``last`` checkpoint of a run with these files; None if none."""
         for folder in whole_checkpoints(files.changed, "last"):
             if self.remote is None:
-                return read_json_object(self.path / name / CHECKPOINTS / folder / MANIFEST)
+                return read_json_object(path / CHECKPOINTS / folder / MANIFEST)
             try:
-                manifest = json_value(Store(self.remote / name / CHECKPOINTS / folder).read(MANIFEST))
+                manifest = json_value(Store(self.remote / path.name / CHECKPOINTS / folder).read(MANIFEST))
             except FileNotFoundError:
                 continue  # replaced since listing
             except ValueError as error:
-                raise RunError(f"{self.address}/{name}: {folder} is damaged, got {error}") from error
+                raise RunError(f"{self.address}/{path.name}: {folder} is damaged, got {error}") from error
             return manifest if isinstance(manifest, dict) else {}
         return None
 
-    def is_running(self, name: str, files: Files) -> bool:
+    def is_running(self, path: Path, files: Files) -> bool:
         """Return whether a process uses a run or sweep that has these files."""
         if self.remote is not None:
-            return LEASE in files.changed and bool(held_by(self.remote / name, files.changed[LEASE]))
-        return LOCK in files.changed and is_running(self.path / name)
+            return LEASE in files.changed and bool(held_by(self.remote / path.name, files.changed[LEASE]))
+        return LOCK in files.changed and is_running(path)
 
 
 def _by_folder(there: Mapping[str, Stored]) -> dict[str, Files]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,21 +45,22 @@ class Content(NamedTuple):
 
 def _content_of_run(path: Path, files: Files, collection: RunCollection) -> Content:
     """Return settings, progress and scores of a run, read from its folder or its local copy."""
-    is_finished, file = RUN.result in files.changed, path / RUN.result
-    method, data, epochs, objective, *ends = _settings(path / RUN.settings, with_extensions=not is_finished)
+    is_finished, settings = RUN.result in files.changed, os.path.join(path, RUN.settings)  # joins of Path take longer
+    method, data, epochs, objective, *ends = _settings(settings, with_extensions=not is_finished)
     done, found = 0, dict[str, float]()
     if is_finished:
-        summary = RunSummary.read(file, str(file))
+        file = os.path.join(path, RUN.result)
+        summary = RunSummary.read(file, file)
         done, found = summary.epochs, dict(summary.scores)
         ends = [extension.before for extension in summary.extensions]
-    elif (manifest := collection.newest_manifest(path.name, files)) is not None:
+    elif (manifest := collection.newest_manifest(path, files)) is not None:
         done, found = int(manifest["facts"]["epochs_done"]), manifest["facts"]["scores"]
     note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
     scores = {name: float(value) for name, value in found.items()}
     return Content(str(method), str(data), done, int(epochs), objective, scores, is_finished, note)
 
 
-def _content_of_sweep(path: Path) -> Content:
+def _content_of_sweep(path: Path, files: Files, collection: RunCollection) -> Content:
     """Return settings, progress and score of a sweep, read from its folder or its local copy."""
     from ebclab.sweeps.folder import SweepFolder  # imported here: takes seconds
     from ebclab.sweeps.proposals import ranked
@@ -79,7 +81,7 @@ def _content_of_sweep(path: Path) -> Content:
     return Content(method, data, done, int(plan["trials"]), objective, scores, is_finished)
 
 
-def _settings(path: Path, with_extensions: bool) -> list[Any]:
+def _settings(path: str, with_extensions: bool) -> list[Any]:
     """Return the settings of a run, not validated, and the planned epochs before each extension, if there are any."""
     if with_extensions:
         with suppress(KeyError):  # a run of an older version has no such setting
@@ -93,6 +95,7 @@ State = Literal["running", "finished", "unfinished", "unreadable"]
 _DAMAGE = (UserError, OSError, ValueError, KeyError, TypeError, AttributeError)
 _DATED = RUN.files | SWEEP.files | COMPARISON.files
 """Files whose newest modification time is that of the folder."""
+_AT_ONCE = 500  # folders whose files are known at once
 _Read = Callable[[Path, Files, RunCollection], Content]
 
 
@@ -149,15 +152,25 @@ class Entry:
 
 def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollection | None = None) -> list[Entry]:
     """Return the runs, sweeps and comparisons in these folders, newest first; corrupt ones are listed as unreadable."""
-    entries = runs.each(folders_with(runs.path, RUN.settings), lambda path: _entry(runs, path, "run", _content_of_run))
-    entries += sweeps.each(
-        folders_with(sweeps.path, SWEEP.settings),
-        lambda path: _entry(sweeps, path, "sweep", lambda path, *_: _content_of_sweep(path)),
-    )
+    entries = [*_entries(runs, "run", _content_of_run), *_entries(sweeps, "sweep", _content_of_sweep)]
     if comparisons is not None:
-        there = folders_with(comparisons.path, COMPARISON.settings)
-        entries += comparisons.each(there, lambda path: _entry(comparisons, path, "comparison", _content_of_comparison))
+        entries += _entries(comparisons, "comparison", _content_of_comparison)
     return sorted(entries, key=lambda entry: -entry.changed)
+
+
+def _entries(collection: RunCollection, kind: KindName, read: _Read) -> Iterator[Entry]:
+    """Yield what is in a collection, some at a time."""
+    paths = folders_with(collection.path, KINDS[kind].settings)
+    for start in range(0, len(paths), _AT_ONCE):
+        yield from _some_entries(collection, paths[start : start + _AT_ONCE], kind, read)
+
+
+def _some_entries(collection: RunCollection, paths: list[Path], kind: KindName, read: _Read) -> list[Entry]:
+    """Return the entries of some folders: to list all, then look whether each is used, then read all is faster."""
+    files = [collection.files(path.name) for path in paths]
+    used = collection.each(lambda each: collection.is_running(*each), [*zip(paths, files, strict=True)])
+    there = [*zip(paths, files, used, strict=True)]
+    return collection.each(lambda each: _entry(collection, kind, read, *each), there)
 
 
 def _content_of_comparison(path: Path, files: Files, collection: RunCollection) -> Content:
@@ -171,10 +184,9 @@ def _content_of_comparison(path: Path, files: Files, collection: RunCollection) 
     return Content(method, data, done, len(searches), "", {}, done == len(searches))
 
 
-def _entry(collection: RunCollection, path: Path, kind: KindName, read: _Read) -> Entry:
-    files = collection.files(path.name)
+def _entry(collection: RunCollection, kind: KindName, read: _Read, path: Path, files: Files, is_running: bool) -> Entry:
     changed = max((files.changed[name] for name in _DATED if name in files.changed), default=time.time())
-    state: State = "running" if collection.is_running(path.name, files) else "unfinished"
+    state: State = "running" if is_running else "unfinished"
     content: Content | None = None
     try:
         content = read(path, files, collection)

@@ -1,14 +1,13 @@
 """Fast reader of a few settings in a file written by ``to_yaml``, two hundred times faster than a YAML parser.
 
 It reads only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
-of its key. Any other text is parsed as YAML. Both give the same values. What was found out about a section, a line or
-the names in a file is kept, since most sections of most runs are equal, and most lines of the others.
+of its key. Any other text is parsed as YAML. Both give the same values. What was found out about a section, a line or a
+value is kept, since most sections of most runs are equal, and most lines of the others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,43 +36,59 @@ _SIMPLE = rf"(?:{_WHOLE.pattern})(?:\.[0-9]{{1,17}})?"
 _NUMBERS = re.compile(rf"\[(?:{_SIMPLE}(?:, {_SIMPLE})*)?\]")
 
 
-def settings_at(path: Path, keys: tuple[str, ...]) -> list[Any]:
-    """Return the values of settings, named section.key, in the file of a run, without validation."""
+def settings_at(path: str | Path, keys: tuple[str, ...]) -> list[Any]:
+    """Return the values of settings, named section.key, in the file of a run, without validation; not to be changed."""
     try:
-        lines = _lines(read_regular(path, LARGEST_YAML).decode("utf-8"))
-        places = None if lines is None else _places(tuple([key for key, _ in lines]))
-        if lines is not None and places is not None and places.keys() >= {*keys}:
-            return [_value(lines[places[key]][1]) for key in keys]
+        values = _settings(read_regular(path, LARGEST_YAML).decode("utf-8"))
+        if values is not None and all(key in values for key in keys):
+            return [_value(values[key]) for key in keys]
     except (OSError, UnicodeDecodeError, ConfigError):
         pass
-    content = load_yaml_file(path)
+    content = load_yaml_file(Path(path))
     return [content[section][name] for section, _, name in (key.partition(".") for key in keys)]
 
 
-def _lines(text: str) -> list[tuple[str, str]] | None:
-    """Return key and value of each line with text; None if one has not the form of ``to_yaml``.
+def _settings(text: str) -> dict[str, str] | None:
+    """Return the values of settings as they are written, named section.key, and every section's name without a value.
 
-    Keys of sections end with a colon, and keys in them begin with two spaces.
+    None if a line has not the form of ``to_yaml``, or a key appears twice.
     """
-    read = list[tuple[str, str]]()
+    values, num_lines = dict[str, str](), 0
     for part in text.split("\n\n"):
         lines = _lines_of_part(part) if len(part) <= _LONGEST_PART else None
-        if lines is None or len(read) + len(lines) > _MOST_LINES:
+        if lines is None:
             return None
-        read += lines
-    return read
+        values |= lines
+        num_lines += len(lines)
+    return values if len(values) == num_lines <= _MOST_LINES else None
 
 
 @lru_cache(maxsize=10_000)
-def _lines_of_part(text: str) -> list[tuple[str, str]] | None:
-    """Return what ``_lines`` does, of what stands between two empty lines: usually a section."""
-    read = [_line(line) for line in text.split("\n") if line]
-    return None if None in read else read  # type: ignore[return-value]  # mypy does not see what None in it rules out
+def _lines_of_part(text: str) -> dict[str, str] | None:
+    """Return what ``_settings`` does, of what stands between two empty lines: usually a section."""
+    values, section, num_lines = dict[str, str](), "", 0
+    for line in filter(None, text.split("\n")):
+        read = _line(line)
+        if read is None:
+            return None
+        key, value = read
+        if not key.startswith("  "):
+            section = key.removesuffix(":") if key.endswith(":") else ""
+            values[key.removesuffix(":")] = value
+        elif section:
+            values[f"{section}.{key[2:]}"] = value
+        else:
+            return None
+        num_lines += 1
+    return values if len(values) == num_lines else None
 
 
 @lru_cache(maxsize=10_000)
 def _line(line: str) -> tuple[str, str] | None:
-    """Return key and value of a line, as ``_lines`` does; None if YAML may read another value or refuse it."""
+    """Return key and value of a line; None if YAML may read another value or refuse it.
+
+    Keys of sections end with a colon, and keys in them begin with two spaces.
+    """
     found = _LINE.fullmatch(line) if len(line) <= LONGEST else None
     if found is None:
         return None
@@ -88,23 +103,7 @@ def _line(line: str) -> tuple[str, str] | None:
     return key, value
 
 
-@lru_cache(maxsize=1000)
-def _places(keys: tuple[str, ...]) -> Mapping[str, int] | None:
-    """Return the line number of each setting, named section.key; None if a key appears twice or in no section."""
-    places, section, seen = dict[str, int](), "", set[str]()
-    for number, key in enumerate(keys):
-        name = key.removesuffix(":")
-        if key.startswith("  "):
-            name = f"{section}.{key[2:]}"
-            places[name] = number
-        else:
-            section = name if key.endswith(":") else ""
-        if name in seen or name.startswith("."):
-            return None
-        seen.add(name)
-    return places
-
-
+@lru_cache(maxsize=10_000)
 def _value(written: str) -> Any:
     if _WHOLE.fullmatch(written):
         return int(written)

@@ -92,7 +92,7 @@ class RunSummary:
         atomic.write_json(path, with_checksum(self.to_mapping()))
 
     @classmethod
-    def read(cls, path: Path, where: str) -> RunSummary:
+    def read(cls, path: str | Path, where: str) -> RunSummary:
         """Return the summary in the file at ``path``; messages call the file ``where``."""
         content = read_json(path, where, what=_NO_RESULT, remedy=_WAY_OUT)
         return cls.of_mapping(content, where)

@@ -27,17 +27,27 @@ def held(path: Path, how: int, flags: int = os.O_RDWR | os.O_CREAT) -> Iterator[
         BlockingIOError: Another process holds the lock, and ``how`` says not to wait.
         OSError: The file cannot be opened, is not a regular file, or cannot be locked; ``strerror`` has the reason.
     """
+    descriptor = _locked_file(path, how, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _locked_file(path: str | Path, how: int, flags: int) -> int:
+    """Return the descriptor that ``held`` yields; its lock is held until it is closed."""
     while True:
         if flags & os.O_CREAT:
-            atomic.make_folder(path.parent)
-        descriptor = own_file(path, flags)
+            atomic.make_folder(Path(path).parent)
+        descriptor, is_there = own_file(path, flags), False
         try:
             _lock(descriptor, how)
-            if _is_at(path, descriptor):
-                yield descriptor
-                return
+            is_there = _is_at(path, descriptor)
         finally:
-            os.close(descriptor)
+            if not is_there:
+                os.close(descriptor)
+        if is_there:
+            return descriptor
 
 
 def _lock(descriptor: int, how: int) -> None:
@@ -49,9 +59,9 @@ def _lock(descriptor: int, how: int) -> None:
         raise OSError(error.errno, f"a file system without locks ({error.strerror})") from error
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def _is_at(path: str | Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
         return False
 
@@ -128,18 +138,21 @@ def _held(folder: Path, how: int, flags: int) -> Iterator[None]:
         OSError: As for ``held``. A missing lock file is no error without O_CREAT: no process has claimed the folder.
     """
     how |= fcntl.LOCK_NB
-    with ExitStack() as stack:
+    descriptors = list[int]()
+    try:
         with suppress(FileNotFoundError):
-            stack.enter_context(held(folder / LOCK, how, flags))
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        stack.callback(os.close, descriptor)
+            descriptors.append(_locked_file(os.path.join(folder, LOCK), how, flags))
+        descriptors.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
         try:
-            fcntl.flock(descriptor, how)
+            fcntl.flock(descriptors[-1], how)
         except BlockingIOError:
             raise
         except OSError:  # not every file system has locks of folders
             pass
         yield
+    finally:
+        for descriptor in reversed(descriptors):
+            os.close(descriptor)
 
 
 def _where(folder: Path, error: OSError) -> Path:

@@ -17,9 +17,10 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from ebclab.errors import RunError
 from ebclab.storage.atomic import hidden_beside
@@ -31,7 +32,7 @@ from ebclab.storage.object_store import Store, Stored
 from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.reading import json_value
 from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.segmented_log import PART_BYTES, Part, assembled, grows, joined, new_part, taken_apart
+from ebclab.storage.segmented_log import PART_BYTES, Part, grows, joined, new_part, taken_apart
 
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
@@ -44,6 +45,8 @@ _NOT_PULLED = "tensorboard/"
 
 _log = logging.getLogger("ebclab.storage")
 
+T = TypeVar("T")
+R = TypeVar("R")
 _Stamp = tuple[int, int, int]
 """Size, modification time in ns and inode number of a local file; a replaced file has another stamp."""
 
@@ -297,20 +300,20 @@ def bring(store: Store, name: str, target: Path) -> list[Part]:
     if not grows(name):
         store.download(name, target)
         return []
-    content, pieces = store.read(name), dict[str, bytes]()
     try:
-        parts, _ = taken_apart(content)
+        parts, rest = taken_apart(store.read(name))
     except ValueError as error:
         raise RunError(f"{store.address}/{name}: damaged, {error}; copy it back") from error
 
-    def read(part: str) -> None:
+    def read(part: Part) -> bytes:
         try:
-            pieces[part] = store.read(beside(name, part))
+            return store.read(beside(name, part.name))
         except FileNotFoundError as error:
-            raise RunError(f"{store.address}/{name}: a part of it is missing, got no {part}; copy it back") from error
+            raise RunError(
+                f"{store.address}/{name}: a part of it is missing, got no {part.name}; copy it back"
+            ) from error
 
-    at_once(read, [part.name for part in parts])
-    store.keep(name, assembled(content, pieces.__getitem__), target)
+    store.keep(name, b"".join([*at_once(read, parts), rest]), target)
     return parts
 
 
@@ -319,34 +322,33 @@ def beside(name: str, part: str) -> str:
     return f"{name.rpartition('/')[0]}/{part}".lstrip("/")
 
 
-def at_once(work: Callable[[str], object], names: list[str]) -> None:
-    """Call ``work`` for every name in parallel threads; raise the error of the first failed name once all have ended.
+def at_once(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return what ``work`` returns for every item, from threads; raise the first one's error when all have ended.
 
     Neither Ctrl-C nor process exit waits for a request that gets no response.
     """
-    if len(names) < 2:
-        for name in names:
-            work(name)
-        return
-    left, errors, next_one = iter(names), dict[str, BaseException](), threading.Lock()
+    if len(items) < 2:
+        return [work(item) for item in items]
+    left, next_one = iter(range(len(items))), threading.Lock()
+    made, errors = dict[int, R](), dict[int, BaseException]()
 
     def work_through() -> None:
         while True:
             with next_one:
-                name = next(left, None)
-            if name is None:
+                number = next(left, None)
+            if number is None:
                 return
             try:
-                work(name)
+                made[number] = work(items[number])
             except BaseException as error:
-                errors[name] = error
+                errors[number] = error
 
-    threads = [threading.Thread(target=work_through, daemon=True) for _ in range(min(_AT_ONCE, len(names)))]
+    threads = [threading.Thread(target=work_through, daemon=True) for _ in range(min(_AT_ONCE, len(items)))]
     for thread in threads:
         thread.start()
     for thread in threads:
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
-    for name in names:
-        if name in errors:
-            raise errors[name]
+    if errors:
+        raise errors[min(errors)]
+    return [made[number] for number in range(len(items))]

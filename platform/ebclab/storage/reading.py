@@ -52,7 +52,7 @@ def foreign_json_value(content: bytes, *, finite: bool = False) -> Any:
 
 
 def read_json(
-    path: Path,
+    path: str | Path,
     where: str = "",
     *,
     what: str = "cannot be read",
