@@ -15,7 +15,10 @@ from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
 CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-CONTAINER_CPUS = Path("/sys/fs/cgroup/cpu.max")
+CONTAINER_CPUS = [
+    Path("/sys/fs/cgroup") / name for name in ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+]
+"""Files with quota and period of the container's processor time: of version 2 of cgroups both, of version 1 each."""
 
 _BESIDE_THE_CPU = ("cuda", "xpu", "hpu", "mtia", "mps")
 
@@ -148,7 +151,8 @@ def usable_processors() -> int:
     else:
         count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the first since Python 3.13
         cores = count() or 1
-    quota, _, period = next(iter(_lines(CONTAINER_CPUS)), "").partition(" ")  # microseconds; "max" is no limit
+    words = " ".join(line for path in CONTAINER_CPUS for line in _lines(path))
+    quota, _, period = words.partition(" ")  # microseconds; "max" and -1 are no limit
     return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
 
 

@@ -122,13 +122,19 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("quota", "expected"), [("200000 100000", 2), ("50000 100000", 1), ("max 100000", 3), ("900000 100000", 3), ("", 3)]
+    ("quota", "expected"),
+    [
+        *[("200000 100000", 2), ("50000 100000", 1), ("max 100000", 3), ("900000 100000", 3), ("", 3)],
+        *[("200000\n100000", 2), ("-1\n100000", 3)],  # of version 1 of cgroups: a file each
+    ],
 )
 def test_no_more_threads_than_a_container_has_time_for(
     quota: str, expected: int, four_cores: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "CONTAINER_CPUS", tmp_path / "cpu.max")
-    (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    both, *each = (tmp_path / path.name for path in device.CONTAINER_CPUS)
+    monkeypatch.setattr(device, "CONTAINER_CPUS", [both, *each])
+    for path, text in zip([both] if " " in quota else each, quota.splitlines(), strict=False):
+        path.write_text(f"{text}\n")
     assert set_threads(0) == expected
 
 

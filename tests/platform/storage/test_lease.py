@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_a_lease_of_the_first_versions_is_read_and_the_next_take_is_the_first_ep
     assert not held_by(remote)
     with leased(remote, "is training") as mine:
         assert mine.fence.token.epoch == 1
+
+
+def test_a_lease_is_renewed_in_the_background_while_it_is_held(
+    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewals, own = threading.Semaphore(0), Lease.renew
+    monkeypatch.setattr(lease, "_RENEWED", 0.001)
+    monkeypatch.setattr(Lease, "renew", lambda mine: (own(mine), renewals.release()))
+    with leased(remote, "is training"):
+        assert all(renewals.acquire(timeout=5) for _ in range(2)), "nobody renews it"
+    assert json.loads((there / NAME).read_text())["renewed"] >= 2
 
 
 def test_a_holder_may_miss_two_renewals_and_the_next_says_that_it_lost(
