@@ -6,6 +6,7 @@ Pipes, which may never end, and devices are refused.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 
 _BLOCK = 1 << 16  # bytes read at once of what follows
+_UNLIMITED = 1 << 50  # bytes
 
 
 def read_regular(path: str | Path, limit: int) -> bytes:
@@ -36,6 +38,12 @@ def open_regular(path: str | Path, limit: int) -> Iterator[BufferedReader]:
     """Open the file at ``path`` for reading; arguments and errors as in ``read_regular``."""
     with open(_opened(path, limit)[0], "rb") as file:
         yield file
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, of any size."""
+    with open_regular(path, _UNLIMITED) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _opened(path: str | Path, limit: int) -> tuple[int, int]:

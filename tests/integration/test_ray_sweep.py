@@ -24,7 +24,7 @@ from ebclab.cli import main
 from ebclab.config import parse_yaml
 from ebclab.errors import TrainingError
 from ebclab.evaluation.answers import table_of
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan

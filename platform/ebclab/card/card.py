@@ -26,10 +26,8 @@ from ebclab.card.results import Findings, Number
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.own_folder import own_folder
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import read_json, typed, with_checksum
 
 FORMAT = 1
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -36,8 +36,8 @@ from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.own_folder import own_folder
+from ebclab.storage.reading import with_checksum
 
 PAGE = "card.html"
 _FOLDER = "cards"

@@ -20,7 +20,7 @@ from ebclab.formatting import clock
 from ebclab.interval import Interval
 from ebclab.runs.environment import command_in_words, machine_in_words, versions_in_words
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.log import finite
 
 

@@ -26,7 +26,7 @@ from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import COMPARISON
 from ebclab.storage.object_store import fetched
-from ebclab.storage.typed_json import read_typed, typed
+from ebclab.storage.reading import read_typed, typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, load_plan_file, make_plan, plan_of

@@ -17,8 +17,7 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.encoders import new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.environment import version_of
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.reading import read_json
+from ebclab.storage.reading import read_json, with_checksum
 
 FORMAT_VERSION = 1
 OF_TORCHVISION = ("resnet18", "resnet50")  # our encoders that have the name of a torchvision model

@@ -28,10 +28,8 @@ from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.methods_by_name import catalogue
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.reading import read_json
+from ebclab.storage.reading import read_json, typed, with_checksum
 from ebclab.storage.tensors import read_tensors
-from ebclab.storage.typed_json import typed
 from ebclab.training.setup import build_method
 from energy_contrast.method import Method
 from energy_contrast.sampling_method import ImageEnergy, PairEnergy

@@ -26,7 +26,7 @@ from ebclab.formatting import count
 from ebclab.runs.evaluate import checkpoint_name
 from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
-from ebclab.storage.typed_json import read_typed
+from ebclab.storage.reading import read_typed
 from ebclab.training.setup import load_images
 
 

@@ -24,10 +24,9 @@ from ebclab.reproductions.measure import Found, Wanted
 from ebclab.reproductions.plan import StudyPlan
 from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.reading import read_typed, with_checksum
 from ebclab.storage.sync import Syncer
-from ebclab.storage.typed_json import read_typed
 from ebclab.storage.workspace import Workspace
 
 FORMAT = 1

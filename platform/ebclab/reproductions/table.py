@@ -36,8 +36,8 @@ from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.reading import with_checksum
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""

@@ -36,14 +36,12 @@ from torch import Tensor
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
-from ebclab.regular_file import read_regular
+from ebclab.regular_file import file_digest, read_regular
 from ebclab.runs.state_file import read_state
 from ebclab.storage import atomic
-from ebclab.storage.checksum import file_digest, with_checksum
 from ebclab.storage.mirror import MANIFEST
-from ebclab.storage.reading import LARGEST, foreign_json_value, json_value
+from ebclab.storage.reading import LARGEST, foreign_json_value, json_value, typed, with_checksum
 from ebclab.storage.tensors import read_tensors
-from ebclab.storage.typed_json import typed
 
 FORMAT = 1
 LAST_KEPT = 2

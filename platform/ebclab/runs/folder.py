@@ -21,12 +21,11 @@ from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
 from ebclab.storage.own_folder import OpenFolder
-from ebclab.storage.typed_json import read_typed
+from ebclab.storage.reading import read_typed, with_checksum
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method
 

@@ -24,8 +24,7 @@ from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.typed_json import read_typed
+from ebclab.storage.reading import read_typed, with_checksum
 
 PIXELS: Literal["raw pixels"] = "raw pixels"
 UNTRAINED: Literal["untrained encoder"] = "untrained encoder"

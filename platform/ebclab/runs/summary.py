@@ -10,9 +10,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.optimization.schedules import Extension
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import read_json, typed, with_checksum
 
 _FORMAT = 1
 _NO_RESULT = "not the result of a run"

@@ -15,7 +15,7 @@ from ebclab.encoders import differences, first_of, seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed
 from energy_contrast.method import Method
 
 _PREFIX = "encoder."

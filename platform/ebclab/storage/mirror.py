@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ebclab.errors import RunError
+from ebclab.regular_file import file_digest
 from ebclab.storage.atomic import hidden_beside
-from ebclab.storage.checksum import file_digest
 from ebclab.storage.kinds import RESULTS
 from ebclab.storage.lease import Fence
 from ebclab.storage.lock import held

@@ -1,16 +1,25 @@
-"""Reads JSON files that this package writes; any content yields either its value or a one-line error."""
+"""JSON files that this package writes: with a checksum of their own, and read as plain values or as a dataclass.
+
+Any content yields either its value or a one-line error.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebclab.errors import RunError, UserError
 from ebclab.regular_file import read_regular
-from ebclab.storage.checksum import require_checksum
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
 
 LARGEST = 64 << 20
 """Maximum size in bytes of a file with one JSON value."""
@@ -20,6 +29,25 @@ LARGEST_LOG = 8 << 30
 
 _DEEPEST = 50  # maximum nesting depth of lists and mappings
 _LONGEST_NUMBER = 24  # digits; 64-bit integers have at most 20
+_KEY = "digest"  # of the checksum of a JSON object
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a JSON file with its SHA-256 under the key ``digest``."""
+    return {**content, _KEY: _digest(content)}
+
+
+def require_checksum(content: object) -> None:
+    """Refuse content that has changed since ``with_checksum``; content of older versions, without checksum, passes."""
+    if isinstance(content, Mapping) and _KEY in content and content[_KEY] != _digest(content):
+        raise ValueError("its content does not match its checksum")
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, serialized without its checksum and spaces and with sorted keys."""
+    own = {key: value for key, value in content.items() if key != _KEY}
+    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def json_value(content: bytes) -> Any:
@@ -72,6 +100,47 @@ def read_json_object(path: Path, where: str = "", *, remedy: str = "restore the 
     if not isinstance(value, dict):
         raise RunError(f"{where or path}: cannot be read, got {value!r:.80}; {remedy}")
     return value
+
+
+def typed(content: object, kind: type[T]) -> T:
+    """Return plain values as the dataclass ``kind``; keys that are not fields of it are ignored.
+
+    Numbers that JSON cannot represent may be strings: "nan", "inf", "-inf".
+
+    Raises:
+        ValueError: A field is missing or has the wrong type; the message is one line about the first such field.
+    """
+    from pydantic import ValidationError
+
+    try:
+        adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # mypy does not consider type[T] hashable
+        made = adapter.validate_python(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        if own := problem.get("ctx", {}).get("error"):  # raised by the dataclass itself
+            raise ValueError(str(own)) from error
+        got = "nothing" if problem["type"] == "missing" else repr(problem["input"])
+        place = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"{place + ': ' if place else ''}{problem['msg']}, got {got:.80}") from error
+    return made
+
+
+def read_typed(
+    path: Path, kind: type[T], where: str = "", *, what: str = "cannot be read", remedy: str = "restore the file"
+) -> T:
+    """Return the content of a JSON file as ``kind``; arguments and errors as in ``read_json``."""
+    content = read_json(path, where, what=what, remedy=remedy)
+    try:
+        return typed(content, kind)
+    except ValueError as error:
+        raise RunError(f"{where or path}: {what}, got {error}; {remedy}") from error
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def json_lines(content: bytes) -> Iterator[tuple[int, dict[str, Any] | None]]:

@@ -16,10 +16,9 @@ from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.regular_file import own_file, read_regular
 from ebclab.storage import atomic
-from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out
+from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out, typed
 from ebclab.storage.segmented_log import assembled
 from ebclab.storage.sync import Syncer
-from ebclab.storage.typed_json import typed
 from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")

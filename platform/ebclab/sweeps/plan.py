@@ -18,7 +18,7 @@ from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
 from ebclab.sweeps.space.check import apply_settings, check_space, refused_by_method, why_not_live

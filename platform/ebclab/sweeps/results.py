@@ -13,9 +13,7 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements, difference, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.storage import atomic
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import read_json, typed, with_checksum
 from ebclab.sweeps.log import SweepLog, finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings

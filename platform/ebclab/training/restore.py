@@ -22,7 +22,7 @@ from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import BestScore
 from ebclab.runs.trained_encoder import TrainedEncoder
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training
 from ebclab.training.loss_scale import ScaleState

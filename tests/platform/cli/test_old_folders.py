@@ -19,7 +19,7 @@ import yaml
 from safetensors.torch import load_file
 
 from ebclab.config import load_yaml_file, parse_experiment
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder

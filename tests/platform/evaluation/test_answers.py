@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.stats import binomtest
 
 from ebclab.evaluation.answers import Answers, mean_and_std, score_of, table_of, wilson_interval
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed
 
 
 @pytest.mark.parametrize("num_images", [1, 7, 8, 9, 141])

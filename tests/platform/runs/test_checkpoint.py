@@ -16,7 +16,7 @@ import torch
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import with_checksum
 
 
 def _checkpoint(step: int) -> Checkpoint:

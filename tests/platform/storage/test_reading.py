@@ -1,17 +1,19 @@
-"""JSON files of ours: their values, or one sentence with the path, what is wrong, and the way out."""
+"""JSON files of ours: checksums, values and dataclasses, or one sentence with the path, what is wrong, the way out."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebclab.errors import DataError, RunError
-from ebclab.storage.checksum import with_checksum
 from ebclab.storage.reading import (
     LARGEST,
     foreign_json_value,
@@ -20,6 +22,9 @@ from ebclab.storage.reading import (
     lines_left_out,
     read_json,
     read_json_object,
+    require_checksum,
+    typed,
+    with_checksum,
 )
 
 VALUES: list[Any] = [None, True, 0, -1, 2**64 - 1, 0.1, 1e300, 5e-324, 1 / 3, "", "größer", "\U0001f600", []]
@@ -132,3 +137,66 @@ def test_files_of_others_and_lines_of_logs_carry_no_checksum_of_ours() -> None:
     assert [value for _, value in json_lines(line)] == [{"digest": "of something else"}]
     with pytest.raises(ValueError, match="checksum"):
         json_value(line)
+
+
+def test_the_checksum_is_the_sha256_of_the_sorted_text_without_spaces() -> None:
+    content = {"b": (1, 2.5), "a": {"x": None}}
+    text = b'{"a":{"x":null},"b":[1,2.5]}'
+    assert with_checksum(content) == content | {"digest": hashlib.sha256(text).hexdigest()}
+
+
+@pytest.mark.parametrize("content", [{}, {"a": [1, 0.1, "\u00e9", None, True]}, {"digest": "of before"}])
+def test_what_was_written_and_read_again_passes_in_any_order_of_its_keys(content: dict[str, object]) -> None:
+    read = json.loads(json.dumps(with_checksum(content), indent=2))
+    require_checksum(read)
+    require_checksum(dict(reversed(read.items())))
+
+
+@pytest.mark.parametrize("change", [{"a": 2}, {"a": 1.0}, {"b": None}, {"digest": ""}, {"digest": None}])
+def test_what_was_changed_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="its content does not match its checksum"):
+        require_checksum(with_checksum({"a": 1}) | change)
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, {}, [1], None, "digest"])
+def test_content_without_a_checksum_is_older_and_passes(content: object) -> None:
+    require_checksum(content)
+
+
+@dataclass(frozen=True)
+class Inner:
+    number: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: tuple[Inner, ...]
+    share: float | None
+    free: dict[str, Any]
+    rest: str = "default"
+
+
+def test_nested_dataclasses_are_made_and_unknown_keys_ignored() -> None:
+    content = {"inner": [{"number": 1}, {"number": 2}], "share": 1, "free": {"a.b": [1, None]}, "weather": "fair"}
+    assert typed(content, Outer) == Outer((Inner(1), Inner(2)), 1.0, {"a.b": [1, None]})
+
+
+@pytest.mark.parametrize(("text", "number"), [("inf", math.inf), ("-inf", -math.inf)])
+def test_numbers_that_json_does_not_have_may_be_text(text: str, number: float) -> None:
+    assert typed({"inner": [], "share": text, "free": {}}, Outer).share == number
+    nan = typed({"inner": [], "share": "nan", "free": {}}, Outer).share
+    assert nan is not None
+    assert math.isnan(nan)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"inner": [], "free": {}}, "share: Field required, got nothing"),
+        ({"inner": [{"number": 1}, {"number": "x"}], "share": None, "free": {}}, r"inner\.1\.number: .*, got 'x'"),
+        ([], r"^Input should be a dictionary .*, got \[\]"),
+    ],
+)
+def test_the_first_wrong_field_is_named_with_what_was_there(content: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        typed(content, Outer)

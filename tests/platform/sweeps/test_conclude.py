@@ -24,8 +24,7 @@ from ebclab.errors import StoreError, TrainingError
 from ebclab.evaluation.answers import Answers, score_of, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.checksum import with_checksum
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed, with_checksum
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.folder import SweepFolder

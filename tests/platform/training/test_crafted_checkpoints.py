@@ -21,7 +21,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.storage.checksum import with_checksum
+from ebclab.storage.reading import with_checksum
 from ebclab.training import restore
 from ebclab.training.pretrain import pretrain
 from ebclab.training.sample_request import SampleRequest

@@ -40,8 +40,7 @@ from ebclab.hardware import usable_processors
 from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
 from ebclab.storage.lock import locked, require_creatable
-from ebclab.storage.reading import read_json
-from ebclab.storage.typed_json import read_typed
+from ebclab.storage.reading import read_json, read_typed
 
 FORMAT = 1
 

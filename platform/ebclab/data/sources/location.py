@@ -16,8 +16,7 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
 from ebclab.formatting import first_few
 from ebclab.storage.filesystem import Location
-from ebclab.storage.reading import LARGEST, foreign_json_value
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import LARGEST, foreign_json_value, typed
 
 _WORDS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),

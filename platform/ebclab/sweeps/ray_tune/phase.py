@@ -31,7 +31,7 @@ from ebclab.runs import environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
-from ebclab.storage.typed_json import typed
+from ebclab.storage.reading import typed
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog

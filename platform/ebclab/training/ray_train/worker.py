@@ -19,10 +19,9 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.reading import json_value
+from ebclab.storage.reading import json_value, typed
 from ebclab.storage.signal_file import SignalFile
 from ebclab.storage.sync import Syncer
-from ebclab.storage.typed_json import typed
 from ebclab.training.listener import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import train_rank

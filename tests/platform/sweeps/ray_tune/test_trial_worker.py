@@ -26,8 +26,8 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.reading import typed
 from ebclab.storage.remote import COPIES
-from ebclab.storage.typed_json import typed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
