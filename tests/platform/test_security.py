@@ -13,7 +13,7 @@ SOURCES = [path for folder in ("platform/ebclab", "methods/energy_contrast") for
 READERS_OF_PICKLES = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "cPickle", "_pickle"}
 MAY_NAME_THEM = {
     "platform/ebclab/data/sources/stored_files.py": {"pickle.Unpickler"},  # the base of one that knows five names
-    "platform/ebclab/runs/state_file.py": {"pickle.UnpicklingError"},
+    "platform/ebclab/storage/tensors.py": {"pickle.UnpicklingError"},
     "platform/ebclab/cluster/versions.py": {  # how a question travels to a node
         "cloudpickle.register_pickle_by_value",
         "cloudpickle.unregister_pickle_by_value",
@@ -90,7 +90,7 @@ def test_a_checkpoint_that_would_run_something_is_refused_and_runs_nothing(tmp_p
 
     import torch
 
-    from ebclab.runs.state_file import read_state
+    from ebclab.storage.tensors import read_state
 
     torch.save({"optimizer": _Bomb(tmp_path / "ran")}, tmp_path / "state.pt")
     with pytest.raises(

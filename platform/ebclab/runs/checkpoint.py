@@ -11,7 +11,7 @@ them.
 
     manifest.json        format, step, facts about the model's input, the SHA-256 of every file below and its own
     model.safetensors    the method's state_dict (encoder, heads, queues), with averaged weights if they are averaged
-    state.pt             optimizer, generator, counters, and the      (``last`` only; read by ``state_file``)
+    state.pt             optimizer, generator, counters, and the      (``last`` only; read by ``tensors``)
                          weights behind averaged ones
     memory-<name>.safetensors                                         (``last`` only; one per Method.memories entry)
 """
@@ -37,11 +37,10 @@ from torch import Tensor
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.regular_file import file_digest, read_regular
-from ebclab.runs.state_file import read_state
 from ebclab.storage import atomic
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import LARGEST, foreign_json_value, json_value, typed, with_checksum
-from ebclab.storage.tensors import read_tensors
+from ebclab.storage.tensors import read_state, read_tensors
 
 FORMAT = 1
 LAST_KEPT = 2

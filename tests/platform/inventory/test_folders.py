@@ -13,6 +13,7 @@ import pytest
 
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
+from ebclab.inventory import listing
 from ebclab.inventory.folders import RunCollection, collection_at
 from ebclab.inventory.listing import inventory
 from ebclab.storage import object_store as storage
@@ -125,6 +126,7 @@ def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_so
 ) -> None:
     """One listing tells which files there are; of each run, then, only the settings and what tells its progress."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setattr(listing, "_AT_ONCE", 2)
     for number in range(5):
         run = tmp_path / "runs" / f"{number}"
         run.mkdir(parents=True)

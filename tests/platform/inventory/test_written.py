@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,9 @@ def assert_read_without_yaml(config: ExperimentConfig, path: Path, monkeypatch: 
         assert settings_at(path, tuple(expected)) == list(expected.values())
 
 
-@pytest.mark.parametrize("recipe", [None, *list_recipes()])
-def test_what_the_platform_writes_is_read_without_yaml(
-    recipe: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for method in METHODS:
+def test_what_the_platform_writes_is_read_without_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_methods = [(method, None) for method in METHODS]
+    for method, recipe in [*of_methods, *zip(cycle(METHODS), list_recipes(), strict=False)]:
         config = compose(method, recipe, overrides=["views.recipe=digits", f"data.name={IMAGES}"])
         assert_read_without_yaml(config, tmp_path / "config.yaml", monkeypatch)
 
@@ -62,7 +61,7 @@ def _digests() -> Iterator[str]:
     """Yield texts of digits and the like that begin with each of them."""
     for first in DIGITS:
         source = random.Random(first)
-        for kind in (DIGITS, DIGITS, DIGITS, "0123456789", "0123456789e", "01e", "0123456789.", "0123456789_:"):
+        for kind in (DIGITS, "0123456789", "0123456789e", "01e", "0123456789.", "0123456789_:"):
             yield first + "".join(source.choices(kind, k=63))
 
 

@@ -20,7 +20,7 @@ from store_requests import killed_before_change
 
 from ebclab.errors import RunError
 from ebclab.storage import atomic
-from ebclab.storage.mirror import Mirror, whole_checkpoints
+from ebclab.storage.mirror import Mirror, at_once, whole_checkpoints
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import RemoteFolder
 
@@ -48,6 +48,27 @@ def files(folder: Path) -> dict[str, str]:
 
 def visible(folder: Path) -> dict[str, str]:
     return {name: text for name, text in files(folder).items() if not any(p.startswith(".") for p in name.split("/"))}
+
+
+def test_work_done_at_once_is_in_order_and_the_first_error_comes_when_all_have_ended() -> None:
+    second, done = threading.Event(), list[int]()
+
+    def work(number: int) -> int:
+        if number == 0:
+            assert second.wait(20)  # ends last
+        second.set()
+        done.append(number)
+        if number in failing:
+            raise OSError(f"number {number}")
+        return 10 * number
+
+    failing: set[int] = set()
+    assert at_once(work, range(40)) == [10 * number for number in range(40)]
+    done.clear()
+    failing = {7, 3}
+    with pytest.raises(OSError, match="number 3"):
+        at_once(work, range(40))
+    assert sorted(done) == list(range(40))
 
 
 def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(remote: RemoteFolder, there: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ebclab.runs.state_file import read_state
+from ebclab.storage.tensors import read_state
 
 BYTES = 50_000_000  # that a crafted pickle of some thirty bytes asks for
 
