@@ -159,16 +159,21 @@ def usable_processors() -> int:
 @contextmanager
 def as_before() -> Iterator[None]:
     """Restore on exit what a notebook would notice: the environment, torch's threads, deterministic kernels."""
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    environment, threads, (strict, warns) = dict(os.environ), torch.get_num_threads(), _determinism()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        if (strict, warns) != _determinism():  # torch imports its compiler to set it, which takes a second
+            torch.use_deterministic_algorithms(strict, warn_only=warns)
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
+
+
+def _determinism() -> tuple[bool, bool]:
+    """Return whether torch uses deterministic kernels only, and whether it only warns of others."""
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def set_threads(count: int, usual: int = 0) -> int:

@@ -73,7 +73,18 @@ def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
     assert free_bytes(CPU) == expected
 
 
-def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strict", [True, False])
+def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(
+    strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels only if they have changed: to set them, torch imports its compiler, which takes a second."""
+    asked: list[bool] = []
+
+    def use(mode: bool, *, warn_only: bool = False) -> None:
+        asked.append(mode)
+        torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
+
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", use)
     monkeypatch.setenv("CHANGED", "before")
     before = dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
 
@@ -81,12 +92,14 @@ def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(monkeypatc
     def spoil() -> None:
         os.environ.update({"CHANGED": "now", "NEW": "now"})
         torch.set_num_threads(before[1] + 1)
-        torch.use_deterministic_algorithms(not before[2])
+        if strict:
+            torch.use_deterministic_algorithms(True)
         raise UserError("spoilt")
 
     with pytest.raises(UserError, match="spoilt"):
         spoil()
     assert before == (dict(os.environ), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled())
+    assert asked == ([True, False] if strict else [])
 
 
 def test_composing_settings_leaves_the_environment_as_it_was() -> None:
