@@ -17,6 +17,7 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         import contextlib
         import io
         import sys
+        import tempfile
 
         after = {}
 
@@ -38,10 +39,11 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         note("the list of datasets")
         ebclab.config.compose("simclr")
         note("a recipe")
-        import ebclab.training.pretrain
-        from ebclab.data.sources.stored_files import read_digits
+        from ebclab.training.pretrain import pretrain
 
-        read_digits("train")
+        tiny = ["data.train_limit=40", "training.batch_size=8", "training.epochs=1", "resources.device=cpu"]
+        with tempfile.TemporaryDirectory() as folder:
+            pretrain(ebclab.config.compose("simclr", overrides=tiny), runs=folder)
         note("training")
         import torch
 
@@ -94,7 +96,8 @@ def test_timm_is_imported_for_lars_only(loaded: LOADED) -> None:
     assert "timm" in loaded["LARS"]
 
 
-def test_an_optimizer_does_not_import_the_compiler_of_torch(loaded: LOADED) -> None:
+def test_neither_a_run_nor_an_optimizer_imports_the_compiler_of_torch(loaded: LOADED) -> None:
+    assert "torch._dynamo" not in loaded["training"]
     assert "torch._dynamo" not in loaded["an optimizer of torch"]
 
 
