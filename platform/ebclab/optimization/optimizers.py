@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,16 @@ from ebclab.config.sections import OptimizerConfig
 
 _NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: all batch and instance norms of torch
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
+
+
+class ParameterGroup(TypedDict):
+    """A group of an optimizer's parameters, as torch takes it."""
+
+    params: list[nn.Parameter]
+    weight_decay: float
+    exempt: bool  # from weight decay
+    constant_rate: NotRequired[bool]  # its learning rate has no schedule
+    lr: NotRequired[float | Tensor]
 
 
 def build_optimizer(
@@ -57,7 +67,7 @@ def build_optimizer(
 
 def parameter_groups(
     module: nn.Module, weight_decay: float, decay_norm_and_bias: bool, constant: Sequence[nn.Parameter] = ()
-) -> list[dict[str, Any]]:
+) -> list[ParameterGroup]:
     """Split the trainable parameters of ``module`` into a group with weight decay and one without.
 
     Exempt from decay are all parameters of normalisation layers, every parameter named ``bias``, and every
@@ -65,23 +75,24 @@ def parameter_groups(
     parameters are omitted; a parameter shared by two layers is listed once, and is exempt if it is exempt in
     either of them. The order within a group is that of ``module.named_parameters()``.
 
-    Returns one or two groups, ``{"params": [...], "weight_decay": ..., "exempt": <bool>}``; empty groups are omitted.
-    ``decay_norm_and_bias`` puts all parameters into the group with decay. Those in ``constant`` are split likewise
-    into groups of their own, after the others, with ``"constant_rate": True``.
+    Returns one or two groups, since empty groups are omitted. ``decay_norm_and_bias`` puts all parameters into the
+    group with decay. Those in ``constant`` are split likewise into groups of their own, after the others.
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise ValueError(f"module: has no trainable parameter, got {type(module).__name__}")
     exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
     held = {id(parameter) for parameter in constant}
-    groups: list[dict[str, Any]] = []
+    groups: list[ParameterGroup] = []
     for is_held in (False, True):
         own = [p for p in trainable if (id(p) in held) == is_held]
-        mark = {"constant_rate": True} if is_held else {}
         groups += [
-            {"params": [p for p in own if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False, **mark},
-            {"params": [p for p in own if id(p) in exempt], "weight_decay": 0.0, "exempt": True, **mark},
+            {"params": [p for p in own if id(p) not in exempt], "weight_decay": weight_decay, "exempt": False},
+            {"params": [p for p in own if id(p) in exempt], "weight_decay": 0.0, "exempt": True},
         ]
+        if is_held:
+            for group in groups[-2:]:
+                group["constant_rate"] = True
     return [group for group in groups if group["params"]]
 
 
@@ -113,7 +124,7 @@ def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
     return ("momentum_buffer",) if any(group["momentum"] for group in optimizer.param_groups) else ()
 
 
-def _lars(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
+def _lars(groups: list[ParameterGroup], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Return LARS (You, Gitman & Ginsburg, 2017, algorithm 1), timm's implementation.
 
     For a weight w with gradient g, with norms over the complete tensor:
