@@ -34,7 +34,7 @@ from ebclab.training.listener import Listener
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder, norm_of, on_rank_0
 from ebclab.training.restore import continue_or_start
-from ebclab.training.rollback import RollbackController, record_of
+from ebclab.training.rollback import RollbackController
 from ebclab.training.setup import Prepared, RunSpec, memory_of
 from energy_contrast.sampling_method import SamplingMethod
 
@@ -63,9 +63,9 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         in_place(run.path, run.checkpoints) as require_in_place,
         SummaryWriter(str(run.own("tensorboard"))) as writer,
     ):
-        words = _images_in_words(prepared, spec.config.training.batch_size)
-        listener.note(f"{short_name(spec.config.data.name)}: {words}")
-        _show_memory(prepared, listener)
+        notes = _first_notes(spec.config, prepared)
+        for line in notes:
+            listener.note(line)
         resumed = continue_or_start(spec.run, prepared)
 
         def begin() -> Recorder:
@@ -83,7 +83,7 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
                 rules=_finding_rules(spec.config, prepared),
                 require_in_place=require_in_place,
             )
-            _write_start(recorder, resumed)
+            _write_start(recorder, resumed, notes)
             return recorder
 
         recorder = training.ranks.together(begin)
@@ -102,50 +102,37 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         return summary
 
 
-def _write_start(recorder: Recorder, resumed: Checkpoint | None) -> None:
+def _write_start(recorder: Recorder, resumed: Checkpoint | None, notes: list[str]) -> None:
     """Write the images' digest into the settings of a new run, and into its log that it starts or resumes."""
     spec, prepared = recorder.spec, recorder.prepared
     if not spec.config.data.digest:
         record_images(spec.run, spec.config, prepared.digest)
-    ranks, threads = prepared.training.ranks.world_size, torch.get_num_threads()
-    facts = describe_environment(_device_of(prepared), threads, ranks, spec.command)
-    facts |= _how_steps_are_made(prepared, recorder.listener) | _how_views_are_made(spec, prepared)
-    recorder.write_start(resumed, facts)
+    training, device = prepared.training, _device_of(prepared)
+    facts = describe_environment(device, torch.get_num_threads(), training.ranks.world_size, spec.command)
+    if training.config.compile == "graph":
+        facts["steps"] = f"eager: {training.not_captured}" if training.not_captured else "one graph"
+    height, width = prepared.bank.images.shape[-2:]
+    on_cpu = device.type == "cpu" or spec.config.data.views_on == "pipeline"
+    if on_cpu and are_large(height, width, prepared.preprocessing.image_size):
+        facts |= ONE_BY_ONE
+    recorder.write_start(resumed, facts, notes)
 
 
 def _device_of(prepared: Prepared) -> torch.device:
     return prepared.training.generator.device
 
 
-def _how_steps_are_made(prepared: Prepared, listener: Listener) -> dict[str, str]:
-    """Return what the run records of ``training.compile`` graph, and show where it is not possible; else nothing."""
-    training = prepared.training
-    if training.config.compile != "graph":
-        return {}
-    if training.captured is not None:
-        return {"steps": "one graph"}
-    listener.note(f"training.compile=graph: {training.not_captured}; steps run eagerly")
-    return {"steps": f"eager: {training.not_captured}"}
-
-
-def _how_views_are_made(spec: RunSpec, prepared: Prepared) -> dict[str, str]:
-    """Return what the run records where a CPU makes its views one by one; else nothing."""
-    height, width = prepared.bank.images.shape[-2:]
-    on_cpu = _device_of(prepared).type == "cpu" or spec.config.data.views_on == "pipeline"
-    return ONE_BY_ONE if on_cpu and are_large(height, width, prepared.preprocessing.image_size) else {}
-
-
-def _images_in_words(prepared: Prepared, batch_size: int) -> str:
-    bank, facts = prepared.bank, prepared.facts
+def _first_notes(config: ExperimentConfig, prepared: Prepared) -> list[str]:
+    """Return what a launch shows first: the run's images, what its method keeps of them, how steps are not made."""
+    bank, facts, training = prepared.bank, prepared.facts, prepared.training
     num_classes = len(bank.class_names) or int((torch.unique(bank.labels) >= 0).sum())
-    counts = facts["train_images"], facts["holdout_images"]
-    return images_in_words(*counts, num_classes, batch_size, prepared.preprocessing.image_size)
-
-
-def _show_memory(prepared: Prepared, listener: Listener) -> None:
-    needed = memory_of(prepared.training.method, prepared.facts["in_channels"], prepared.preprocessing.image_size)
-    if needed:
-        listener.note(f"the method keeps {size(needed)} of images on each worker")
+    counts = facts.train_images, facts.holdout_images, num_classes, config.training.batch_size
+    notes = [f"{short_name(config.data.name)}: {images_in_words(*counts, facts.image_size)}"]
+    if needed := memory_of(training.method, facts.in_channels, facts.image_size):
+        notes.append(f"the method keeps {size(needed)} of images on each worker")
+    if training.not_captured:
+        notes.append(f"training.compile=graph: {training.not_captured}; steps run eagerly")
+    return notes
 
 
 def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], HoldoutScores] | None:
@@ -177,7 +164,7 @@ def _health_record(spec: RunSpec, prepared: Prepared, resumed: Checkpoint | None
     """Return the run's health so far; None when ``training.health`` is none."""
     if spec.config.training.health == "none":
         return None
-    record = record_of(resumed)
+    record = HealthRecord.of_state(resumed.state if resumed else None)
     if resumed is None:
         record.start_norm = norm_of(prepared.training.method)
     return record

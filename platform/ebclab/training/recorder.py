@@ -78,13 +78,15 @@ class Recorder:
         """Training time of the run over all launches, seconds."""
         return self.seconds_before + time.monotonic() - self.began
 
-    def write_start(self, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any]) -> None:
+    def write_start(self, resumed: checkpoint.Checkpoint | None, facts: dict[str, Any], notes: list[str]) -> None:
         """Log that the run starts or resumes, at which step, and what has changed since its first launch.
 
-        ``facts`` is the environment of this launch, as ``describe_environment`` returns it.
+        Args:
+            facts: The environment of this launch, as ``describe_environment`` returns it.
+            notes: What this launch shows first; who follows the run from another process reads it in the log.
         """
         run, log, path = self.run, self.run.metrics, self.run.path / ENVIRONMENT
-        launch = {"ranks": facts["ranks"], "num_steps": self.training.num_steps}
+        launch = {"ranks": facts["ranks"], "num_steps": self.training.num_steps, "notes": notes}
         step, changed = 0, list[str]()
         health: dict[str, Any] | None = {"events": []}
         if resumed is not None:
@@ -316,7 +318,7 @@ class Recorder:
 
     def _checkpoint(self, kind: checkpoint.Kind, epochs_done: int) -> checkpoint.Checkpoint:
         training, health = self.training, self.health
-        facts = {**self.prepared.facts, "epochs_done": epochs_done, "scores": self.last_scores}
+        facts = {**asdict(self.prepared.facts), "epochs_done": epochs_done, "scores": self.last_scores}
         own: dict[str, Any] = {
             "best": asdict(self.best) if self.best else {},
             "seconds": self.seconds,
@@ -325,7 +327,7 @@ class Recorder:
         if self.monitor_seconds:
             own["monitor_seconds"] = self.monitor_seconds
         if health is not None:
-            facts["healthy"], own["health"] = health.healthy, health.to_plain()
+            facts["healthy"], own["health"] = health.healthy, asdict(health)
             if findings := list(open_findings(health.events).values()):
                 facts["findings"] = findings
         state = {**training.state(), **own} if kind == "last" else None
@@ -343,8 +345,8 @@ class Recorder:
             epochs=config.training.epochs,
             steps=training.step,
             batch_size=config.training.batch_size,
-            train_images=facts["train_images"],
-            holdout_images=facts["holdout_images"],
+            train_images=facts.train_images,
+            holdout_images=facts.holdout_images,
             average_weights=config.training.average_weights,
             scores=self.last_scores,
             best=self.best,

@@ -35,7 +35,7 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
     """Load the newest intact checkpoint into this rank and return it, or fill the memories of a new run."""
     training = prepared.training
     newest = training.ranks.together(lambda: _sound_checkpoint(run, prepared))
-    seen = training.ranks.gather((newest.step if newest else 0, prepared.facts["data_digest"]))
+    seen = training.ranks.gather((newest.step if newest else 0, prepared.facts.data_digest))
     if len(set(seen)) > 1:
         raise RunError(
             f"{run.address}: the workers do not see the same checkpoint and images, got (step, digest) {seen}; "
@@ -67,10 +67,10 @@ def _sound_checkpoint(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
     newest = run.load()
     if newest is None:
         return None
-    if newest.facts.get("data_digest") != prepared.facts["data_digest"]:
+    if newest.facts.get("data_digest") != prepared.facts.data_digest:
         raise RunError(
             f"{run.address}: the training images are not those the run began with, got digest "
-            f"{prepared.facts['data_digest']}, expected {newest.facts.get('data_digest')}; "
+            f"{prepared.facts.data_digest}, expected {newest.facts.get('data_digest')}; "
             "restore the files or start a new run"
         )
     return newest

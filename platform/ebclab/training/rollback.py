@@ -21,12 +21,6 @@ from ebclab.training.recorder import Recorder, on_rank_0
 from ebclab.training.restore import restore
 
 
-def record_of(saved: checkpoint.Checkpoint | None) -> HealthRecord:
-    """Return the health record in a checkpoint; an empty one if there is no checkpoint or no record in it."""
-    plain = (saved.state or {}).get("health") if saved is not None else None
-    return HealthRecord.of_plain(plain) if plain else HealthRecord()
-
-
 class RollbackController:
     """Keeps the metrics of a run; with a sampler, lowers the sampler's step, goes back, or stops the run.
 
@@ -116,7 +110,7 @@ class RollbackController:
         healthy = restore(training, healthy, to_step, self._run.address)
         # 2. every rank: the record drops the measurements since, keeps the decisions; the sampler's step gets smaller
         scale = ROLL_BACK_FACTOR * record.step_scale
-        record.forget_since(record_of(healthy))
+        record.forget_since(HealthRecord.of_state(healthy.state))
         record.state = record.state.after("roll_back")
         self._scale_step(scale / record.step_scale)
         event = record.add_event(decision, step, acted=True, to_step=to_step, step_scale=record.step_scale)

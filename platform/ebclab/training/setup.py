@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,6 +55,20 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
+class DataFacts:
+    """The facts that every checkpoint holds, so that its encoder can be rebuilt and its images recognised."""
+
+    in_channels: int
+    image_size: int  # side of the views, pixels
+    mean: tuple[float, ...]  # of each channel, for normalisation
+    std: tuple[float, ...]
+    data_digest: str
+    train_images: int
+    holdout_images: int
+    num_classes: int  # 0 if the method reads no labels
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A run that is ready to train."""
 
@@ -64,7 +77,7 @@ class Prepared:
     bank: ImageSet  # training images that held-out ones are scored against: all of them, or a part of a stream
     holdout: ImageSet  # held-out images that the run is scored on, chosen by ``evaluation.scored_on``; may be empty
     preprocessing: Preprocessing  # preprocessing of images without augmentation, as the encoder expects them
-    facts: dict[str, Any]  # facts that a checkpoint holds, so that its encoder can be rebuilt and its data recognised
+    facts: DataFacts
     digest: str  # digest of the images; stored in the run's settings as ``data.digest``
     replayable: bool = True  # earlier batches can be read again; a stream gives each batch once
 
@@ -104,7 +117,8 @@ def prepare(
     )
     scored = split.scored(config.evaluation.scored_on)
     require_neighbours(len(split.train), len(scored), config.evaluation)
-    facts = describe_data(split.train, preprocessing, split.digest, len(split.train), len(scored), num_classes)
+    counts = len(split.train), len(scored), num_classes
+    facts = DataFacts(channels, size, preprocessing.mean, preprocessing.std, split.digest, *counts)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(training, data.draw, split.train, scored, preprocessing, facts, split.content)
 
@@ -144,27 +158,6 @@ def load_images(config: ExperimentConfig, images: Images | None = None) -> Split
     return split_images(
         whole, train_limit=data.train_limit, holdout_rate=data.holdout_rate, confirm_rate=data.confirm_rate
     )
-
-
-def describe_data(
-    example: ImageSet,
-    preprocessing: Preprocessing,
-    digest: str,
-    train_images: int,
-    holdout_images: int,
-    num_classes: int,
-) -> dict[str, Any]:
-    """Return the facts about a run's images that every checkpoint holds; 0 classes if the method reads no labels."""
-    return {
-        "in_channels": example.images.shape[1],
-        "image_size": preprocessing.image_size,
-        "mean": list(preprocessing.mean),
-        "std": list(preprocessing.std),
-        "data_digest": digest,
-        "train_images": train_images,
-        "holdout_images": holdout_images,
-        "num_classes": num_classes,
-    }
 
 
 @contextmanager
@@ -215,14 +208,14 @@ def neighbours_problem(config: ExperimentConfig, method: Method) -> str | None:
     )
 
 
-def unscored_problem(config: ExperimentConfig, facts: Mapping[str, Any]) -> str | None:
+def unscored_problem(config: ExperimentConfig, facts: DataFacts) -> str | None:
     """Return a warning if the held-out share of few images turns out to be empty, else None."""
     confirms = config.evaluation.scored_on == "confirm"
     name, rate = ("confirm_rate", config.data.confirm_rate) if confirms else ("holdout_rate", config.data.holdout_rate)
-    if facts["holdout_images"] or rate == 0 or config.evaluation.knn_every == 0:
+    if facts.holdout_images or rate == 0 or config.evaluation.knn_every == 0:
         return None
     return (
-        f"data.{name}: none of the {facts['train_images']:,} images is held out, got {rate:g}; there will be no scores "
+        f"data.{name}: none of the {facts.train_images:,} images is held out, got {rate:g}; there will be no scores "
         "and no best checkpoint; hold a larger share out, or none (0)"
     )
 

@@ -55,7 +55,7 @@ def test_a_checkpoint_that_cannot_be_continued_is_refused_by_address(
     monkeypatch.setattr(RunFolder, "load", lambda run: found)
     monkeypatch.setattr(Seeing, "together", lambda self, work: work())
     training = SimpleNamespace(ranks=Seeing(others=others))
-    prepared = cast(Prepared, SimpleNamespace(training=training, facts={"data_digest": "a"}))
+    prepared = cast(Prepared, SimpleNamespace(training=training, facts=SimpleNamespace(data_digest="a")))
     with pytest.raises(RunError) as caught:
         continue_or_start(run, prepared)
     assert str(caught.value).startswith(f"{run.address}: {said}")

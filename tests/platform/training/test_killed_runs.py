@@ -31,7 +31,7 @@ from ebclab.training import rank
 from ebclab.training.listener import Listener
 from ebclab.training.loop import Training
 from ebclab.training.rank import train_rank
-from ebclab.training.setup import Prepared, RunSpec
+from ebclab.training.setup import DataFacts, Prepared, RunSpec
 from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.samplers import Sampler
 from energy_contrast.sampling_method import SamplingMethod
@@ -40,10 +40,7 @@ CONFIG = compose("ebclr", overrides=["training.epochs=2", "training.log_every=1"
 _MORE = "training.keep_every=2", "training.average_weights=0.7"
 LONGER = compose("ebclr", overrides=["training.epochs=4", "training.log_every=1", *_MORE])
 NO_IMAGES = ImageSet("none", torch.zeros(0, 1, 1, 1), torch.zeros(0), torch.zeros(0), (), (0.0,), (1.0,))
-FACTS = {
-    **{"in_channels": 1, "image_size": 1, "mean": [0.0], "std": [1.0]},
-    **{"data_digest": "d", "train_images": 2, "holdout_images": 0},
-}
+FACTS = DataFacts(1, 1, (0.0,), (1.0,), "d", train_images=2, holdout_images=0, num_classes=0)
 STEP_THAT_FAILS = 3  # the first of the second epoch, until the sampler's step is smaller
 
 

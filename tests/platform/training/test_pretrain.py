@@ -129,8 +129,11 @@ def test_a_run_in_this_process_builds_its_method_once(tmp_path: Path) -> None:
 
 def test_what_a_method_keeps_beside_its_network_is_said_before_the_start(tmp_path: Path) -> None:
     notes = Notes()
-    ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=notes)
-    assert "the method keeps 12 MB of images on each worker" in notes.lines
+    done = ebclab.pretrain(_config(1), runs=tmp_path, name="x", images=_images(), method=Replay, display=notes)
+    (started,) = records_of(done.path, "event", "started")  # from there, who follows workers knows it
+    assert started["notes"] == notes.lines[1:3]
+    assert started["notes"][0].startswith("own-mine: 80 images without labels, ")
+    assert started["notes"][1] == "the method keeps 12 MB of images on each worker"
 
 
 def test_energies_that_depend_on_neighbours_are_a_warning_once(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,8 @@ def test_a_run_that_went_back_to_its_start_is_that_with_the_smaller_step(tmp_pat
     small = run(tmp_path, "small", f"method.step_size={TOO_FAR / 4}", "training.health=none")
     torch.testing.assert_close(weights(healed), weights(small), rtol=0, atol=0)
     assert healed.result["steps"] == small.result["steps"] == 4
-    assert [record["step"] for record in records_of(healed.path, "train")] == [
-        1,
-        2,
-        3,
-        4,
-    ]  # what was undone is forgotten
+    logged = [record["step"] for record in records_of(healed.path, "train")]
+    assert logged == [1, 2, 3, 4]  # what was undone is forgotten
     assert [{"kind": "event", "event": "health", **event}] == health_of(healed.path)
     assert any("went back to step 0" in line for line in notes.lines)
 
@@ -141,7 +138,7 @@ def test_a_step_that_was_lowered_since_the_checkpoint_gets_smaller_still(tmp_pat
     config = compose("vem-langevin", overrides=[*TINY, "method.bank_size=32"])
     training = prepare(config, torch.device("cpu"), None, VemLangevin).training
     method, record = training.method, HealthRecord()
-    state = {**training.state(), "best": {}, "seconds": 1.0, "metrics": None, "health": record.to_plain()}
+    state = {**training.state(), "best": {}, "seconds": 1.0, "metrics": None, "health": asdict(record)}
     facts = {"healthy": True, "epochs_done": 1, "scores": {}}
     saved = checkpoint.Checkpoint(2, facts, method.state_dict(), state, {})
     checkpoint.save(tmp_path / "checkpoints", "last", saved)

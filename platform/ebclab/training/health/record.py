@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -34,13 +34,10 @@ class HealthRecord:
     start_norm: float | None = None
 
     @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> HealthRecord:
-        """Return the record that ``to_plain`` turned into ``plain``."""
-        return cls(**{**plain, "state": HealthState(**plain["state"])})
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return a copy as plain values."""
-        return asdict(self)
+    def of_state(cls, state: Mapping[str, Any] | None) -> HealthRecord:
+        """Return the record in the state of a checkpoint, as plain values; an empty one if there is none."""
+        plain = (state or {}).get("health")
+        return cls(**{**plain, "state": HealthState(**plain["state"])}) if plain else cls()
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Add the watched metrics of one log record to the current epoch."""

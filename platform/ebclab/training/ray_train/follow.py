@@ -129,6 +129,8 @@ class RunFollower:
     def _show_event(self, record: dict[str, Any]) -> None:
         event, step = record["event"], record["step"]
         if event in _LAUNCHES:
+            for line in [] if self.launches else record.get("notes", []):
+                self._listener.note(line)
             ranks = f"{record['ranks']} worker{'s' if record['ranks'] != 1 else ''}"
             if event == "resumed":
                 self._listener.note(f"resuming at step {step} of {record['num_steps']} on {ranks}")

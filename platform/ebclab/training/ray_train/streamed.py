@@ -21,10 +21,10 @@ from ebclab.hardware import free_bytes
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.training.process_group import Ranks
 from ebclab.training.setup import (
+    DataFacts,
     Prepared,
     build_training,
     classes_of,
-    describe_data,
     method_for,
     method_problems,
     requirements_of,
@@ -115,7 +115,7 @@ def prepare_streamed(
     of_bank = ViewSettings(config.views, preprocessing, config.seed, batch_size=1)
     bank = ResidentData(stream.bank, of_bank, device=device, channels_last=channels_last)
     counts = len(plan.train), len(stream.holdout), num_classes
-    facts = describe_data(stream.bank, preprocessing, plan.digest, *counts)
+    facts = DataFacts(channels, size, preprocessing.mean, preprocessing.std, plan.digest, *counts)
     training = build_training(config, method, data, (channels, size, size), device, ranks)
     return Prepared(
         training, bank.draw, stream.bank, stream.holdout, preprocessing, facts, stream.digest, replayable=False

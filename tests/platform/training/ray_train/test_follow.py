@@ -59,10 +59,10 @@ def test_a_run_is_shown_as_it_is_written(log: MetricsLog) -> None:
     follower = RunFollower(log, 5, screen)
     follower.poll()
     assert screen.take() == []
-    log.append("event", 0, event="started", ranks=2, num_steps=10)
+    log.append("event", 0, event="started", ranks=2, num_steps=10, notes=["digits: 9 images"])
     _train(log, 1)
     follower.poll()
-    assert screen.take() == [("start", 0, 10, 5), (1, 0, {"seconds": 0.5, "info_nce": 1.0})]
+    assert screen.take() == ["digits: 9 images", ("start", 0, 10, 5), (1, 0, {"seconds": 0.5, "info_nce": 1.0})]
     with log.path.open("a", encoding="utf-8") as file:
         file.write('{"kind": "train", "st')  # half a line: it is not yet told
     follower.poll()
@@ -88,7 +88,7 @@ def test_workers_that_start_anew_are_followed_without_telling_anything_twice(log
     assert log.forget_after(2) == 1
     follower.poll()  # between the rewriting and the event
     assert screen.take() == []
-    log.append("event", 2, event="resumed", ranks=1, num_steps=10)
+    log.append("event", 2, event="resumed", ranks=1, num_steps=10, notes=["digits: 9 images"])
     _train(log, 3)
     follower.poll()
     told = screen.take()
