@@ -18,7 +18,10 @@ from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.storage.remote import COPIES
 from ebclab.training.listener import Listener
 
-FOLDER = "data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"
+FOLDER = (
+    *("data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
+    "encoder.width=4",
+)
 SMALL = "method.projection_size=16", "method.projection_hidden_size=32"
 
 

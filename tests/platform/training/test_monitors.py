@@ -16,7 +16,10 @@ from ebclab.cli import main
 from ebclab.errors import DataError
 from ebclab.training.pretrain import RunResult
 
-TINY = ["data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"]
+TINY = [
+    *("data.train_limit=300", "training.batch_size=32", "training.epochs=3", "resources.threads=1"),
+    "encoder.width=4",
+]
 ALL = "evaluation.monitor=[classification,geometry,information,calibration,few-labels,out-of-distribution,robustness]"
 
 
