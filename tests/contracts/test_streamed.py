@@ -17,10 +17,11 @@ from ebclab.data.preprocessing import preprocessing_for
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Progress
 
-from .test_resume import CASES, NUM_STEPS, Training
+from .test_resume import CASES, Training
 
 BATCH_SIZE = 16
-STEPS_PER_EPOCH = 3
+STEPS_PER_EPOCH = 2
+NUM_STEPS = 2 * STEPS_PER_EPOCH
 VIEWS = ViewsConfig(crop_scale_min=0.5, flip_rate=0.5, noise_std=0.1)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of Ray's own imports
