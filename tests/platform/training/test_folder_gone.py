@@ -16,7 +16,10 @@ from ebclab.runs.folder import RunFolder
 from ebclab.training import recorder
 from ebclab.training.pretrain import pretrain
 
-TINY = ["data.train_limit=64", "training.batch_size=32", "resources.threads=1", "training.log_every=1"]
+TINY = [  # two steps an epoch
+    *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
+    *("training.epochs=3", "encoder.width=4"),
+]
 
 
 def _removed(run: Path) -> None:
@@ -102,16 +105,15 @@ def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
         gone(run)
         seen.update(_files(run))
 
-    longer = compose("simclr", overrides=[*TINY, "training.epochs=3"])
     with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
-        pretrain(longer, runs=run.parent, name="run", display=At(3, act))
+        pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run", display=At(4, act))
     assert str(error.value).startswith(f"{run / 'checkpoints'}: ")
     assert _files(run) == seen
     assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)
 
 
 def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: Path) -> None:
-    run, config = tmp_path / "runs" / "run", compose("simclr", overrides=[*TINY, "training.epochs=2"])
+    run, config = tmp_path / "runs" / "run", compose("simclr", overrides=[*TINY, "training.epochs=1"])
     pretrain(config, runs=run.parent, name="run")
     undisturbed = (run / "metrics.jsonl").read_text()
     (run / "result.json").unlink()
