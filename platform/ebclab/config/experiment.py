@@ -155,7 +155,11 @@ def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
     for name, values in to_mapping(config).items():
         lines = _section_lines(name, values)
         if explain:
-            comments = _section_comments(name, types[name], values) if name in types else [_seed_comment()]
+            comments = (
+                _section_comments(name, types[name], values)
+                if name in types
+                else [_comment(settings_of(ExperimentConfig)["seed"], int)]
+            )
             column = max(map(len, lines)) + 2
             lines = [f"{line:<{column}}# {comment}" for line, comment in zip(lines, comments, strict=True)]
         blocks.append("\n".join(lines) + "\n")
@@ -181,10 +185,6 @@ def _section_comments(name: str, config_type: type, values: Mapping[str, Any]) -
         *method_name,
         *(_comment(field, hints[key]) for key, field in settings_of(config_type).items()),
     ]
-
-
-def _seed_comment() -> str:
-    return _comment(settings_of(ExperimentConfig)["seed"], int)
 
 
 def _comment(field: Field[Any], hint: Any) -> str:

@@ -14,7 +14,8 @@ def test_every_recipe_serves_every_method_and_its_settings_survive_the_round_tri
     assert recipe is None or config.data.name == load_recipe(recipe)["data"]["name"]
     assert parse_experiment(to_mapping(config)) == config
     assert parse_yaml(to_yaml(config), "run.yaml") == config
-    assert parse_yaml(to_yaml(config, explain=True), "run.yaml") == config
+    if recipe is None:  # comments depend on the method alone
+        assert parse_yaml(to_yaml(config, explain=True), "run.yaml") == config
 
 
 def test_text_that_looks_like_a_number_survives_the_round_trip(methods):
