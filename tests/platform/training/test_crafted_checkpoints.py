@@ -24,8 +24,10 @@ from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.reading import with_checksum
 from ebclab.training import restore
 from ebclab.training.pretrain import pretrain
+from ebclab.training.restore import continue_or_start
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.samples import sample_chains
+from ebclab.training.setup import Prepared, prepare
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import PixelRange
 from energy_contrast.networks import build_encoder
@@ -237,11 +239,16 @@ def _one_sentence(error: pytest.ExceptionInfo[UserError], run: Path) -> None:
     assert "\n" not in text
 
 
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(compose("ebclr", overrides=TINY), torch.device("cpu"), None, METHODS["ebclr"])
+
+
 @pytest.mark.parametrize("case", [*OF_THE_MODEL, *OF_THE_REST])
-def test_a_run_does_not_go_on_from_what_somebody_made_up(run: Path, case: str) -> None:
+def test_a_run_does_not_go_on_from_what_somebody_made_up(run: Path, prepared: Prepared, case: str) -> None:
     (OF_THE_MODEL | OF_THE_REST)[case](_last(run))
     with pytest.raises(RunError) as error:
-        pretrain(compose("ebclr", overrides=TINY), runs=run.parent, name=run.name, extend=3)
+        continue_or_start(RunFolder.at(run), prepared)
     _one_sentence(error, run)
 
 
@@ -287,10 +294,16 @@ def test_a_file_that_the_manifest_does_not_list_is_not_read(run: Path) -> None:
     assert set(saved.memories) == {"buffer"}
 
 
-def test_what_was_only_signed_anew_goes_on(run: Path) -> None:
-    sign(_last(run))
-    done = pretrain(compose("ebclr", overrides=TINY), runs=run.parent, name=run.name, extend=3)
-    assert done.summary.epochs == 3
+def test_what_was_only_signed_anew_goes_on_and_what_was_made_up_does_not(run: Path) -> None:
+    def extend() -> int:
+        return pretrain(compose("ebclr", overrides=TINY), runs=run.parent, name=run.name, extend=3).summary.epochs
+
+    state = (_last(run) / "state.pt").read_bytes()
+    OF_THE_REST["optimizer: no groups"](_last(run))
+    with pytest.raises(RunError, match="the checkpoint at step 2 is not one of this run, got other groups of param"):
+        extend()
+    written("state.pt", state)(_last(run))
+    assert extend() == 3
 
 
 @pytest.mark.parametrize("file", [MODEL, MEMORY, "state.pt"])
