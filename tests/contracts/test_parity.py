@@ -19,7 +19,7 @@ from energy_contrast.method import Batch, Method, Progress
 from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
-NUM_STEPS = 6  # every queue, bank and buffer is written over at least once
+NUM_STEPS = 5  # every queue, bank and buffer, of at most four batches, is written over and then read
 RESUMED_STEPS = 3  # one before the resume, one with what was loaded, one with what that step left
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
