@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,18 @@ def run(runs: Path, case: str, *overrides: str, name: str = "run", display: List
     return ebclab.pretrain(config, runs=runs, name=name, display=display or Listener())
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[RunResult, list[str]]]:
+    """Return a function that trains a case once, and returns its result and what it said."""
+
+    @cache
+    def train(case: str) -> tuple[RunResult, list[str]]:
+        notes = Notes()
+        return run(tmp_path_factory.mktemp("runs"), case, display=notes), notes.lines
+
+    return train
+
+
 def health_of(path: Path) -> list[dict[str, Any]]:
     return records_of(path, "event", "health")
 
@@ -68,22 +81,23 @@ def plain(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing(tmp_path: Path, case: str) -> None:
-    notes = Notes()
-    result = run(tmp_path, case, display=notes)
+def test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing(ran: Callable[..., Any], case: str) -> None:
+    result, lines = ran(case)
     told = result.result["health"]
     found = {event["finding"] for event in told}
     assert found >= CASES[case][2]
     assert METHODS[CASES[case][0]].has_negatives or "learns nothing" not in found
     assert bool(told) == bool(CASES[case][2])
     assert health_of(result.path) == plain(told)
-    shown = [line for line in notes.lines if line.startswith("health, step ")]
+    shown = [line for line in lines if line.startswith("health, step ")]
     assert len(shown) == len(told)
     assert all(event["reason"] in line for event, line in zip(told, shown, strict=True))
 
 
-def test_it_is_told_where_the_run_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(tmp_path, "temperature 1e-30")
+def test_it_is_told_where_the_run_is_shown(
+    ran: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result, _ = ran("temperature 1e-30")
     text = "learns nothing: InfoNCE "
     assert text in facts(ebclab.open_run(result.path))["health"]
     report(result)
@@ -105,16 +119,18 @@ def test_stop_ends_the_run_with_exit_code_1_and_keeps_its_checkpoint(tmp_path: P
     assert not (tmp_path / "run" / "result.json").exists()
 
 
-def test_none_looks_for_nothing_and_looking_changes_no_bit(tmp_path: Path) -> None:
-    off, on = (run(tmp_path, "learning rate 1e6", f"training.health={mode}", name=mode) for mode in ("none", "watch"))
+def test_none_looks_for_nothing_and_looking_changes_no_bit(ran: Callable[..., Any], tmp_path: Path) -> None:
+    off, (on, _) = run(tmp_path, "learning rate 1e6", "training.health=none"), ran("learning rate 1e6")
     assert (off.result["health"], bool(on.result["health"])) == ([], True)
     assert off.result["metrics"]["loss"] == on.result["metrics"]["loss"]
 
 
 @pytest.mark.parametrize("every", [1, 4])
-def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(tmp_path: Path, every: int) -> None:
+def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(
+    ran: Callable[..., Any], tmp_path: Path, every: int
+) -> None:
     settings = f"training.checkpoint_every={every}"  # 4: it is killed before its first checkpoint, after an event
-    straight = run(tmp_path, "without norm", settings, name="straight")
+    straight, _ = ran("without norm")
     assert straight.result["health"][0]["step"] < 30
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, "without norm", settings, name="parts", display=Killed(32))
