@@ -56,7 +56,9 @@ def _kill_worker(run: Path, rank: int) -> None:
 def test_more_deaths_than_allowed_end_the_run_with_the_reason_and_its_checkpoint(cluster: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     killer = _when(lambda: _reached(run, 20), lambda: _kill_worker(run, 0))
-    with pytest.raises(TrainingError, match=r"allows 0; the last time worker 0: its process died.*last-0000") as raised:
+    with pytest.raises(
+        TrainingError, match=r"allows 0; the last time worker 0: its process died \(process \d+ on \S+\); .*last-0000"
+    ) as raised:
         _pretrain(tmp_path, "run", 1, 500, "resources.max_failures=0")
     killer.join(timeout=1)
     assert raised.value.exit_code == 1

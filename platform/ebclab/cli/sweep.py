@@ -137,6 +137,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         resources = resources_of(plan, limits)
     space = tuple(describe_space(plan.space, plan.config))
     print_blocks([Table(f"searched ({plan.space.where})", ("setting", "range", "now"), space)])
+    say("training a few steps here, to see how long an epoch takes", err=True)
     epoch = epoch_seconds(plan.config, split, methods, threads=resources.threads)
     hours = epoch * plan.most_epochs / 3600
     cost = f", {price_per_hour * hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""

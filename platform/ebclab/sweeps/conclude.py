@@ -16,7 +16,7 @@ from ebclab.errors import StoreError, TrainingError, UserError
 from ebclab.evaluation.answers import Score
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.progress import in_lines
-from ebclab.formatting import clock
+from ebclab.formatting import clock, count
 from ebclab.runs.evaluate import Evaluation, evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import Protocol, try_references
@@ -25,7 +25,7 @@ from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.proposals import confirmed_settings, confirming_run, ranked
+from ebclab.sweeps.proposals import confirmed_settings, confirming_run, distinct, ranked
 from ebclab.sweeps.results import (
     ConfirmedSettings,
     SeedScores,
@@ -58,8 +58,10 @@ def conclude(
     best_first = ranked(trials)
     if not best_first:
         reasons = Counter(trial.reason for trial in trials if trial.reason)
-        why = "; ".join(f"{reason} ({count} times)" for reason, count in reasons.most_common(3)) or "nothing was run"
+        why = "; ".join(f"{reason} ({num} times)" for reason, num in reasons.most_common(3)) or "nothing was run"
         raise TrainingError(f"{folder.address}: no trial measured anything: {why}; see {folder.log.name} there")
+    if repeats := len(trials) - len(distinct(trials)):
+        display.note(f"{repeats} of {count(len(trials), 'trial')} repeated the settings of another one")
     candidates = confirmed_settings(plan, log)
     winner = candidates[0] if candidates else ConfirmedSettings.of_trial(best_first[0])
     best = trial_config(plan.config, winner.settings, seed=plan.config.seed, epochs=plan.config.training.epochs)

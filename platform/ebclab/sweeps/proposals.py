@@ -89,7 +89,7 @@ class ConfirmProposals:
     kind: Kind = "confirm"
 
     def __init__(self, plan: SweepPlan, log: SweepLog) -> None:
-        chosen = _distinct(ranked(log.of_kind("search")))[: plan.top]
+        chosen = distinct(ranked(log.of_kind("search")))[: plan.top]
         self.settings = {trial.id: dict(trial.settings) for trial in chosen}
         own = own_settings(plan.space, plan.config)
         if plan.baseline and chosen and own not in self.settings.values():
@@ -172,7 +172,7 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(measured, key=merit, reverse=True)
 
 
-def _distinct(trials: Sequence[Trial]) -> list[Trial]:
+def distinct(trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials without those that repeat the settings of an earlier one, as a search of few choices may."""
     kept: list[Trial] = []
     for trial in trials:

@@ -180,6 +180,15 @@ def test_a_sweep_in_which_nothing_was_measured_names_the_reasons(sweep_plan: Pla
     assert not made.folder.best.exists()
 
 
+def test_trials_that_repeat_settings_are_counted(sweep: Sweep, no_test_set: None) -> None:
+    sweep.conclude(top=0)
+    assert not any("repeated" in note for note in sweep.display.notes)
+    for name in ("0004", "0005"):
+        sweep.add(name, 0.5, settings=sweep.log.trials["0001"].settings)
+    sweep.conclude(top=0)
+    assert "2 of 6 trials repeated the settings of another one" in sweep.display.notes
+
+
 def test_a_measured_trial_has_a_page_in_tensorboard_for_its_newest_epoch(
     sweep: Sweep, no_test_set: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,12 @@ class Phases:
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
 
+    def on_death(self, trial_id: str, reason: str, *, preempted: bool) -> None:
+        """Pass the death of a trial's process on, and display it if the trial is started again."""
+        self.scheduler.on_death(trial_id, reason, preempted=preempted)
+        if not self._log.trials[trial_id].is_over:
+            self._display.note(f"trial {trial_id}: {reason}; it is started again")
+
     def _save_before(self, machines: list[str]) -> None:
         """Ask running trials to save before machines are taken away."""
         self._display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
@@ -351,14 +357,19 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        scheduler, name = self._phases.scheduler, _turn(trial).trial
+        name = _turn(trial).trial
         error = trial.get_pickled_error()  # None when no process was left to raise one
-        if isinstance(error, RayActorError) and error.preempted:
-            scheduler.on_death(name, "its machine was taken away", preempted=True)
-        else:
-            lines = str(error).strip().splitlines() if error else []
-            scheduler.on_death(name, lines[-1] if lines else "its process died")
-        scheduler.on_turn_over(name)
+        preempted = isinstance(error, RayActorError) and error.preempted
+        lines = str(error).strip().splitlines() if error else []
+        reason = "its machine was taken away" if preempted else lines[-1] if lines else _death(trial)
+        self._phases.on_death(name, reason, preempted=preempted)
+        self._phases.scheduler.on_turn_over(name)
+
+
+def _death(trial: TuneTrial) -> str:
+    """Return in words that the process of a trial died; Tune knows which one it was once it has reported."""
+    place = trial.temporary_state.location
+    return "its process died" + (f" (process {place.pid} on {place.hostname})" if place.pid else "")
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):

@@ -9,21 +9,22 @@ notices dead workers because it polls them every second.
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import ray
 from ray.data import Dataset
 from ray.exceptions import RayError
-from ray.train import DataConfig
+from ray.train import DataConfig, UserCallback
 from ray.train.torch import TorchConfig
 from ray.train.v2.api.config import FailureConfig, RunConfig, ScalingConfig
 from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
-from ebclab.background import repeating
+from ebclab.background import logged, repeating
 from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come, on_drain
 from ebclab.cluster.placement import (
     Placement,
@@ -47,7 +48,7 @@ from ebclab.training.listener import Listener
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of, require_labels
-from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, train_on_worker
+from ebclab.training.ray_train.worker import DEATHS, REFUSAL, WorkerOutcome, train_on_worker
 from ebclab.training.setup import RunSpec, requirements_of
 from energy_contrast.method import Requirements
 
@@ -69,7 +70,8 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
     require_labels(spec.config, spec.method_class, spec.images)
     choice = delivery_of(spec.config, spec.images, here)
     listener.note(choice.reason)
-    spec.run.signal(REFUSAL).clear()
+    for name in (REFUSAL, DEATHS):
+        spec.run.signal(name).clear()
     spec.run.save_now.clear()
     follower = RunFollower(spec.run.metrics, spec.config.training.epochs, listener)
     with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", listener) as head:
@@ -237,6 +239,7 @@ class _Trainer(TorchTrainer):
                 name="train",
                 storage_path=str(spec.run.ray),
                 failure_config=FailureConfig(max_failures=spec.config.resources.max_failures),
+                callbacks=[_TellsDeaths(spec.run)],
             ),
             **ingest,
         )
@@ -254,22 +257,37 @@ class _Trainer(TorchTrainer):
         return super()._initialize_and_run_controller(**arguments)
 
 
+class _TellsDeaths(UserCallback):
+    """Writes down why workers ended, for the log of those that are started after them; Ray's controller calls it."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    def after_exception(self, run_context: object, worker_exceptions: Mapping[int, Exception]) -> None:
+        with logged():  # a store that does not answer must not end the run
+            self._run.of("controller").signal(DEATHS).write(_in_words(worker_exceptions).encode())
+
+
 def _failure(spec: RunSpec, error: Exception) -> EbclabError:
     """Return an error that says in one sentence why Ray gave up."""
     good = spec.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command resumes from there" if good else "there is no checkpoint"
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
-    reasons = "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(error.worker_failures.items()))
-    allowed = spec.config.resources.max_failures
+    allowed, reasons = spec.config.resources.max_failures, _in_words(error.worker_failures)
     return TrainingError(
         f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"
     )
+
+
+def _in_words(failures: Mapping[int, Exception]) -> str:
+    return "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(failures.items()))
 
 
 def _first_line(error: BaseException) -> str:
     """Return the type and first line of an exception, without the long text that Ray adds."""
     inner = getattr(error, "health_check_failure", None)
     if isinstance(inner, RayError):
-        return "its process died"
+        facts = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(inner), re.MULTILINE))
+        return "its process died" + (f" (process {facts['pid']} on {facts['ip']})" if len(facts) == 2 else "")
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no text'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from contextlib import nullcontext
@@ -36,6 +37,11 @@ StreamPart: TypeAlias = "tuple[Stream, Any]"
 
 REFUSAL = ".refused"
 """File in the run folder that says why restarted workers must not continue."""
+
+DEATHS = ".deaths"
+"""File in the run folder that says how workers ended; those that are started after them log it."""
+
+_log = logging.getLogger("ebclab.training")
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ def train_on_worker(
             LogEvents(spec.run.metrics, active=is_first),
             spec.run.sync(spec.token) if is_first else nullcontext(Syncer()) as syncer,
         ):
+            if is_first:
+                _log_deaths(spec.run)
             summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
     except DataError as error:
         if part is None or ranks.alone:
@@ -101,6 +109,13 @@ def _recorded(refusal: SignalFile, run: RunFolder) -> WorkerOutcome | None:
         )
     except EbclabError as error:
         return _refused(error)
+
+
+def _log_deaths(run: RunFolder) -> None:
+    deaths = run.signal(DEATHS)
+    if (text := deaths.read()) is not None:
+        _log.warning("%s; the workers were started again", text.decode(errors="replace"))
+        deaths.clear()
 
 
 def _refused(error: EbclabError) -> WorkerOutcome:

@@ -24,7 +24,6 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.ray_tune.phase import Phases
 from ebclab.sweeps.resources import TrialResources
-from ebclab.sweeps.scheduler import Turn
 
 RESOURCES = TrialResources(2, 1, 0, 1)
 
@@ -134,27 +133,34 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
 
 
 @pytest.mark.parametrize(
-    ("node", "heard"),
+    ("node", "pid", "reason", "preempted"),
     [
-        (NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, ("0001", "its machine was taken away", {"preempted": True})),
-        (NodeDeathInfo.UNEXPECTED_TERMINATION, ("0001", "the node is dead", {})),
-        (None, ("0001", "its process died", {})),
+        (NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, 41, "its machine was taken away", True),
+        (NodeDeathInfo.UNEXPECTED_TERMINATION, 41, "the node is dead", False),
+        (None, 41, "its process died (process 41 on 10.0.0.7)", False),
+        (None, None, "its process died", False),
     ],
 )
 def test_a_machine_that_was_taken_away_is_told_from_a_process_that_died(
-    node: int | None, heard: tuple[Any, ...]
+    node: int | None,
+    pid: int | None,
+    reason: str,
+    preempted: bool,
+    sweep_plan: Callable[..., SweepPlan],
+    tmp_path: Path,
 ) -> None:
     died = ActorDiedErrorContext(
         actor_id=bytes(16), error_message="the node is dead", node_death_info=NodeDeathInfo(reason=node)
     )
-    turn = Turn("0001", "0001", {}, 0, 3)
+    made = Made(sweep_plan(trials=1), tmp_path)
+    turn = made.phases.scheduler.next_turn()
     trial: Any = SimpleNamespace(
-        config={"turn": vars(turn)}, get_pickled_error=lambda: None if node is None else ActorDiedError(died)
+        config={"turn": vars(turn)},
+        get_pickled_error=lambda: None if node is None else ActorDiedError(died),
+        temporary_state=SimpleNamespace(location=SimpleNamespace(pid=pid, hostname="10.0.0.7")),
     )
-    told: list[tuple[Any, ...]] = []
-    scheduler = SimpleNamespace(
-        on_death=lambda trial, reason, **more: told.append((trial, reason, more)), on_turn_over=told.append
-    )
-    phases: Any = SimpleNamespace(scheduler=scheduler)
-    phase._Judge(phases).on_trial_error(None, trial)
-    assert told == [heard, "0001"]
+    phase._Judge(made.phases).on_trial_error(None, trial)
+    (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
+    assert (restarted["reason"], restarted.get("preempted", False)) == (reason, preempted)
+    assert made.shown.notes == [f"trial 0000: {reason}; it is started again"]
+    assert made.phases.scheduler.active == set()

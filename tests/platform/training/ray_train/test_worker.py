@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from ebclab.config import compose
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import ALONE, Ranks
-from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, train_on_worker
+from ebclab.training.ray_train.launch import _TellsDeaths
+from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, _log_deaths, train_on_worker
 from ebclab.training.setup import RunSpec
 from energy_contrast.catalog import METHODS
 
@@ -47,3 +51,18 @@ def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
     os.mkfifo(refusal)
     outcome = _outcome(refusal.parent)
     assert outcome == WorkerOutcome(2, f"{refusal}: cannot be read, got a pipe or a device, not a file; delete it")
+
+
+def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = RunFolder.at(tmp_path)
+    context = ActorDiedErrorContext(actor_id=bytes(16), pid=41, node_ip_address="10.0.0.7", error_message="It is dead.")
+    rays = ActorDiedError(context)
+    lost = RuntimeError("Connection closed by peer\nand more")
+    _TellsDeaths(run).after_exception(None, {1: WorkerHealthCheckFailedError("unhealthy", failure=rays), 0: lost})
+    _log_deaths(run)
+    told = "worker 0: RuntimeError: Connection closed by peer; worker 1: its process died (process 41 on 10.0.0.7)"
+    assert caplog.messages == [f"{told}; the workers were started again"]
+    _log_deaths(run)
+    assert len(caplog.messages) == 1
