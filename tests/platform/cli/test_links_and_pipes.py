@@ -21,7 +21,7 @@ KINDS = ("link", "link to nothing", "pipe")
 TRAIN = ("pretrain", "flatclr", "--name", "done", "--extend", "3", *TINY)
 VERBS = {
     "train": TRAIN,
-    "evaluate": ("evaluate", "runs/done"),
+    "evaluate": ("evaluate", "runs/done", "--only", "classification"),  # the other groups are written the same way
     "list": ("runs", "list"),
     "show": ("runs", "show", "runs/done"),
     "report": ("report", "runs/done", "--to", "page.html"),
