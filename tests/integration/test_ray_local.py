@@ -10,14 +10,14 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forked_workers import environment_without
-from ray_starts import ray_folder, users_of
+from ray_starts import one_start_at_a_time, ray_folder, users_of
 from tests.support.waiting import until
 
 pytestmark = [
@@ -90,22 +90,29 @@ class Instance:
         return ports
 
 
-@pytest.fixture(scope="module")
-def instance() -> Iterator[Instance]:
+@contextmanager
+def _started() -> Iterator[tuple[Instance, subprocess.Popen[str]]]:
+    """An instance of a user with a home of his own, and the process that started it, which may be killed."""
     with ray_folder() as home:
         home.chmod(0o755)
         (home / ".ray").mkdir()
         (home / ".ray" / "auth_token").write_text("c" * 64)  # opens the clusters of this user
-        given = environment_without()  # its workers' ports count, too
-        kept = {name: value for name, value in given.items() if not name.startswith(("RAY_", "GLOO_"))}
+        variables = environment_without()  # its workers' ports count, too
+        kept = {name: value for name, value in variables.items() if not name.startswith(("RAY_", "GLOO_"))}
         environment = {**kept, "HOME": str(home), "RAY_TMPDIR": str(home)}
-        command = [sys.executable, "-c", INSTANCE]
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            yield Instance(home, process.pid, json.loads(process.stdout.readline()))
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with one_start_at_a_time():
+            process = subprocess.Popen([sys.executable, "-c", INSTANCE], env=environment, text=True, **pipes)
+            facts = json.loads(process.stdout.readline())
+        with process:
+            yield Instance(home, process.pid, facts), process
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[Instance]:
+    with _started() as (started, process):
+        yield started
+        if process.poll() is None:  # the last test kills it
             process.stdin.close()
             assert process.wait(timeout=120) == 0
 
@@ -215,28 +222,31 @@ def _program(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
 
 
+def _processes_of(instance: Instance) -> tuple[Path, dict[int, str]]:
+    """Return the folder of an instance, and the processes that use it but for the one that started it."""
+    folder = Path(instance.facts["session_dir"]).parent
+    own = {number: command for number, command in users_of(folder).items() if number != instance.process}
+    assert len(own) >= 5  # GCS, raylet, two agents, a worker
+    return folder, own
+
+
+def _until_nothing_is_left(folder: Path) -> None:
+    until(lambda: not users_of(folder) and not folder.exists(), 60, f"{folder} is still used", pause=0.2)
+
+
 @pytest.mark.fault
-@pytest.mark.parametrize("killed", ["driver", "gcs_server"])
-def test_nothing_of_an_instance_stays_after_a_kill(killed: str) -> None:
-    with ray_folder() as home:
-        environment = {**environment_without(), "HOME": str(home), "RAY_TMPDIR": str(home)}
-        command = [sys.executable, "-c", INSTANCE]
-        with subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            facts = json.loads(process.stdout.readline())
-            folder = Path(facts["session_dir"]).parent
-            own = {number: command for number, command in users_of(folder).items() if number != process.pid}
-            assert len(own) >= 5  # GCS, raylet, two agents, a worker
-            victims = [number for number in own if killed.encode() in _program(number)]
-            for victim in victims if killed != "driver" else [process.pid]:
-                os.kill(victim, signal.SIGKILL)
-            if killed != "driver":
-                assert process.wait(timeout=120) != 0  # Ray ends a driver that has lost its GCS
-            until(lambda: not users_of(folder) and not folder.exists(), 60, f"{folder} is still used", pause=0.2)
+def test_nothing_of_an_instance_stays_after_a_kill_of_its_head() -> None:
+    with _started() as (instance, process):
+        folder, own = _processes_of(instance)
+        for victim in [number for number in own if b"gcs_server" in _program(number)]:
+            os.kill(victim, signal.SIGKILL)
+        assert process.wait(timeout=120) != 0  # Ray ends a driver that has lost its GCS
+        _until_nothing_is_left(folder)
+
+
+@pytest.mark.fault
+def test_nothing_of_an_instance_stays_after_a_kill_of_its_driver(instance: Instance) -> None:
+    """The last of this file: no test after it has the instance."""
+    folder, _ = _processes_of(instance)
+    os.kill(instance.process, signal.SIGKILL)
+    _until_nothing_is_left(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,15 +12,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
-from ray_starts import ray_folder
+from ray_starts import one_start_at_a_time, ray_folder, ray_started
+from run_files import free_ports
 from tests.support.waiting import until
 
 import ebclab
+from ebclab.cli import main
 from ebclab.runs.environment import source_commit
 from ebclab.sweeps.log import SweepLog
 
@@ -46,23 +50,19 @@ class Head(NamedTuple):
         kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
         return {**kept, "PYTHONPATH": SOURCES, "RAY_AUTH_TOKEN_PATH": str(self.token)} | changes
 
-    def submit(self, *arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment(**changes),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    def submit(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run the command as a user does."""
+        environment = self.environment()
+        command = self.command(*arguments)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    def ask(self, *arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run it in this process, which has imported already what takes a process seconds."""
+        out, err, words = io.StringIO(), io.StringIO(), self.command(*arguments)[3:]
+        environment = mock.patch.dict(os.environ, self.environment(**changes), clear=True)
+        with environment, redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def _answers(port: int) -> bool:
@@ -80,7 +80,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     token.write_text(secrets.token_hex(32))
     token.chmod(0o600)
     (home := place / "home").mkdir()
-    port, dashboard, agent = _free_ports(3)
+    port, dashboard, agent = free_ports(3)
     bin_folder = Path(sys.executable).parent
     environment = {
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
@@ -90,22 +90,13 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",
     }
-    with ray_folder() as short:
-        start = f"{bin_folder}/ray start --head --block --disable-usage-stats --num-cpus 2 --temp-dir {short}"
-        ports = f"--port {port} --dashboard-port {dashboard} --dashboard-agent-listen-port {agent}"
-        ray = subprocess.Popen(
-            [*start.split(), *ports.split(), "--include-dashboard=true", "--dashboard-host=127.0.0.1"],
-            env=environment,
-            cwd=home,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
+    with ray_folder() as short, ExitStack() as stack:
+        start = f"--head --block --disable-usage-stats --num-cpus 2 --temp-dir {short} --include-dashboard=true"
+        start += f" --port {port} --dashboard-port {dashboard} --dashboard-agent-listen-port {agent}"
+        with one_start_at_a_time():
+            stack.enter_context(ray_started(f"{start} --dashboard-host=127.0.0.1", environment, cwd=home))
             until(lambda: _answers(dashboard) and _answers_anywhere(agent), pause=0.1)
-            yield Head(f"http://127.0.0.1:{dashboard}", home, token)
-        finally:
-            ray.terminate()
-            ray.wait(timeout=300)
+        yield Head(f"http://127.0.0.1:{dashboard}", home, token)
 
 
 def _answers_anywhere(port: int) -> bool:
@@ -165,9 +156,9 @@ def test_a_run_with_settings_of_a_file_lies_on_the_head_node_and_the_sent_code_m
     environment = json.loads((folder / "environment.json").read_text())
     assert environment["commit"] == source_commit()  # of the tree that was sent; the head node has none
     assert environment["command"][:5] == ["ebclab", "pretrain", "simclr", "--epochs", "2"]
-    again = head.submit("--follow", "first")
+    again = head.ask("--follow", "first")
     assert (again.returncode, again.stdout) == (0, done.stdout)
-    taken = head.submit("--name", "first", "--", *run)
+    taken = head.ask("--name", "first", "--", *run)
     assert taken.returncode == 2
     assert "--name: taken by another job" in taken.stderr
 
@@ -178,7 +169,7 @@ def test_a_sweep_runs_the_sent_code_and_space_in_the_workers_of_the_cluster(head
     budget = ["--trials", "2", "--epochs", "1", "--set", "training.epochs=1", "--top", "0", "--search", "grid"]
     sweep = ["sweep", "simclr", f"--space={space}", *budget, "--scheduler", "none", "--name", "tiny", *TINY]
     sweep += ["--concurrent", "1"]
-    done = head.submit("--", *sweep)
+    done = head.ask("--", *sweep)
     assert done.returncode == 0, done.stderr + done.stdout
     assert "trial 0001 finished after epoch 1/1" in done.stdout
     trials = SweepLog(head.home / "sweeps" / "tiny" / "trials.jsonl").trials.values()
@@ -187,15 +178,15 @@ def test_a_sweep_runs_the_sent_code_and_space_in_the_workers_of_the_cluster(head
 
 
 def test_the_exit_code_of_the_command_passes_through(head: Head) -> None:
-    done = head.submit("--name", "wrong", "--", "evaluate", "runs/nothing")
+    done = head.ask("--name", "wrong", "--", "evaluate", "runs/nothing")
     assert done.returncode == 2
     assert "runs/nothing: no run here" in done.stdout
-    assert head.submit("--follow", "wrong").returncode == 2
-    listed = head.submit("--list")
+    assert head.ask("--follow", "wrong").returncode == 2
+    listed = head.ask("--list")
     assert listed.returncode == 0
     assert "wrong: failed, exit code 2, started" in listed.stdout
     assert "    evaluate runs/nothing\n" in listed.stdout
-    stopped = head.submit("--stop", "wrong")
+    stopped = head.ask("--stop", "wrong")
     assert (stopped.returncode, stopped.stdout) == (0, "wrong is over already: failed\n")
 
 
@@ -211,10 +202,10 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
         "--set",
         "training.checkpoint_every=1000000",
     ]
-    detached = head.submit("--name", "long", "--detach", "--", *run)
+    detached = head.ask("--name", "long", "--detach", "--", *run)
     assert detached.returncode == 0, detached.stderr
     assert "`ebclab submit --stop long" in detached.stderr
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     with _tunnel(port, head):
         following = subprocess.Popen(
             head.command("--follow", "long", address=f"http://127.0.0.1:{port}"),
@@ -235,8 +226,8 @@ def test_following_outlives_a_cut_and_ctrl_c_and_a_stopped_run_saves(head: Head)
     assert lost.startswith("connection lost, the job continues; trying again in 1 s")
     assert "long continues; `ebclab submit --follow long" in said
     assert "Traceback" not in said
-    assert head.submit("--stop", "long").returncode == 0
-    ended = head.submit("--follow", "long")
+    assert head.ask("--stop", "long").returncode == 0
+    ended = head.ask("--follow", "long")
     assert ended.returncode == 130
     assert ended.stdout.startswith("".join(lines) + rest)  # each line came once, and none was lost at the cut
     (step,) = re.findall(r"stopped at step (\d+) of 40000; everything is saved", ended.stdout)
@@ -247,12 +238,12 @@ def test_a_token_that_is_wrong_or_missing_and_an_unknown_job_are_told_in_a_sente
     wrong = tmp_path / "token"
     wrong.write_text(secrets.token_hex(32))
     cases = [
-        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(wrong)), "refuses the token from RAY_AUTH_TOKEN_PATH"),
-        (head.submit("--list", RAY_AUTH_TOKEN_PATH="", HOME=str(tmp_path)), "asks for a token, got none"),
-        (head.submit("--list", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no")), "no file with a token, got"),
-        (head.submit("--list", RAY_AUTH_MODE="disabled"), "got RAY_AUTH_MODE=disabled"),
-        (head.submit("--follow", "frist"), "no such job on"),
-        (head.submit("--stop", "frist"), "no such job on"),
+        (head.ask("--list", RAY_AUTH_TOKEN_PATH=str(wrong)), "refuses the token from RAY_AUTH_TOKEN_PATH"),
+        (head.ask("--list", RAY_AUTH_TOKEN_PATH="", HOME=str(tmp_path)), "asks for a token, got none"),
+        (head.ask("--list", RAY_AUTH_TOKEN_PATH=str(tmp_path / "no")), "no file with a token, got"),
+        (head.ask("--list", RAY_AUTH_MODE="disabled"), "got RAY_AUTH_MODE=disabled"),
+        (head.ask("--follow", "frist"), "no such job on"),
+        (head.ask("--stop", "frist"), "no such job on"),
     ]
     for done, sentence in cases:
         assert done.returncode == 2
