@@ -18,22 +18,14 @@ import impatient
 import pytest
 import torch
 from ray_starts import one_start_at_a_time, users_of
+from run_files import same_bits, weights
 from tests.support.waiting import until
+from two_ranks import TINY
 
 import ebclab
 from ebclab.training.listener import Listener
 
-from .test_ray_faults import (
-    TINY,
-    Fault,
-    Record,
-    _assert_whole,
-    _finish,
-    _same_bits,
-    _weights,
-    pytestmark,
-    undisturbed,
-)
+from .test_ray_faults import Fault, Record, _assert_whole, _finish, pytestmark, undisturbed
 
 __all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
@@ -145,5 +137,5 @@ def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
     _assert_whole(run, fault)
     if verb == "sweep":  # its first trial is the run that it begins from
         config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
-        undisturbed = _weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
-    assert _same_bits(run, undisturbed)
+        undisturbed = weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
+    assert same_bits(run, undisturbed)

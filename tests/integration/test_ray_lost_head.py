@@ -15,21 +15,11 @@ from typing import Any
 import torch
 from forked_workers import environment_without
 from ray_starts import one_start_at_a_time
+from run_files import last_step, records, same_bits
 from tests.support.waiting import until
+from two_ranks import TINY
 
-from .test_ray_faults import (
-    STEPS_AN_EPOCH,
-    TINY,
-    Fault,
-    Record,
-    _assert_whole,
-    _events,
-    _finish,
-    _last_step,
-    _same_bits,
-    pytestmark,
-    undisturbed,
-)
+from .test_ray_faults import STEPS_AN_EPOCH, Fault, Record, _assert_whole, _finish, pytestmark, undisturbed
 
 __all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
 
@@ -87,9 +77,9 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     fault.saved = saved()
     second = start("two")
     fault.wait(0, lambda: second.poll() is not None)
-    fault.lost += _last_step(lost) - _events(run, "resumed")[0]["reached"]  # the disk had more than the store knew
+    fault.lost += last_step(lost) - records(run, event="resumed")[0]["reached"]  # the disk had more than the store knew
     assert second.wait(timeout=600) == 0, said("two").read_text()
     Mirror(remote).pull(("last",))
     _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
     _assert_whole(remote.cache, fault)
-    assert _same_bits(remote.cache, undisturbed)
+    assert same_bits(remote.cache, undisturbed)

@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from run_files import records, same_bits
 from tests.support.waiting import until
+from two_ranks import TINY
 
 import ebclab
 from ebclab.storage.remote import COPIES
 
 from .test_ray_faults import (
     STEPS,
-    TINY,
     Fault,
     Machines,
     Record,
     _assert_whole,
     _finish,
     _pretrain,
-    _records,
     _resumes,
-    _same_bits,
+    head_of_machines,
     machines,
     pytestmark,
     undisturbed,
 )
 
-__all__ = ["machines", "pytestmark", "undisturbed"]  # marks, fixtures
+__all__ = ["head_of_machines", "machines", "pytestmark", "undisturbed"]  # marks, fixtures
 
 ADDRESS = "127.0.0.2"
 
@@ -52,7 +52,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
         watcher = subprocess.Popen(command, env={**os.environ, **own}, stdout=told, stderr=told)
 
     def saved() -> list[int]:
-        return [record["step"] for record in _records(run) if record.get("event") == "saved_early"]
+        return [record["step"] for record in records(run, event="saved_early")]
 
     def take_away() -> None:
         metadata.announce(60)
@@ -77,7 +77,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains
     assert _resumes(run)[0] == saved()[0]
     assert result["steps"] == STEPS
-    assert _same_bits(run, undisturbed)
+    assert same_bits(run, undisturbed)
 
 
 def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
@@ -86,7 +86,7 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     leaving, run = machines.add(), tmp_path / "run"
 
     def saved() -> list[int]:
-        return [record["step"] for record in _records(run) if record.get("event") == "saved_early"]
+        return [record["step"] for record in records(run, event="saved_early")]
 
     def take_away() -> None:
         machines.drain(leaving, 30)
@@ -104,4 +104,4 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     assert _resumes(run) == saved()
     _assert_whole(run, fault, at_most=STEPS)  # what is trained between the notice and the end depends on the machine
     assert result["steps"] == STEPS
-    assert _same_bits(run, undisturbed)
+    assert same_bits(run, undisturbed)
