@@ -27,8 +27,9 @@ ROOT = Path(__file__).parents[2]
 SECRET = "hush-this-is-nobodys-key"
 QUICK = {
     "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",  # of a node by its head; Ray's is 3000, and five in a row must miss
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",  # without a head; Ray's is 60
+    "RAY_health_check_period_ms": "200",  # of a node by its head; Ray's is 3000, and five in a row must miss
+    "RAY_health_check_timeout_ms": "3000",  # Ray's is 10000, and a host that is switched off answers nothing
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # without a head; Ray's is 60
 }
 """Patience of Ray's own that a test need not have."""
 
