@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -10,13 +11,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_starts import ray_folder, ray_started
+from ray_starts import one_start_at_a_time, ray_folder, ray_started
 from run_files import free_ports
 from tests.support.waiting import until
 
@@ -56,7 +57,7 @@ class Head:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    with ray_folder() as folder:
+    with ray_folder() as folder, ExitStack() as stack:
         home = folder / "home"
         (home / ".ray").mkdir(parents=True)
         (home / ".ray" / "auth_token").write_text(TOKEN)
@@ -66,25 +67,28 @@ def head() -> Iterator[Head]:
             f"--head --block --num-cpus=1 --node-ip-address=127.0.0.1 --port={gcs} --ray-client-server-port={client}"
         )
         arguments += f" --dashboard-host=127.0.0.1 --dashboard-port={dashboard} --temp-dir={head.folder}"
-        with ray_started(arguments, head.environment()):
+        with one_start_at_a_time():
+            stack.enter_context(ray_started(arguments, head.environment()))
             _wait_for(head)
-            yield head
+        yield head
 
 
-def _status(url: str, token: str | None) -> int:
+def _ask(url: str, token: str | None) -> tuple[int, bytes]:
+    """Return the status and the content of an answer."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(urllib.request.Request(url, headers=headers), timeout=60) as answer:
-            return int(answer.status)
+            return int(answer.status), answer.read()
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code, b""
 
 
 def _wait_for(head: Head) -> None:
     def is_up() -> bool:
         with suppress(OSError):
-            return _status(f"{head.dashboard}/api/jobs/", TOKEN) == 200
+            return _ask(f"{head.dashboard}/api/jobs/", TOKEN)[0] == 200
         return False
 
     until(is_up, 400, "the head did not come up", pause=1)
@@ -98,7 +102,7 @@ def _ebclab(head: Head, runs: Path, **variables: str) -> subprocess.CompletedPro
 
 def test_the_job_port_answers_only_those_who_have_the_token_and_only_on_this_machine(head: Head) -> None:
     jobs = f"{head.dashboard}/api/jobs/"
-    assert [_status(jobs, token) for token in (None, "f" * 64, TOKEN)] == [401, 403, 200]
+    assert [_ask(jobs, token)[0] for token in (None, "f" * 64, TOKEN)] == [401, 403, 200]
     own = socket.gethostbyname(socket.gethostname())
     port = int(head.dashboard.rpartition(":")[2])
     if not own.startswith("127."):
@@ -156,10 +160,8 @@ def test_a_node_with_another_ebclab_is_named_with_both_before_anything_begins(he
 
 def _nodes(head: Head) -> int:
     """Return how many nodes are alive."""
-    code = "import ray; ray.init(log_to_driver=False); print('alive', sum(node['Alive'] for node in ray.nodes()))"
-    environment = head.environment(RAY_ADDRESS=head.address)
-    output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    return int(output.stdout.rpartition("alive ")[2] or 0)
+    _, answer = _ask(f"{head.dashboard}/api/v0/nodes?limit=100", TOKEN)
+    return sum(node["state"] == "ALIVE" for node in json.loads(answer)["data"]["result"]["result"])
 
 
 def test_a_spot_machine_shows_the_token_unasked(head: Head, metadata: Any, tmp_path: Path) -> None:
