@@ -7,7 +7,7 @@ QUICK_BENCHMARKS := views simclr_step startup precision
 LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
-WAITING_JOBS := 3# for tests that wait more than they work, until a machine is found to be dead
+WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a machine is found to be dead
 SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
@@ -48,7 +48,7 @@ test-all: test slow-test ## All three tiers, each test once; what fails on a clu
 test test-changed slow-test cluster-test: export OMP_NUM_THREADS = 1
 test test-changed slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
-cluster-test: JOBS = $(WAITING_JOBS)
+slow-test cluster-test: JOBS = $(WAITING_JOBS)
 
 check: install ## Format, lint, types; what the project consists of.
 	$(BIN)/ruff format --check .

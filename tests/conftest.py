@@ -18,6 +18,7 @@ from typing import Any
 import forked_workers
 import pytest
 import torch
+from ray_starts import one_start_at_a_time
 
 from ebclab.errors import InterruptedRunError
 
@@ -32,9 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-waits", action="store_true", help="wait in tests of faults as long as users do")
 
 
-def pytest_configure() -> None:
-    """Hear Ctrl-C, as must the programs that tests start: a shell's background and nohup have it ignored."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hear Ctrl-C, as must the programs that tests start: a shell's background and nohup have it ignored.
+
+    Ray Train looks at its workers, which train for a second here, more often than once a second. Ray's workers get as
+    much of a processor as other tests do: by default they wait for everybody else.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not config.getoption("--full-waits"):
+        os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
+        os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures start Ray
@@ -124,7 +132,8 @@ def _ray_head() -> Iterator[str]:
     keep = {"num_workers_soft_limit": 6, "idle_worker_killing_time_threshold_ms": 60_000}  # what tasks have imported
     head: dict[str, Any] = {"num_cpus": 2, "object_store_memory": 300 << 20, "_system_config": keep}
     head |= {"include_dashboard": False, "include_log_monitor": False}  # nobody looks at what workers print
-    made = Cluster(initialize_head=True, head_node_args=head)
+    with one_start_at_a_time():
+        made = Cluster(initialize_head=True, head_node_args=head)
     yield made.address
     made.shutdown()
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_starts import one_start_at_a_time
+from run_files import records
+from tests.support.waiting import until
 
 import ebclab
 from ebclab.data.preparing.write_parquet import prepare_dataset
@@ -37,28 +38,22 @@ def one_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setattr(launch, "_RESIZE_SECONDS", 2.0)
     head = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    with one_start_at_a_time():
+        cluster = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster
     ray.shutdown()
     cluster.shutdown()
 
 
-def _records(run: Path) -> list[dict[str, Any]]:
-    log = run / "metrics.jsonl"
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
 def _wait_for(run: Path, launches: int) -> None:
     """Wait until workers have begun ``launches`` times and have trained for some steps since."""
-    for _ in range(6000):
-        records = _records(run)
-        begun = [r["step"] for r in records if r.get("event") in ("started", "resumed")]
-        if len(begun) == launches and records[-1]["step"] >= begun[-1] + 6:
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"{records[-3:]}")
+
+    def trained() -> bool:
+        begun = [r["step"] for r in records(run, kind="event") if r["event"] in ("started", "resumed")]
+        return len(begun) == launches and records(run)[-1]["step"] >= begun[-1] + 6
+
+    until(trained, pause=0.1)
 
 
 @contextmanager
@@ -99,11 +94,10 @@ def test_a_streamed_run_takes_a_machine_that_joins_and_goes_on_without_one_that_
         one_machine.remove_node(joined)  # three CPUs are in use: it held at least one of them
         _wait_for(run, launches=3)
 
-    records = _records(run)
-    changes = [record for record in records if record.get("event") == "ranks_changed"]
+    changes = records(run, event="ranks_changed")
     assert [(change["before"], change["now"]) for change in changes] == [(1, 2), (2, 1)]
-    resumed = [record["step"] for record in records if record.get("event") == "resumed"]
+    resumed = [record["step"] for record in records(run, event="resumed")]
     assert len(resumed) == 2
     assert all(step % 2 == 0 for step in resumed)  # from checkpoints at an epoch's end
-    epochs = [record["step"] for record in records if record["kind"] == "epoch"]
+    epochs = [record["step"] for record in records(run, kind="epoch")]
     assert epochs == list(range(2, epochs[-1] + 1, 2))  # nothing is left out, nothing is told twice

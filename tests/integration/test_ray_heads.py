@@ -49,6 +49,7 @@ class Head:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
             "OMP_NUM_THREADS": "1",
+            "RAY_worker_niceness": "0",
         }
         self._process: subprocess.Popen[bytes] | None = None
         self.driver: subprocess.Popen[bytes] | None = None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from run_files import records
 
 import ebclab
 from ebclab.data.preparing.write_parquet import prepare_dataset
@@ -48,11 +47,6 @@ def _pretrain(
     return ebclab.pretrain(config, runs=runs, name="run", method=method, extend=extend, display=Listener())
 
 
-def _records(run: Path, **having: Any) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [record for record in records if having.items() <= record.items()]
-
-
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A prepared set."""
@@ -87,11 +81,11 @@ def test_runs_that_go_on_at_the_next_epoch_by_command_or_after_a_worker_s_death_
     elastic = ["resources.workers=1", "resources.max_workers=2"]
     done = _pretrain(tmp_path / "other", digits, 3, *FEW, *elastic, method=Mortal)
     assert 7 <= steps_per_epoch <= 9  # the death lies within the second epoch
-    (started,), (resumed,) = (_records(done.path, event=name) for name in ("started", "resumed"))
+    (started,), (resumed,) = (records(done.path, event=name) for name in ("started", "resumed"))
     assert (started["ranks"], resumed["ranks"], resumed["step"]) == (2, 2, steps_per_epoch)
     assert done.result["steps"] == 3 * steps_per_epoch
     for run in (more, done):
-        assert [record["epoch"] for record in _records(run.path, kind="epoch")] == [1, 2, 3]
+        assert [record["epoch"] for record in records(run.path, kind="epoch")] == [1, 2, 3]
     assert done.result["scores"]["holdout_knn"] == more.result["scores"]["holdout_knn"]
 
 

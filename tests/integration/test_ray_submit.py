@@ -89,6 +89,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "OMP_NUM_THREADS": "1",
+        "RAY_worker_niceness": "0",
     }
     with ray_folder() as short, ExitStack() as stack:
         start = f"--head --block --disable-usage-stats --num-cpus 2 --temp-dir {short} --include-dashboard=true"

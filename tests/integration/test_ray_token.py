@@ -52,6 +52,7 @@ class Head:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         switches = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
         switches["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] = "0"  # at the end nobody waits for what others left running
+        switches["RAY_worker_niceness"] = "0"
         return {**kept, **switches, "HOME": str(self.home), "RAY_AUTH_MODE": "token", **variables}
 
 
