@@ -26,18 +26,16 @@ from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.holdout import limit
 from ebclab.data.sources.location import short_name
-from ebclab.document.html import as_page
-from ebclab.document.markdown import as_markdown
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.reports.place import write_result
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.own_folder import own_folder
-from ebclab.storage.reading import with_checksum
 
 PAGE = "card.html"
 _FOLDER = "cards"
@@ -202,11 +200,8 @@ def _address(subjects: Sequence[Subject], base: Path) -> str:
 
 
 def _write(base: Path, done: Cards) -> None:
-    document = card_document(done)
     try:
-        atomic.write_json(base / "card.json", with_checksum(done.to_mapping()))
-        atomic.write_text(base / "card.md", as_markdown(document))
-        atomic.write_text(base / PAGE, as_page(document))
+        write_result(base / "card.json", done.to_mapping(), card_document(done))
     except OSError as error:
         reason = error.strerror or error
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {reason}", done) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
 from ebclab.comparisons.measured import MeasuredSweep, SettingsRuns
@@ -14,13 +13,10 @@ from ebclab.comparisons.power import measured_power, power_facts, power_warnings
 from ebclab.comparisons.tables import tables
 from ebclab.comparisons.wording import METRICS, answer, margin_words, what_intervals_say, what_it_does_not_show
 from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section
-from ebclab.document.html import as_page
-from ebclab.document.markdown import as_markdown
 from ebclab.formatting import clock
 from ebclab.interval import Interval
+from ebclab.reports.place import write_result
 from ebclab.runs.environment import command_in_words, machine_in_words, versions_in_words
-from ebclab.storage import atomic
-from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.log import finite
 
 
@@ -118,13 +114,10 @@ def _growth(versions: Sequence[PlanVersion]) -> list[str]:
 def write_findings(folder: ComparisonFolder, findings: ComparisonFindings) -> None:
     """Write the numbers, the tables and the page of a comparison."""
     versions = folder.read_versions()
-    atomic.write_json(folder.result, with_checksum(finite(as_mapping(findings, versions))))
-    document = comparison_document(findings, versions)
-    atomic.write_text(folder.table, as_markdown(document))
-    atomic.write_text(folder.page, as_page(document))
+    write_result(folder.result, finite(as_mapping(findings, versions)), comparison_document(findings, versions))
 
 
-def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, Any]:
+def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) -> dict[str, object]:
     """Return all numbers of the page as plain values; the result is deterministic."""
     return {
         "format": 1,
@@ -133,7 +126,7 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
         "answer": answer(findings),
         "methods": [_method(each) for each in findings.searches],
         "references": [
-            {"name": name, "task": task._asdict(), "methods": methods, **value.as_mean()}
+            {"name": name, "task": asdict(task), "methods": methods, **value.as_mean()}
             for (task, name, value), methods in findings.references_at.items()
         ],
         "differences": [_gap(gap) for gap in findings.gaps],
@@ -143,9 +136,9 @@ def as_mapping(findings: ComparisonFindings, versions: Sequence[PlanVersion]) ->
             {"one": one, "other": other, **_ends("probability", chance)}
             for (one, other), chance in findings.improvements.items()
         ],
-        "times_to_a_score": [asdict(each) | {"task": each.task._asdict()} for each in findings.paces],
+        "times_to_a_score": list(map(asdict, findings.paces)),
         "practice": [
-            {"method": each.method, "task": each.task._asdict(), "seconds": each.search_seconds}
+            {"method": each.method, "task": asdict(each.task), "seconds": each.search_seconds}
             | {"tuned": _runs(each.tuned)}
             for each in findings.sweeps
             if each.planned.arm == "practice"
@@ -157,18 +150,18 @@ def _ends(name: str, found: Interval) -> dict[str, float | None]:
     return {name: found.mean, "low": found.low, "high": found.high}
 
 
-def _overall(findings: ComparisonFindings, method: str) -> dict[str, Any]:
+def _overall(findings: ComparisonFindings, method: str) -> dict[str, object]:
     sweeps = [each for each in findings.searches if each.method == method]
     draws = [draw for each in sweeps for draw in each.draws]
     rest = {"search_seconds": sum(each.search_seconds for each in sweeps), "lost": sum(draw.is_lost for draw in draws)}
     return {"method": method, **_ends("iqm", findings.overall[method]), **rest, "draws": len(draws)}
 
 
-def _method(each: MeasuredSweep) -> dict[str, Any]:
+def _method(each: MeasuredSweep) -> dict[str, object]:
     tuned, default = each.accuracy("tuned"), each.accuracy("default")
     return {
         "method": each.method,
-        "task": each.task._asdict(),
+        "task": asdict(each.task),
         "tuned": _runs(each.tuned) | {"interval": tuned and tuned.as_mean()},
         "default": _runs(each.default) | {"interval": default and default.as_mean()},
         "found_better": each.found_better,
@@ -181,7 +174,7 @@ def _method(each: MeasuredSweep) -> dict[str, Any]:
     }
 
 
-def _runs(runs: SettingsRuns | None) -> dict[str, Any]:
+def _runs(runs: SettingsRuns | None) -> dict[str, object]:
     """Return runs as plain values, without per-image answers."""
     if runs is None:
         return {}
@@ -195,7 +188,7 @@ def _runs(runs: SettingsRuns | None) -> dict[str, Any]:
     }
 
 
-def _gap(gap: Gap) -> dict[str, Any]:
+def _gap(gap: Gap) -> dict[str, object]:
     return {
         "family": gap.family,
         "one": _side(gap.one),
@@ -207,5 +200,5 @@ def _gap(gap: Gap) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
-    return {"method": side.method, "settings": side.settings, "arm": side.arm, **side.task._asdict()}
+def _side(side: Side) -> dict[str, object]:
+    return {"method": side.method, "settings": side.settings, "arm": side.arm, **asdict(side.task)}

@@ -22,6 +22,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ConfirmProposals, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest
 from ebclab.sweeps.space.check import own_settings
+from ebclab.sweeps.space.space import Settings
 from ebclab.sweeps.trial import LOST, State, Trial
 
 WORST = 0.0
@@ -78,7 +79,7 @@ class SettingsRuns:
     """Runs of the same settings with several seeds."""
 
     source: str  # id of the search trial, or ``baseline``
-    settings: dict[str, Any]  # searched settings by dotted key
+    settings: Settings
     held_out: Measurements  # the objective of each run
     tested: dict[str, Measurements]  # accuracies on the test images by probe; empty if they have not been measured
     curves: tuple[SeedCurve, ...]  # learning curves of the runs that finished
@@ -229,9 +230,7 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
 
 
-def _runs(
-    source: str, settings: dict[str, Any], planned: PlannedSweep, log: SweepLog, metric: Metric
-) -> SettingsRuns | None:
+def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog, metric: Metric) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
     wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):

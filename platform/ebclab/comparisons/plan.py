@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import yaml
 
@@ -35,7 +35,7 @@ from ebclab.sweeps.space.space import Space, load_space
 
 Arm = Literal["draws", "practice"]
 """How settings are searched: random draws without early stopping, or TPE and ASHA with a time budget."""
-FORMAT = 1
+FORMAT: Literal[1] = 1
 RULES = (
     "Each draw is an independent random point of the method's search space, trained in full with one seed; the default "
     "settings are trained beside them and are not among the draws.",
@@ -47,7 +47,8 @@ RULES = (
 """The rules by which settings are chosen and compared."""
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True)
+class Task:
     """Setting in which methods are compared: dataset, batch size, and repeat of the complete search."""
 
     dataset: str  # name of the dataset
@@ -67,7 +68,7 @@ class PlannedSweep:
     @property
     def key(self) -> tuple[str, str, int]:
         """Method, dataset and batch size."""
-        return self.method, *self.task[:2]
+        return self.method, self.task.dataset, self.task.batch_size
 
     @property
     def where(self) -> str:
@@ -79,9 +80,24 @@ class PlannedSweep:
         ends = [f"repeat{self.task.repeat}"] * bool(self.task.repeat) + ["practice"] * (self.arm == "practice")
         return "-".join([as_file_name(self.method), short_name(self.task.dataset), f"b{self.task.batch_size}", *ends])
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the sweep as plain values."""
-        return {"method": self.method, "task": self.task._asdict(), "arm": self.arm, "sweep": self.plan.to_mapping()}
+
+@dataclass(frozen=True)
+class _SavedSweep:
+    method: str
+    task: Task
+    arm: Arm
+    sweep: dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SavedComparison:
+    """The content of comparison.yaml, in this order."""
+
+    format: Literal[1]
+    digest: str
+    asked: ComparisonRequest
+    rules: tuple[str, ...] = RULES
+    sweeps: dict[str, _SavedSweep]
 
 
 @dataclass(frozen=True)
@@ -98,22 +114,12 @@ class ComparisonPlan:
     def tasks(self) -> tuple[Task, ...]:
         return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the plan as plain values, the content of comparison.yaml."""
-        return {
-            "format": FORMAT,
-            "digest": self.digest,
-            "asked": self.request.to_mapping(),
-            "rules": list(RULES),
-            "sweeps": {planned.name: planned.to_mapping() for planned in self.sweeps},
-        }
-
     @property
     def digest(self) -> str:
         """SHA-256, first 16 digits, of all that determines the results; data folders and resources are excluded."""
         if self.written_digest:
             return self.written_digest
-        plain = replace(self, written_digest="none").to_mapping()
+        plain = asdict(_saved(self, digest=""))
         del plain["digest"], plain["rules"], plain["asked"]["data_root"]
         for planned in plain["sweeps"].values():
             planned["sweep"]["config"].pop("resources")
@@ -121,27 +127,17 @@ class ComparisonPlan:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _saved(plan: ComparisonPlan, digest: str) -> _SavedComparison:
+    sweeps = {
+        planned.name: _SavedSweep(planned.method, planned.task, planned.arm, planned.plan.to_mapping())
+        for planned in plan.sweeps
+    }
+    return _SavedComparison(format=FORMAT, digest=digest, asked=plan.request, sweeps=sweeps)
+
+
 def write_comparison(path: Path, plan: ComparisonPlan) -> None:
     """Write a plan as YAML."""
-    atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
-
-
-@dataclass(frozen=True)
-class _SavedSweep:
-    method: str
-    task: Task
-    arm: Arm
-    sweep: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _SavedComparison:
-    """The content of comparison.yaml."""
-
-    format: Literal[1]
-    asked: ComparisonRequest
-    sweeps: dict[str, _SavedSweep]
-    digest: str
+    atomic.write_text(path, yaml.safe_dump(asdict(_saved(plan, plan.digest)), sort_keys=False))
 
 
 def read_comparison(path: Path, where: str = "") -> ComparisonPlan:
@@ -265,8 +261,7 @@ class ComparisonFolder(Workspace):
         """Append this plan to the versions of the comparison."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         versions = [*self.read_versions(), PlanVersion(plan.digest, now, tuple(grown))]
-        plain: list[dict[str, Any]] = [asdict(version) | {"grown": list(version.grown)} for version in versions]
-        atomic.write_json(self.versions, plain)
+        atomic.write_json(self.versions, list(map(asdict, versions)))
 
 
 SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
@@ -335,7 +330,7 @@ def _configs(
     configs, wrong = {}, dict[str, list[str]]()
     for method in request.methods:
         try:
-            configs[method] = _config(request, method, task, epochs_of.get((method, *task[:2])))
+            configs[method] = _config(request, method, task, epochs_of.get((method, task.dataset, task.batch_size)))
         except ConfigError as error:
             wrong[method] = error.problems
     shared = [] if configs else [line for line in wrong[request.methods[0]] if all(line in w for w in wrong.values())]
@@ -387,7 +382,9 @@ def _not_the_same(request: ComparisonRequest, configs: Mapping[str, ExperimentCo
             )
 
 
-def different_settings(configs: Mapping[str, ExperimentConfig], sections: Iterable[str]) -> dict[str, dict[str, Any]]:
+def different_settings(
+    configs: Mapping[str, ExperimentConfig], sections: Iterable[str]
+) -> dict[str, dict[str, object]]:
     """Return the settings of ``sections`` that differ between methods: values by method, by dotted key."""
     plain = {method: to_mapping(config) for method, config in configs.items()}
     found = {}

@@ -93,7 +93,7 @@ class Power:
     seeds_for_margin: int | None
     images_suffice: bool  # whether that is found in 80 of 100 without any noise of seeds
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the numbers as plain values."""
         design = self.design._asdict() | {"noise": self.design.noise._asdict()}
         simulated = {"simulated": _times(self.design.images)}
@@ -271,7 +271,7 @@ def _places(findings: ComparisonFindings) -> list[Task]:
 
 def _place(task: Task) -> Task:
     """Return what all repeats of the search on a task share."""
-    return task._replace(repeat=0)
+    return replace(task, repeat=0)
 
 
 def pilot_plan(plan: ComparisonPlan, num_seeds: int) -> SweepPlan:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from ebclab.config import did_you_mean
 from ebclab.config.options import DATA_ROOT, option, option_problems, seconds_of
@@ -153,10 +153,6 @@ class ComparisonRequest:
         """Return the file of a method's custom search space; None if it uses the shipped one."""
         given = dict(text.partition("=")[::2] for text in self.spaces)
         return given.get(method)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the request as plain values."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
 def _sides(question: str) -> list[tuple[str, int]]:

@@ -1,9 +1,9 @@
-"""Where a report is written: a page on a disk or in a store, and the files next to it."""
+"""Where results and reports are written: a page on a disk or in a store, and the files next to it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,21 @@ from ebclab.config.addresses import is_address
 from ebclab.document.csv import as_csv
 from ebclab.document.document import Document, Table
 from ebclab.document.html import as_page
+from ebclab.document.markdown import as_markdown
 from ebclab.errors import RunError, UserError
 from ebclab.storage import atomic
 from ebclab.storage.object_store import send
+from ebclab.storage.reading import with_checksum
 from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import finite
+
+
+def write_result(numbers: Path, content: Mapping[str, object], document: Document) -> None:
+    """Write all numbers of a result as JSON, and beside them its document as Markdown and as a page."""
+    atomic.write_json(numbers, with_checksum(content))
+    atomic.write_text(numbers.with_suffix(".md"), as_markdown(document))
+    atomic.write_text(numbers.with_suffix(".html"), as_page(document))
 
 
 @dataclass(frozen=True)

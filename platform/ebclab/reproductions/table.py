@@ -21,12 +21,11 @@ from ebclab.document.document import (
     Table,
     numeric,
 )
-from ebclab.document.html import as_page
-from ebclab.document.markdown import as_markdown
 from ebclab.errors import UnsavedError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.formatting import clock, count
 from ebclab.interval import Interval, NumberFormat
+from ebclab.reports.place import write_result
 from ebclab.reproductions.answers import AnsweredClaim, answer_claims, in_words
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
@@ -35,9 +34,7 @@ from ebclab.reproductions.measure import RunOutcome, first_kept, is_rate
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
-from ebclab.storage import atomic
 from ebclab.storage.kinds import REPRODUCTION
-from ebclab.storage.reading import with_checksum
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
@@ -271,11 +268,8 @@ def _cell(
 
 def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
     """Write table.json, table.md and table.html into the folder of a reproduction."""
-    document = table_document(table)
     try:
-        atomic.write_json(folder.path / REPRODUCTION.result, with_checksum(table.to_mapping()))
-        atomic.write_text(folder.path / "table.md", as_markdown(document))
-        atomic.write_text(folder.page, as_page(document))
+        write_result(folder.path / REPRODUCTION.result, table.to_mapping(), table_document(table))
     except OSError as error:
         raise UnsavedError(
             f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
