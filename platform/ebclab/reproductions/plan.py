@@ -13,7 +13,6 @@ from ebclab.errors import ConfigError
 from ebclab.reproductions.measure import SECONDS, Wanted, target_of
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import (
-    EFFICIENCY,
     Assignments,
     CellOfRow,
     ColumnAtScale,
@@ -95,11 +94,14 @@ def plan_study(
     data_root: str | None = None,
     assignments: Sequence[str] = (),
     images: Mapping[str, str] | None = None,
+    rows: Sequence[str] = (),
+    datasets: Sequence[str] = (),
 ) -> StudyPlan:
     """Return the runs of a study at a scale. Cells of a row with the same settings share a run.
 
     Without ``seeds``, there are those of the scale, or as many as the paper has. ``assignments`` override all other
-    settings. ``images`` are places of those that everybody has to get on their own, such as ``imagenet``.
+    settings. ``images`` are places of those that everybody has to get on their own, such as ``imagenet``. With
+    ``rows``, the plan has no other rows; with ``datasets``, it has no cell that needs other images.
     """
     _require_no_seed(assignments)
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
@@ -112,7 +114,7 @@ def plan_study(
     for row, columns in study.columns_of.items():
         for name in columns:
             cell = cells[row, name] = layers.cell(row, name)
-            if cell.not_run or _is_efficiency(study, name):
+            if cell.not_run or study.reference_of(name):
                 continue
             of_column = layers.of_column(row, name)
             is_new = (row, of_column) not in names
@@ -131,7 +133,8 @@ def plan_study(
         raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
     runs = {f"{base}-seed{seed}": replace(config, seed=seed) for base, config in configs.items() for seed in used}
     plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
-    return _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
+    plan = _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
+    return _part(plan, rows, datasets) if rows or datasets else plan
 
 
 def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
@@ -143,10 +146,6 @@ def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[in
     return tuple(range(max(repeats, 1))), "as in the paper" if repeats else "the paper does not say how often"
 
 
-def _is_efficiency(study: Study, column: str) -> bool:
-    return study.columns[column].measure.startswith(f"{EFFICIENCY}/")
-
-
 def _looked_up(
     study: Study, cells: Mapping[tuple[str, str], PlannedCell], runs: Mapping[str, ExperimentConfig]
 ) -> Iterator[PlannedCell]:
@@ -155,7 +154,7 @@ def _looked_up(
     Times to a target have the curve of their own runs.
     """
     for (row, name), cell in cells.items():
-        if cell.not_run or not _is_efficiency(study, name):
+        if cell.not_run or not study.reference_of(name):
             found = None if cell.not_run else target_of(cell.wanted.measure)
             yield _timed(cell, *found, runs) if found else cell
             continue
@@ -215,6 +214,34 @@ def _with_epochs(plan: StudyPlan) -> StudyPlan:
         return replace(cell, wanted=at_end(cell.wanted, cell.runs), curve=curve)
 
     return replace(plan, runs=runs, cells=tuple(map(settled, plan.cells)))
+
+
+def _part(plan: StudyPlan, rows: Sequence[str], datasets: Sequence[str]) -> StudyPlan:
+    """Return the plan of some rows and datasets; its runs are those of the whole plan, so that others can join them."""
+    where = f"{plan.study.name} at scale {plan.scale}"
+    of_cells = [
+        (cell, {plan.runs[run].data.name for run in cell.runs.values()} | {cell.wanted.dataset} - {""})
+        for cell in plan.cells
+    ]
+    images = {name for cell, names in of_cells if cell.runs for name in names}
+    problems = [
+        f"{option}: not in {where}, got {name}; {did_you_mean(name, known)}"
+        for option, names, known in (("--rows", rows, plan.study.rows), ("--datasets", datasets, sorted(images)))
+        for name in names
+        if name not in known
+    ]
+    kept = [
+        cell
+        for cell, names in of_cells
+        if not rows or {cell.row, plan.study.reference_of(cell.column) or cell.row} <= set(rows)
+        if not datasets or (cell.runs and names <= set(datasets))
+    ]
+    if not problems and not any(cell.runs for cell in kept):
+        problems = [f"--rows, --datasets: nothing of {where} is run with these; name more of them"]
+    if problems:
+        raise ConfigError(problems)
+    used = {run for cell in kept for run in (*cell.runs.values(), *cell.curve_runs.values())}
+    return replace(plan, cells=tuple(kept), runs={name: run for name, run in plan.runs.items() if name in used})
 
 
 def _require_no_seed(assignments: Sequence[str]) -> None:

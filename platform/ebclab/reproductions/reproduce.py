@@ -46,6 +46,8 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
         data_root=request.data_root,
         assignments=request.assignments,
         images=request.places,
+        rows=request.rows,
+        datasets=request.datasets,
     )
     return plan, ReproductionFolder.of_plan(plan, request.to)
 

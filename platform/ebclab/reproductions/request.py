@@ -22,6 +22,10 @@ class ReproduceRequest:
         "smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings.",
         panel="Runs",
     )
+    rows: tuple[str, ...] = option((), "Row to run; repeatable; default: all.", metavar="ROW", panel="Runs")
+    datasets: tuple[str, ...] = option(
+        (), "Only what needs no images but these; repeatable.", metavar="DATASET", panel="Runs"
+    )
     seeds: int | None = option(
         None,
         "Number of seeds (0, 1, ...) per kind of run; default: the study's, at scale paper the paper's.",

@@ -161,6 +161,11 @@ class Study:
         """Return the published number of a cell; None if there is none."""
         return self.published.get(self.rows[row].beside or row, {}).get(column)
 
+    def reference_of(self, column: str) -> str:
+        """Return the row that the efficiencies of a column are of; empty for another column."""
+        kind, _, rest = self.columns[column].measure.partition("/")
+        return rest.partition("/")[0] if kind == EFFICIENCY else ""
+
     @property
     def columns_of(self) -> ColumnsOf:
         return {

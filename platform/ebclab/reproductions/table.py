@@ -39,6 +39,9 @@ from ebclab.storage.kinds import REPRODUCTION
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
 
+LEFT_OUT = "left out by --rows or --datasets"
+"""Why a cell of the study is not in the table."""
+
 WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
     "the paper: images, network and epochs are others, and a difference from the published number means nothing.",
@@ -168,8 +171,11 @@ def table_of_plan(
     """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
     measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
     cells = tuple(_cell(plan, cell, *measured[cell.row, cell.column], outcomes) for cell in plan.cells)
-    missing: dict[Cell, str] = {}
+    missing: dict[Cell, str] = {
+        (row, column): LEFT_OUT for row, columns in plan.study.columns_of.items() for column in columns
+    }
     for cell in cells:
+        del missing[cell.row, cell.column]
         if cell.ours is None:
             missing[cell.row, cell.column] = cell.problem or f"not run at this scale: {cell.not_run}"
         elif cell.not_reached:
@@ -305,18 +311,19 @@ def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: b
     """Return our numbers beside the published ones: a row for each row of the study, three cells for each column."""
     study = table.plan.study
     here = {cell.column: cell.here for cell in table.cells}
+    columns = {name: column for name, column in study.columns.items() if name in here}
     heads: list[str | ColumnHead] = [ColumnHead("row")]
-    for name, column in study.columns.items():
+    for name, column in columns.items():
         unit = _UNITS[column.unit]
         above = f"{column.title}, {unit}" if unit else column.title
-        small = f"here: {here[name]}" if here.get(name) else ""
+        small = f"here: {here[name]}" if here[name] else ""
         heads += [ColumnHead(text, above, small) for text in ("ours", "paper", "difference")]
     rows = []
     for name, cells in groupby(table.cells, lambda cell: cell.row):
         by_column = {cell.column: cell for cell in cells if with_not_run or not cell.not_run}
         row = study.rows[name]
         recipe = f", {row.recipe}" if row.recipe else ""
-        numbers = [cell for column in study.columns for cell in _cells(table, by_column.get(column))]
+        numbers = [cell for column in columns for cell in _cells(table, by_column.get(column))]
         rows.append((RichText(row.title, (f"({row.method}{recipe})",)), *numbers))
     return Table(title, tuple(heads), tuple(rows))
 

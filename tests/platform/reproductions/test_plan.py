@@ -17,8 +17,8 @@ from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
 from ebclab.reproductions.measure import RunOutcome
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.study import Study
-from ebclab.reproductions.table import cost_in_words, table_document, table_of_plan
+from ebclab.reproductions.study import Study, load_study
+from ebclab.reproductions.table import LEFT_OUT, beside_the_paper, cost_in_words, table_document, table_of_plan
 
 from .conftest import TINY, refused, study_mapping, study_of
 
@@ -193,3 +193,56 @@ def test_a_mistake_that_all_runs_share_is_said_once(study: Study, assignment: st
 
 def test_a_data_root_is_a_path_whatever_it_looks_like(study: Study):
     assert str(plan_study(study, "smoke", data_root="null").runs["cold-seed0"].data.root).endswith("/null")
+
+
+TABLE = load_study("ebclr/table1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "datasets", "cells"),
+    [
+        (["ebclr", "simclr"], ["mnist"], "ebclr/mnist simclr/mnist simclr/mnist-efficiency"),
+        (["simclr"], ["mnist", "cifar10"], "simclr/mnist simclr/cifar10"),  # an efficiency needs EBCLR's run
+        (["moco-per-image"], [], "moco-per-image/mnist moco-per-image/fashion-mnist moco-per-image/cifar10"),
+    ],
+)
+def test_rows_and_datasets_leave_runs_as_they_are_in_the_whole(rows: list[str], datasets: list[str], cells: str):
+    whole = plan_study(TABLE, "small", seeds=[0])
+    part = plan_study(TABLE, "small", seeds=[0], rows=rows, datasets=datasets)
+    run = [f"{cell.row}/{cell.column}" for cell in part.cells if cell.runs]
+    assert run == cells.split()
+    names = {f"{row}-{column.removesuffix('-efficiency')}-seed0" for row, _, column in (c.partition("/") for c in run)}
+    assert part.runs == {name: config for name, config in whole.runs.items() if name in names}
+    table = table_of_plan(part, {name: RunOutcome(problem="lost") for name in part.runs})
+    assert {part.why for claim in table.claims for part in claim.parts} - {"lost"} == {LEFT_OUT}
+    heads = [head.above for head in beside_the_paper(table).heads[1:]]
+    columns = dict.fromkeys(f"{TABLE.columns[cell.column].title}" for cell in part.cells)
+    assert [head.removesuffix(", %") for head in dict.fromkeys(heads)] == list(columns)
+
+
+def test_a_number_on_other_images_than_its_run_needs_both():
+    study = load_study("ebclr/table2")
+    both = plan_study(study, "small", seeds=[0], datasets=["mnist", "fashion-mnist"])
+    assert (len(both.runs), both.datasets) == (20, ["mnist", "fashion-mnist"])
+    with pytest.raises(ConfigError, match="--rows, --datasets: nothing of ebclr/table2 at scale small is run with"):
+        plan_study(study, "small", datasets=["mnist"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "datasets", "said"),
+    [
+        (["simclrr"], [], ["--rows: not in ebclr/table1 at scale small, got simclrr; did you mean simclr?"]),
+        (
+            ["bylo"],
+            ["cifar100"],  # not at this scale
+            [
+                "--rows: not in ebclr/table1 at scale small, got bylo; did you mean byol?",
+                "--datasets: not in ebclr/table1 at scale small, got cifar100; did you mean cifar10?",
+            ],
+        ),
+    ],
+)
+def test_unknown_rows_and_datasets_are_refused_at_once(rows: list[str], datasets: list[str], said: list[str]):
+    with pytest.raises(ConfigError) as caught:
+        plan_study(TABLE, "small", rows=rows, datasets=datasets)
+    assert [line.partition(" Known")[0] for line in caught.value.problems] == said
