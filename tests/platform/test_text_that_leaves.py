@@ -10,13 +10,13 @@ import logging
 import shlex
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Collection
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import yaml
+from hostile_text import HOSTILE, unseen
 from rich import table as rich_table
 from rich.progress import Progress, TextColumn
 from rich.text import Text
@@ -25,9 +25,6 @@ from ebclab.cli import main
 from ebclab.config import compose
 from ebclab.config.experiment import to_mapping
 from ebclab.config.yaml_text import dump_yaml, from_yaml
-from ebclab.document.csv import as_csv
-from ebclab.document.document import CellValue, Table
-from ebclab.document.markdown import escape_markdown, table_as_markdown
 from ebclab.errors import ConfigError
 from ebclab.formatting import bounded, in_cell, visible
 from ebclab.runs.folder import RunFolder
@@ -36,26 +33,6 @@ from ebclab.training.display import BarDisplay, LineDisplay, choose_display
 
 SOURCES = Path(__file__).parents[2] / "platform" / "ebclab"
 
-HOSTILE = {
-    "title": "\x1b]0;owned\x07x",
-    "clear": "\x1b[2J\x1b[H",
-    "C1": "\x9b2Jx",
-    "back": "ok\b\bno\rerror",
-    "bidi": "a\u202egnp.exe\u202c\u2066b\u2069\u200e\u200f",
-    "unseen": "a\u200bb\u00adc\ufeffd\U000e0041e\u2028f",
-    "image": "<img src=x onerror=alert(1)>",
-    "script": "</script><script>alert(1)</script>",
-    "cell": "a | b `c` [d](http://e) *f*",
-    "heading": "# a\n## b",
-    "formula": '=HYPERLINK("http:evil","x")',
-    "at": "@SUM(1+1)*cmd|' 'C'!A0",
-    "plus": "+1+cmd",
-    "minus": "-1+cmd",
-    "tab": "\t=1+1",
-    "quoted": " '=1+1",
-    "wide": "\uff1d1+1",
-    "markup": "[/x][bold]:smile:",
-}
 ALL = pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE)
 
 
@@ -64,11 +41,6 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-def unseen(text: str) -> set[str]:
-    """The characters in a text that a terminal obeys or does not show."""
-    return {each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - set("\n\t")
 
 
 def read_back(text: str) -> str:
@@ -176,41 +148,6 @@ def test_tracebacks_and_warnings_are_shown() -> None:
 
 
 # Files
-
-
-@ALL
-def test_markdown_has_names_as_text(name: str) -> None:
-    table = table_as_markdown(Table("", ("a", name), ((name, "b"),))).split("\n")
-    assert [len(_cells(line)) for line in table] == [2, 2, 2]
-    for text in [escape_markdown(name), *table]:
-        assert unseen(text) == set()
-        assert "\n" not in text.strip()
-        assert "<" not in text
-        assert "[d]" not in text
-        assert text.count("`") == text.count("\\`")
-    assert not escape_markdown(name).startswith(("#", "- ", "+ ", "=="))
-
-
-def _cells(line: str) -> list[str]:
-    """The cells of a row as GitHub's Markdown divides it: a bar with a backslash before it is text."""
-    return line.replace("\\\\", "").replace("\\|", "").strip("|").split("|")
-
-
-@ALL
-def test_csv_has_names_as_text_that_no_spreadsheet_computes(name: str) -> None:
-    (head, row) = csv.reader(io.StringIO(as_csv(Table("", ("run", "value"), ((name, -0.5),)))))
-    assert head == ["run", "value"]
-    assert row[1] == "-0.5"
-    kept = row[0].removeprefix("'") if row[0] != visible(name) else row[0]
-    assert kept == visible(name)
-    assert unicodedata.normalize("NFKC", row[0]).lstrip(' "')[0] not in "=+-@\t\r"
-    assert unseen(row[0]) == set()
-
-
-def test_numbers_in_csv_stay_numbers() -> None:
-    values: list[CellValue] = [-1, -0.5, 1e-30, True, None, "-3", "+1.5e-3", "3 4", float("-inf"), "-"]
-    _, row = csv.reader(io.StringIO(as_csv(Table("", ("",) * len(values), (tuple(values),)))))
-    assert row == ["-1", "-0.5", "1e-30", "True", "", "-3", "+1.5e-3", "3 4", "-inf", "'-"]
 
 
 class Tags(HTMLParser):

@@ -306,44 +306,34 @@ def _all_trials(records: Sequence[SweepRecord]) -> Table:
     """Return a row for each trial; settings that a sweep did not search are empty."""
     names = list(dict.fromkeys(name for record in records for name in record.plan.space.by_name))
     columns = ("sweep", *_OF_TRIAL, *names)
-    trials = [{"sweep": record.name, **row, **row["settings"]} for record in records for row in trial_rows(record)]
+    trials = [
+        {"sweep": record.name, **row, **trial.settings} for record in records for trial, row in _trial_rows(record)
+    ]
     return Table("", columns, tuple(tuple(trial.get(column) for column in columns) for trial in trials))
 
 
 _OF_TRIAL = ("trial", "kind", "rank", "state", "reason", "objective", "epochs_done", "epochs", "seconds", "seed")
 
 
-def trial_rows(record: SweepRecord) -> list[dict[str, Any]]:
-    """Return every trial as plain values, in the order of their proposal, with its last objective."""
+def _trial_rows(record: SweepRecord) -> Iterator[tuple[Trial, dict[str, Any]]]:
+    """Yield every trial and the same as plain values, in the order of their proposal, with its last objective."""
     ranks = {trial.id: rank for rank, trial in enumerate(record.order, start=1)}
-    return [
-        {
-            "trial": trial.id,
-            "kind": trial.kind,
-            "rank": ranks.get(trial.id),
-            "state": trial.state,
-            "reason": trial.reason,
-            "objective": trial.last.objective if trial.last else None,
-            "epochs_done": trial.epochs_done,
-            "epochs": trial.epochs,
-            "seconds": trial.seconds,
-            "seed": trial.seed,
-            "settings": trial.settings,
-        }
-        for trial in record.log.trials.values()
-    ]
+    for trial in record.log.trials.values():
+        last = trial.last.objective if trial.last else None
+        own = {"trial": trial.id, "rank": ranks.get(trial.id), "objective": last, "settings": trial.settings}
+        yield trial, {name: own[name] if name in own else getattr(trial, name) for name in (*_OF_TRIAL, "settings")}
 
 
-def _numbers(record: SweepRecord, price: float | None) -> dict[str, Any]:
+def _curve(trial: Trial) -> dict[str, object]:
+    return {
+        str(epoch): {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
+        for epoch, point in sorted(trial.curve.items())
+    }
+
+
+def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
     """Return everything on the page about a sweep, and all of its curves, as plain values."""
     cost = cost_of(record, price)
-    curves = {
-        trial.id: {
-            str(epoch): {"objective": point.objective, "seconds": point.seconds, "metrics": point.metrics}
-            for epoch, point in sorted(trial.curve.items())
-        }
-        for trial in record.log.trials.values()
-    }
     return {
         "sweep": record.name,
         "path": record.folder.address,
@@ -375,11 +365,11 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, Any]:
         "cost": asdict(cost) | {"money": cost.money},
         "measured": how_measured(record),
         "notes": list(record.notes),
-        "trials": [{**row, "curve": curves[row["trial"]]} for row in trial_rows(record)],
+        "trials": [{**row, "curve": _curve(trial)} for trial, row in _trial_rows(record)],
     }
 
 
-def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, Any]:
+def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, object]:
     """Return confirmed settings as plain values, with their difference from the winner."""
     return {
         **{name: getattr(entry, name) for name in _OF_CONFIRMED},
@@ -389,6 +379,6 @@ def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: Sweep
     }
 
 
-def _plain_gap(gap: Interval | None) -> dict[str, Any] | None:
+def _plain_gap(gap: Interval | None) -> dict[str, object] | None:
     """Return a difference as plain values."""
     return gap.as_difference() | {"is_noise": gap.is_noise} if gap else None

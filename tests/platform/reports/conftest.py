@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,9 @@ import pytest
 
 from ebclab.config import compose
 from ebclab.evaluation.answers import Answers
+from ebclab.storage import object_store as store
+from ebclab.storage.filesystem import Location
+from ebclab.storage.remote import COPIES
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import make_plan, write_plan
@@ -60,6 +63,12 @@ class Folder:
         if answers is not None:
             self.log.append("answered", trial=f"confirm-{source}-seed{seed}", **answers.to_mapping())
 
+    def confirm_all(self, values: Mapping[str, Sequence[float]]) -> None:
+        """Write finished confirming runs of several sources, one for each value, with the seeds 1, 2 and so on."""
+        for source, by_seed in values.items():
+            for seed, value in enumerate(by_seed, start=1):
+                self.confirm(source, seed, value)
+
     def _trial(
         self,
         name: str,
@@ -91,13 +100,8 @@ class Folder:
         self.search(9, [0.31, 0.32], "stopped", "no gain in 2 epochs: 0.32 after 0.32")
         self.search(10, [0.33, 0.34], "stopped", "collapsed: effective_rank 1.1, below 1.5 for 3 epochs")
         self.search(11, [0.35, 0.01], "diverged", "loss is nan at step 7")
-        for source, values in {
-            "0007": (0.60, 0.62, 0.64),
-            "0006": (0.59, 0.62, 0.63),
-            "baseline": (0.50, 0.51, 0.52),
-        }.items():
-            for seed, value in enumerate(values, start=1):
-                self.confirm(source, seed, value)
+        values = {"0007": (0.60, 0.62, 0.64), "0006": (0.59, 0.62, 0.63), "baseline": (0.50, 0.51, 0.52)}
+        self.confirm_all(values)
 
 
 @pytest.fixture
@@ -111,3 +115,13 @@ def sweep_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         return Folder(tmp_path / name, *overrides, **{"trials": 12, "top": 2, "seeds": 3, **asked})
 
     return make
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a bucket that is the folder of this disk in which sweeps lie."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setattr(
+        store, "_place", lambda root: Location(root.replace("s3://bucket", f"file://{tmp_path}"), "storage")
+    )
+    return "s3://bucket"

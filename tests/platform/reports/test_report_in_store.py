@@ -13,19 +13,13 @@ import pytest
 from ebclab.cli import main
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import commands
-from ebclab.storage import object_store as store
-from ebclab.storage.filesystem import Location
-from ebclab.storage.remote import COPIES
 
 
 @pytest.fixture
-def sweep(sweep_folder: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sweep's folder in the bucket s3://bucket, which is a folder of this disk."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+def sweep(sweep_folder: Callable[..., Any], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sweep's folder in the bucket s3://bucket."""
     monkeypatch.chdir(tmp_path)
     folder = sweep_folder()
-    bucket = f"file://{folder.path.parent}"
-    monkeypatch.setattr(store, "_place", lambda root: Location(root.replace("s3://bucket", bucket), "storage"))
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
     return Path(folder.path)
 

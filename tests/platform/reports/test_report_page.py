@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from made_up_comparison import IMAGES, right
 from pages import Page
 
 from ebclab.cli import main
-from ebclab.evaluation.answers import Answers
 from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import commands
@@ -226,14 +225,6 @@ def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Cal
     folder = sweep_folder()
     folder.log.append("resumed", environment={"command": [program, "sweep", "simclr", "--name", "a b"]})
     assert commands(read_sweep(folder.path))["This sweep"] == "ebclab sweep simclr --name 'a b'"
-
-
-IMAGES, KEYS = 200, torch.arange(200)
-
-
-def right(count: int) -> Answers:
-    """Return the answers of a run that is right about the first ``count`` images."""
-    return Answers.of(torch.arange(IMAGES)[None] < count, KEYS)
 
 
 @pytest.mark.parametrize(

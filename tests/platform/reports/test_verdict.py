@@ -95,9 +95,7 @@ def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and
 ) -> None:
     folder = sweep_folder(top=1, seeds=2)
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
-    for seed in (1, 2):
-        folder.confirm("0000", seed, 0.95)
-        folder.confirm("baseline", seed, 0.943)
+    folder.confirm_all({"0000": (0.95, 0.95), "baseline": (0.943, 0.943)})
     part = read_sweep(folder.path)
     assert part.confirmed[0].low is None
     assert "It is +0.7 points better than the starting settings; the same at every seed: no interval." in lead(part)
@@ -135,8 +133,7 @@ def test_a_winner_of_more_finished_runs_is_not_said_to_be_better(
     for number in range(9):
         folder.search(number, [0.3, 0.4, 0.5, 0.6 + 0.01 * number])
     for source, values in {"0008": trial, "baseline": start}.items():
-        for seed, value in enumerate(values, start=1):
-            folder.confirm(source, seed, value + 0.001 * (seed % 2))
+        folder.confirm_all({source: [value + 0.001 * (seed % 2) for seed, value in enumerate(values, start=1)]})
     answer = lead(read_sweep(folder.path))
     assert f"Where their runs finished, {said}" in answer
     assert "etter than" not in answer
@@ -150,9 +147,7 @@ def test_a_winner_behind_the_start_at_the_seeds_that_both_finished_is_said_to_be
     folder = sweep_folder(top=1, seeds=6)
     for number in range(9):
         folder.search(number, [0.3, 0.4, 0.5, 0.6 + 0.01 * number])
-    for source, values in {"0008": (0.5, 0.5, 0.5, 0.5, 0.9, 0.9), "baseline": (0.59, 0.60, 0.61, 0.60)}.items():
-        for seed, value in enumerate(values, start=1):
-            folder.confirm(source, seed, value)
+    folder.confirm_all({"0008": (0.5, 0.5, 0.5, 0.5, 0.9, 0.9), "baseline": (0.59, 0.60, 0.61, 0.60)})
     half = stats.t.isf(0.05 / 2, 3) * (2 / 3) ** 0.5 / 2
     answer = lead(read_sweep(folder.path))
     assert answer.startswith("Winner: trial 0008, 63.3% over 6 seeds (")
@@ -163,8 +158,7 @@ def test_a_winner_behind_the_start_at_the_seeds_that_both_finished_is_said_to_be
 def test_with_five_seeds_nothing_is_said_of_few(sweep_folder: Folders) -> None:
     folder = sweep_folder(top=1, seeds=5, baseline=False)
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
-    for seed in range(1, 6):
-        folder.confirm("0000", seed, 0.9 + 0.01 * seed)
+    folder.confirm_all({"0000": (0.91, 0.92, 0.93, 0.94, 0.95)})
     assert "seeds are few" not in page_of(folder)
 
 

@@ -22,9 +22,6 @@ from ebclab.document.document import Document
 from ebclab.reports import watch
 from ebclab.reports.report import document_of
 from ebclab.reports.watch import PageServer, WatchedPage
-from ebclab.storage import object_store as store
-from ebclab.storage.filesystem import Location
-from ebclab.storage.remote import COPIES
 
 
 @contextmanager
@@ -154,14 +151,9 @@ def test_a_folder_that_vanishes_leaves_the_last_page_which_says_so(
         assert "Shown is what was known at " in Page(ask(server)[2]).words
 
 
-def test_a_sweep_in_a_store_is_watched_there(
-    sweep_folder: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+def test_a_sweep_in_a_store_is_watched_there(sweep_folder: Callable[..., Any], bucket: str) -> None:
     folder = sweep_folder()
-    bucket = f"file://{folder.path.parent}"
-    monkeypatch.setattr(store, "_place", lambda root: Location(root.replace("s3://bucket", bucket), "storage"))
-    with served(f"s3://bucket/{folder.path.name}") as (server, drawn):
+    with served(f"{bucket}/{folder.path.name}") as (server, drawn):
         assert "75.0%" not in Page(ask(server)[2]).words
         folder.search(0, [0.4, 0.75])
         assert "75.0%" in Page(ask(server)[2]).words

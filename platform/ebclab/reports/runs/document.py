@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ebclab.document.document import (
     Block,
@@ -178,7 +177,7 @@ def _measurements(records: Sequence[RunRecord]) -> Table:
     return Table("", ("run", "table", *names), tuple(rows))
 
 
-def _plain(record: RunRecord) -> dict[str, Any]:
+def _plain(record: RunRecord) -> dict[str, object]:
     """Return everything on the page about a run, and all of its measurements, as plain values."""
     return {
         "run": record.name,
