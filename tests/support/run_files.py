@@ -11,6 +11,31 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from ebclab.runs.summary import RunSummary
+
+
+def summary_of(**facts: Any) -> RunSummary:
+    """Return the summary of a finished run of SimCLR on digits with these facts."""
+    usual: dict[str, Any] = {
+        "method": "simclr",
+        "dataset": "digits",
+        "seed": 0,
+        "epochs": 2,
+        "steps": 8,
+        "batch_size": 16,
+        "train_images": 32,
+        "holdout_images": 0,
+        "scores": {},
+        "best": None,
+        "metrics": None,
+        "images_per_second": None,
+        "seconds": 6.0,
+        "parameters": 1,
+        "checkpoint": None,
+        "finished": "2026-11-20T12:34:56+00:00",
+    }
+    return RunSummary(**usual | facts)
+
 
 def records(run: Path, **having: Any) -> list[dict[str, Any]]:
     """Return the whole lines of a run's log that have these entries; none if there is no log."""

@@ -458,5 +458,4 @@ def _remedy(power: Power) -> str:
 
 def points(share: float) -> str:
     """Return a difference of accuracies in points, with two digits."""
-    number = float(f"{100 * share:.2g}")
-    return f"{number:g} point{'s' * (number != 1)}"
+    return count(float(f"{100 * share:.2g}"), "point")

@@ -7,7 +7,7 @@ from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same
 from ebclab.config.check import short
 from ebclab.document.document import Table
-from ebclab.formatting import clock
+from ebclab.formatting import clock, count
 from ebclab.interval import PERCENT, POINTS, NumberFormat
 from ebclab.reports.references import verdict
 from ebclab.runs.references import REFERENCES
@@ -186,7 +186,7 @@ def after_trials(findings: ComparisonFindings) -> Table:
         "Held-out score in per cent, one seed a draw: the mean of the best among n draws, without bias. The search "
         "chooses by this score; it is of other images than the accuracies above, and not to be compared with them."
     )
-    heads = ("on", "method", "default", *(f"{n} draw{'s' * (n > 1)}" for n in counts))
+    heads = ("on", "method", "default", *(count(n, "draw") for n in counts))
     return Table("Expected best after n draws", heads, tuple(rows), note)
 
 

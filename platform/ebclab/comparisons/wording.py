@@ -27,7 +27,7 @@ _MOST = 4  # maximum number of statements of one kind in the conclusions
 
 def margin_words(request: ComparisonRequest) -> str:
     """Return the margin of a comparison, in points."""
-    return f"{request.margin:g} point{'s' * (request.margin != 1)}"
+    return count(request.margin, "point")
 
 
 def answer(findings: ComparisonFindings) -> list[str]:

@@ -98,8 +98,7 @@ def lead(record: SweepRecord) -> str:
         return f"Best trial so far: {best.id} with {value}{done}. {luck}"
     winner = record.confirmed[0]
     seeds = len(winner.values)
-    over = f"over {seeds} seed{'s' if seeds > 1 else ''}"
-    text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} {over}"
+    text = f"Winner: {winner.in_words(record.plan)}, {record.shown(winner.mean)} over {count(seeds, 'seed')}"
     if ends := format_of(record.objective).ends(winner.low, winner.high):
         text += f" (95 %: {ends})"
     text += "."

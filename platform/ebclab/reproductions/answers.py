@@ -50,7 +50,16 @@ def answer_claims(
     study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
 ) -> tuple[AnsweredClaim, ...]:
     """Answer the claims of a study by the cells that were measured; the others say why they are ``missing``."""
-    return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
+    cells = _Cells(study, measured, missing)
+    return tuple(_answered(claim, cells) for claim in study.claims)
+
+
+class _Cells(NamedTuple):
+    """A study with what is known of its cells."""
+
+    study: Study
+    measured: Mapping[Cell, Measurements]
+    missing: Mapping[Cell, str]
 
 
 class _Chances(NamedTuple):
@@ -62,20 +71,16 @@ class _Chances(NamedTuple):
     fails: float  # of the one that says the opposite. One such comparison suffices, so that they share the chance
 
 
-def _answered(
-    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
-) -> AnsweredClaim:
+def _answered(claim: Claim, cells: _Cells) -> AnsweredClaim:
     if claim.untold:
         return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
     if claim.correlate:
-        part = _correlation(claim, study, measured, missing)
+        part = _correlation(claim, *cells)
         return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
-    wanted = clauses(claim, study.columns_of)
+    wanted = clauses(claim, cells.study.columns_of)
     count = len({part for clause in wanted for some in clause for part in some})
     chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
-    answered = [
-        [[_part(part, chances, study, measured, missing) for part in some] for some in clause] for clause in wanted
-    ]
+    answered = [[[_part(part, chances, cells) for part in some] for some in clause] for clause in wanted]
     answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
     in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
     parts = [part for clause in answered for some in clause for part in some]
@@ -88,15 +93,17 @@ def _correlation(
     """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
     pairs = list(zip(claim.correlate, claim.against, strict=True))
     points: dict[int, list[tuple[float, float]]] = {}
-    for row, (column, against) in product(study.rows, pairs):
-        one, other = measured.get((row, column)), measured.get((row, against))
-        if one is None or other is None:
-            continue
+    both = [
+        (measured[row, column], measured[row, against])
+        for row, (column, against) in product(study.rows, pairs)
+        if (row, column) in measured and (row, against) in measured
+    ]
+    for one, other in both:
         for seed in one.by_seed:
             points.setdefault(seed, []).append((one.by_seed[seed], other.by_seed.get(seed, math.nan)))
     low, high = claim.bounds
     titles = " and ".join(study.columns[column].title for column in pairs[0])
-    compares = f"r over {len(pairs) * len(study.rows)} points, the first of {titles}"
+    compares = f"r over {len(both) or len(pairs) * len(study.rows)} points, the first of {titles}"
     found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
     low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
     by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
@@ -160,13 +167,8 @@ def in_words(part: AnsweredComparison) -> str:
     return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
 
 
-def _part(
-    part: Inequality,
-    chances: _Chances,
-    study: Study,
-    measured: Mapping[Cell, Measurements],
-    missing: Mapping[Cell, str],
-) -> AnsweredComparison:
+def _part(part: Inequality, chances: _Chances, table: _Cells) -> AnsweredComparison:
+    study, measured, missing = table
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
     answered = partial(AnsweredComparison, _compared(part, study), _needs(part), unit, in_print=_in_print(part, study))

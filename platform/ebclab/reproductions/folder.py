@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ebclab.config import to_mapping
 from ebclab.config.addresses import expanded, is_address
@@ -30,6 +29,8 @@ from ebclab.storage.sync import Syncer
 from ebclab.storage.workspace import Workspace
 
 FORMAT = 1
+_Plain = dict[str, object]
+"""The settings of a run as plain values."""
 _SHOWN = 5  # maximum number of changed settings in a message
 
 
@@ -37,7 +38,7 @@ _SHOWN = 5  # maximum number of changed settings in a message
 class _StoredPlan:
     study: str
     scale: str
-    runs: dict[str, dict[str, Any]]
+    runs: dict[str, _Plain]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class ReproductionFolder(Workspace):
             syncer.push()
             yield syncer
 
-    def _runs_with(self, plan: StudyPlan) -> dict[str, dict[str, Any]]:
+    def _runs_with(self, plan: StudyPlan) -> dict[str, _Plain]:
         """Return the settings of the runs there and of those of ``plan``, by name."""
         now = {name: to_mapping(config) for name, config in plan.runs.items()}
         for name in plan.runs:
@@ -96,7 +97,7 @@ class ReproductionFolder(Workspace):
         self._require_same(before, plan, now)
         return before.runs | now
 
-    def _require_same(self, before: _StoredPlan, plan: StudyPlan, now: Mapping[str, dict[str, Any]]) -> None:
+    def _require_same(self, before: _StoredPlan, plan: StudyPlan, now: Mapping[str, _Plain]) -> None:
         if (before.study, before.scale) != (plan.study.name, plan.scale):
             raise RunError(
                 f"{self.address}: holds {before.study} at scale {before.scale}, not {plan.study.name} at {plan.scale}; "

@@ -230,18 +230,18 @@ def _part(plan: StudyPlan, rows: Sequence[str], datasets: Sequence[str]) -> Stud
         for name in names
         if name not in known
     ]
-    kept = [
+    cells = [
         cell
         for cell, names in of_cells
         if not rows or {cell.row, plan.study.reference_of(cell.column) or cell.row} <= set(rows)
         if not datasets or (cell.runs and names <= set(datasets))
     ]
-    if not problems and not any(cell.runs for cell in kept):
+    if not problems and not any(cell.runs for cell in cells):
         problems = [f"--rows, --datasets: nothing of {where} is run with these; name more of them"]
     if problems:
         raise ConfigError(problems)
-    used = {run for cell in kept for run in (*cell.runs.values(), *cell.curve_runs.values())}
-    return replace(plan, cells=tuple(kept), runs={name: run for name, run in plan.runs.items() if name in used})
+    names = {run for cell in cells for run in (*cell.runs.values(), *cell.curve_runs.values())}
+    return replace(plan, cells=tuple(cells), runs={name: run for name, run in plan.runs.items() if name in names})
 
 
 def _require_no_seed(assignments: Sequence[str]) -> None:

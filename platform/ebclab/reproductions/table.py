@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from ebclab.document.document import (
     Block,
@@ -74,9 +73,9 @@ class ReproducedCell:
             return None
         return self.ours.mean - self.published.value
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return the cell as plain values."""
-        plain = {name: getattr(self, name) for name in ("row", "column", "unit")}
+        plain: dict[str, object] = {name: getattr(self, name) for name in ("row", "column", "unit")}
         plain |= {"ours": self.ours and self.ours.mean}
         plain |= {name: self.ours and getattr(self.ours, name) for name in ("std", "low", "high")}
         plain |= {"seeds": self.seeds, "published": self.published and asdict(self.published)}
@@ -138,7 +137,7 @@ class ReproducedTable:
         text = f"Means over seeds {shown} with 95 % intervals, for other seeds and, of accuracies, other test images."
         return text if count >= ENOUGH_SEEDS else f"{text} {count} seeds are few: read the intervals as a hint."
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, object]:
         """Return everything as plain values."""
         study = self.plan.study
         return {

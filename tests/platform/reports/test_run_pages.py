@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pages import Page
 from rich.cells import cell_len
+from run_files import summary_of
 
 import ebclab
 from ebclab.cli import main
@@ -21,7 +22,7 @@ from ebclab.reports.runs.curves import MOST_POINTS, curves, look
 from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs, side_by_side
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import open_run
-from ebclab.runs.summary import BestScore, RunSummary, Throughput
+from ebclab.runs.summary import BestScore, Throughput
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 HEALTH = {"event": "health", "action": "lower_step", "reason": "energies drift", "acted": True, "step_scale": 0.5}
@@ -41,23 +42,15 @@ def a_run(path: Path, *overrides: str, method: str = "simclr", epochs: int = 2, 
     environment = {"processor": "abacus", "cores": 1, "machine": "wood", "device": "cpu", "threads": 1, "torch": "9.9"}
     (path / "environment.json").write_text(json.dumps(environment))
     if finished:
-        RunSummary(
+        summary_of(
             method=method,
-            dataset="digits",
-            seed=0,
             epochs=epochs,
             steps=4 * epochs,
-            batch_size=256,
             train_images=1024,
-            holdout_images=100,
             scores={"holdout_knn": 0.6},
             best=BestScore("holdout_knn", 0.6, 2, 8),
-            metrics=None,
             images_per_second=Throughput(1234.0, 0.0),
             seconds=3725.0,
-            parameters=1,
-            checkpoint=None,
-            finished="2026-11-20T12:34:56+00:00",
         ).write(run.result_path)
     return run
 

@@ -13,6 +13,7 @@ import numpy
 import pytest
 import torch
 from PIL import Image
+from run_files import summary_of
 
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.request import CardRequest
@@ -33,7 +34,6 @@ from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
 from ebclab.reproductions.table import table_of_plan, write_table
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.summary import RunSummary
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.kinds import REPRODUCTION
 from ebclab.storage.lease import leased
@@ -243,24 +243,8 @@ def test_missing_images_are_named_before_anything_is_trained(tmp_path: Path, fol
 
 
 def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    summary = RunSummary(
-        method="simclr",
-        dataset="digits",
-        seed=0,
-        epochs=4,
-        steps=8,
-        batch_size=16,
-        train_images=32,
-        holdout_images=0,
-        scores={"holdout_information": 3.5},
-        best=None,
-        metrics={"ess": 0.25, "loss": float("nan")},
-        images_per_second=None,
-        seconds=6.0,
-        parameters=1,
-        checkpoint=None,
-        finished="now",
-    )
+    scores, metrics = {"holdout_information": 3.5}, {"ess": 0.25, "loss": float("nan")}
+    summary = summary_of(epochs=4, seconds=6.0, scores=scores, metrics=metrics)
     run = RunResult(tmp_path, summary, was_finished=True, address="runs/a")
     times = measure_run(
         run, [Wanted("seconds-per-epoch", ""), Wanted("log/ess", ""), Wanted("log/holdout_information", "")]
