@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ebclab.card.groups.pictures import draw_grid
 from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.options import option_problems
+from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.photograph import DAMAGE
 from ebclab.data.sources.decode import LeftOut, Reading, decode_image
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
@@ -63,9 +63,9 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
         nearest = list(zip(likeness.tolist(), rows.tolist(), strict=True))
         tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
-        shown = [(_fitting(query, height, width), "searched for")]
-        shown += [(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
-        png = draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)])
+        shown = [Tile(_fitting(query, height, width), "searched for")]
+        shown += [Tile(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
+        png = as_png(draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]))
         picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
         sections.append(Section(Path(file).name, (picture, tables[-1])))
     sizes = ", ".join(f"{count(len(each), 'image')} for {part}" for part, each in parts.items())

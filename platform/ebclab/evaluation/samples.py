@@ -1,4 +1,4 @@
-"""Measures of samples: contrast, variety, how a classifier of real images answers, the nearest training image.
+"""Pictures and measures of samples: contrast, variety, a classifier of real images, the nearest training image.
 
 All but saturation measure pixels as a picture shows them: black 0, white 1, what lies beyond is cut.
 
@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.data.image_grid import Tile, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.linear_head import LinearHead, fit_head
 from ebclab.evaluation.progress import OnProgress, silent
 from energy_contrast.chains.restarts import saturated_share
 from energy_contrast.method import PixelRange
+from energy_contrast.sampling_method import ChainTrace
 
 _AT_ONCE = 1024  # training images
 _JUDGED_ON = 10_000  # training images of the classifier, chosen at random
@@ -33,6 +36,21 @@ def levels(images: Tensor, pixel_range: PixelRange) -> Tensor:
     """Return pixels (m, C, H, W) in [0, 1], black 0 and white 1."""
     low, high = (images.new_tensor(level).view(-1, 1, 1) for level in pixel_range)
     return ((images - low) / (high - low)).clamp(0, 1)
+
+
+def as_bytes(images: Tensor, pixel_range: PixelRange) -> Tensor:
+    """Return pixels (..., C, H, W) as uint8, black 0 and white 255."""
+    return (levels(images, pixel_range) * 255).round().to(torch.uint8).cpu()
+
+
+def draw_chains(trace: ChainTrace, pixel_range: PixelRange) -> Image.Image:
+    """Return a picture of chains: rows are chains, columns are recorded steps, each with its energy."""
+    images = as_bytes(trace.positions, pixel_range).transpose(0, 1)  # (chains, steps, C, H, W)
+    rows = [
+        [Tile(image, f"E {energy:.2f}") for image, energy in zip(row, energies, strict=True)]
+        for row, energies in zip(images, trace.energies.T.tolist(), strict=True)
+    ]
+    return draw_grid(rows, heads=[f"step {step}" for step in trace.steps])
 
 
 def diversity(pixels: Tensor) -> float | None:

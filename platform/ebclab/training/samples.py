@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,13 +14,13 @@ from ebclab.config import ExperimentConfig, parse_experiment
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.experiment import methods_of, to_mapping
 from ebclab.config.recipes import apply_overrides
+from ebclab.data.image_grid import as_png
 from ebclab.data.own_images import Images, own_images
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.errors import RunError, UnsavedError, UserError
-from ebclab.evaluation.chain_picture import draw_chains
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.samples import SampleMeasures, fit_judge, measure_samples
+from ebclab.evaluation.samples import SampleMeasures, draw_chains, fit_judge, measure_samples
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
@@ -207,13 +206,13 @@ def _trace(
 
 def _written(done: Samples, trace: ChainTrace, pixel_range: PixelRange, run: RunFolder, to: Path | None) -> Samples:
     """Write the picture and the numbers into ``to``, or into the run, and return ``done`` with their places."""
-    picture, folder = io.BytesIO(), to or run.path
+    folder = to or run.path
     few = trace._replace(positions=trace.positions[:, :_DRAWN], energies=trace.energies[:, :_DRAWN])
-    draw_chains(few, pixel_range).save(picture, "PNG")
+    picture = as_png(draw_chains(few, pixel_range))
     names = [f"chains-{done.request.source}.{ending}" for ending in ("png", "json")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(folder / names[0], picture.getvalue())
+        atomic.write_bytes(folder / names[0], picture)
         atomic.write_json(folder / names[1], done.to_mapping())
         if to is None:
             run.send(*names)

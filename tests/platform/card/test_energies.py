@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
 from ebclab.card.results import Findings
+from ebclab.data.image_grid import Tile, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
 from ebclab.evaluation.measures.geometry import VIEWS
@@ -95,18 +95,24 @@ def test_the_rank_correlation_is_spearmans() -> None:
     assert found["pair-rank-correlation"] == pytest.approx(expected)
 
 
-def test_pictures_have_ten_images_and_the_asked_pairs_at_each_end(make: MakeMeasuring, measuring: Measuring) -> None:
-    options = replace(measuring.options, pairs=3)
-    made = make(options=options)
+def test_pictures_have_ten_images_and_the_asked_pairs_at_each_end(
+    make: MakeMeasuring, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def draw(rows: list[list[Tile]], names: list[str]) -> Image.Image:
+        drawn.append((list(names), [[tuple(tile.pixels.shape) for tile in row] for row in rows]))
+        return draw_grid(rows, names=names)
+
+    monkeypatch.setattr(energies, "draw_grid", draw)
+    made = make(options=replace(measuring.options, pairs=3))
     made.__dict__["method"] = measuring.method
-    sizes = {}
-    for picture in energies.measure(made).pictures:
-        with Image.open(io.BytesIO(picture.png)) as image:
-            sizes[picture.name] = image.size
-    zoom, gap, text = 16, 12, 16  # of 6 x 6 pixels
-    heights = [rows * (6 * zoom + 2 * text + gap) + gap for rows in (2, 4)]
-    pairs = (3 * ((6 + 2 + 6) * zoom + gap) + gap, heights[1])
-    assert sizes == {"images": (10 * (6 * zoom + gap) + gap, heights[0]), "pairs-same": pairs, "pairs-other": pairs}
+    pictures = energies.measure(made).pictures
+    assert [picture.name for picture in pictures] == ["images", "pairs-same", "pairs-other"]
+    assert all(picture.png.startswith(b"\x89PNG") for picture in pictures)
+    rankings = [f"{end} by {by}" for end in ("nearest", "farthest") for by in ("p(v, v')", "cosine")]
+    pairs = (rankings, [[(1, 6, 6 + 2 + 6)] * 3] * 4)
+    assert drawn == [(["likeliest", "unlikeliest"], [[(1, 6, 6)] * 10] * 2), pairs, pairs]
 
 
 def test_the_first_pairs_are_the_smallest_with_no_view_twice() -> None:

@@ -154,8 +154,8 @@ def test_the_picture_has_three_rows_of_the_images_that_were_misled(findings: Fin
         width, height = image.size
     columns = picture.note.count(" as ")
     assert 1 <= columns <= 8
-    assert width == columns * (96 + 12) + 12
-    assert height == 3 * (96 + 16 + 12) + 12
+    assert width == 20 + columns * (96 + 12) - 12 + 20
+    assert height == 20 + 3 * (96 + 16 + 12) - 12 + 20
 
 
 def test_a_classifier_that_is_always_wrong_has_nothing_to_attack(measuring: Measuring) -> None:

@@ -1,9 +1,10 @@
-"""Measures of samples against closed forms and loops."""
+"""Measures of samples against closed forms and loops, and the picture of chains."""
 
 from __future__ import annotations
 
 import math
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +12,16 @@ from torch import Tensor
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.linear_head import LinearHead
-from ebclab.evaluation.samples import Judge, diversity, fit_judge, levels, measure_samples, nearest_distances
+from ebclab.evaluation.samples import (
+    Judge,
+    diversity,
+    draw_chains,
+    fit_judge,
+    levels,
+    measure_samples,
+    nearest_distances,
+)
+from energy_contrast.sampling_method import ChainTrace
 
 AS_THEY_ARE = Preprocessing(8, (0.5,), (0.5,))
 
@@ -115,3 +125,22 @@ def test_large_images_are_made_smaller_for_the_classifier() -> None:
 def test_what_lies_beyond_black_and_white_is_cut() -> None:
     pixels = torch.tensor([-3.0, -1.0, 0.0, 1.0, 3.0]).view(5, 1, 1, 1)
     assert levels(pixels, AS_THEY_ARE.pixel_range).flatten().tolist() == [0, 0, 0.5, 1, 1]
+
+
+def test_rows_of_a_picture_are_chains_and_columns_are_steps_with_their_energies() -> None:
+    """Black, grey and white, and beyond them, in the first chain; one energy is another in the second picture."""
+    positions = torch.tensor([-9.0, 0.0, 9.0]).view(3, 1, 1, 1, 1).repeat(1, 2, 1, 48, 48)
+    positions[2, 1] = 0.0
+    energies = [torch.zeros(3, 2), torch.zeros(3, 2)]
+    energies[1][2, 0] = 1.5
+    pictures = [
+        numpy.asarray(draw_chains(ChainTrace((0, 20, 40), positions, each), AS_THEY_ARE.pixel_range))
+        for each in energies
+    ]
+    levels_seen = [
+        [int(pictures[0][36 + 124 * row + 48, 20 + 108 * along + 48, 0]) for along in range(3)] for row in (0, 1)
+    ]
+    assert levels_seen == [[0, 128, 255], [0, 128, 128]]
+    down, along = numpy.nonzero((pictures[0] != pictures[1]).any(axis=2))
+    assert 36 + 96 <= down.min() <= down.max() < 36 + 124  # below the first chain
+    assert along.min() >= 20 + 2 * 108

@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from ebclab.card.groups.out_of_distribution import histogram, set_names
-from ebclab.card.groups.pictures import draw_grid
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.data.holdout import limit
+from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
 from ebclab.document.document import Picture
 from ebclab.errors import UserError
-from ebclab.evaluation.chain_picture import grey_levels
 from ebclab.evaluation.measures.geometry import VIEWS, VIEWS_IN_WORDS
+from ebclab.evaluation.samples import as_bytes
 from ebclab.export.energies import REFERENCES, Energies, no_pair_energy
 from energy_contrast.sampling_method import PairEnergy
 
@@ -100,11 +100,12 @@ def _distribution(
 def _ends(test: ImageSet, energies: Tensor) -> Picture:
     order = energies.argsort(stable=True).tolist()
     rows = [
-        [(test.images[place], f"E {energies[place]:.2f}") for place in places]
+        [Tile(test.images[place], f"E {energies[place]:.2f}") for place in places]
         for places in (order[:_SHOWN], order[: -_SHOWN - 1 : -1])
     ]
     note = "Above, the test images with the lowest energy, the lowest first; below, those with the highest."
-    return Picture("images", "The likeliest and the unlikeliest", note, draw_grid(rows, ("likeliest", "unlikeliest")))
+    png = as_png(draw_grid(rows, names=("likeliest", "unlikeliest")))
+    return Picture("images", "The likeliest and the unlikeliest", note, png)
 
 
 def _pairs(measuring: Measuring, own: Energies, method: PairEnergy) -> tuple[list[Number], list[Picture]]:
@@ -170,12 +171,12 @@ def _picture(
     chosen = [_first(values, allowed, count) for values in ends.values()]
     rows = sorted({place for pairs in chosen for pair in pairs for place in pair})
     views = make_views(few.images[rows], few.keys[rows], VIEWS, preprocessing, seed=0, epoch=0)
-    levels = grey_levels(views, preprocessing.pixel_range)
+    levels = as_bytes(views, preprocessing.pixel_range)
     at = {place: row for row, place in enumerate(rows)}
     by_energy, by_cosine = _ranks(energy, allowed), _ranks(-cosine, allowed)
     drawn = [
         [
-            (
+            Tile(
                 _beside(levels[0, at[i]], levels[1, at[j]]),
                 f"E {energy[i, j]:.2f} #{by_energy[i, j]:,}  cos {cosine[i, j]:.3f} #{by_cosine[i, j]:,}",
             )
@@ -188,7 +189,7 @@ def _picture(
         "the farthest by pair energy and by the cosine of embeddings, no view twice in a row. Below each pair both "
         "numbers, and its place (#) in both rankings."
     )
-    return Picture(f"pairs-{name}", title, note, draw_grid(drawn, list(ends)))
+    return Picture(f"pairs-{name}", title, note, as_png(draw_grid(drawn, names=list(ends))))
 
 
 def _first(values: Tensor, allowed: Tensor, count: int) -> list[tuple[int, int]]:

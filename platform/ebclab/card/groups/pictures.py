@@ -1,30 +1,28 @@
-"""Visualizations of the features: maps of the test images, nearest training images of some; rows of images."""
+"""Visualizations of the features: maps of the test images, and the nearest training images of some."""
 
 from __future__ import annotations
 
 import base64
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import plotly.graph_objects as go
 import torch
-from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.nn import functional
 
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings
 from ebclab.data.holdout import limited
+from ebclab.data.image_grid import Tile, as_picture, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Picture, Plot
 from ebclab.errors import DataError
-from ebclab.evaluation.chain_picture import enlarged
 from ebclab.reports.plots import plot
 
 _MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
 _QUERIES, _NEIGHBOURS = 10, 8
-_SIDE, _GAP = 56, 6  # displayed pixels
+_SIDES = 56, 96  # pixels of neighbours, at least and at most
 _CELLS = (8.0, 6.0)  # columns and rows of the grid of images on a map
 _SHARE_OF_CELL = 0.6  # side of an image on a map
 _THUMBNAIL = 48  # most pixels of its side
@@ -91,11 +89,10 @@ def _thumbnails(places: Tensor, images: ImageSet) -> Iterator[dict[str, Any]]:
     for one in sorted(set(map(tuple, cell.tolist()))):
         rows = (cell == torch.tensor(one)).all(dim=1).nonzero().flatten()
         row = int(rows[away[rows].argmin()])
-        picture = enlarged(images.images[row], 1)
-        picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
+        picture = as_picture(images.images[row], most=_THUMBNAIL)
         x, y = places[row].tolist()
         yield {
-            "source": f"data:image/png;base64,{base64.b64encode(_as_png(picture)).decode()}",
+            "source": f"data:image/png;base64,{base64.b64encode(as_png(picture)).decode()}",
             **{"x": round(x, 3), "y": round(y, 3), "xref": "x", "yref": "y", "xanchor": "center", "yanchor": "middle"},
             **dict(zip(("sizex", "sizey"), (_SHARE_OF_CELL * side).tolist(), strict=True)),
         }
@@ -128,56 +125,15 @@ def _neighbours(measuring: Measuring) -> Picture:
     shown = []
     for query, label, near in zip(queries.images, queries.labels.tolist(), nearest, strict=True):
         frames = [_RIGHT if label == other >= 0 else _WRONG for other in data.train.labels[near].tolist()]
-        shown.append([(query, _QUERY), *zip(data.train.images[near], frames, strict=True)])
+        framed = zip([query, *data.train.images[near]], [_QUERY, *frames], strict=True)
+        shown.append([Tile(pixels, frame=frame) for pixels, frame in framed])
     return Picture(
         "neighbours",
         "Nearest neighbours",
         f"Left: {len(queries)} test images, chosen by hash. Beside each: the training images whose features are most "
         "similar by cosine. Frame: green for the same class, red for another one.",
-        _framed(shown),
+        as_png(draw_grid(shown, least=_SIDES[0], most=_SIDES[1], is_first_apart=True)),
     )
-
-
-def _framed(rows: Sequence[Sequence[tuple[Tensor, str]]]) -> bytes:
-    step = _SIDE + 2 * _GAP
-    canvas = Image.new("RGB", (step * max(map(len, rows)) + _GAP, step * len(rows)), "white")
-    pen = ImageDraw.Draw(canvas)
-    for down, row in enumerate(rows):
-        for along, (pixels, colour) in enumerate(row):
-            left, top = along * step + (_GAP if along else 0) + _GAP, down * step + _GAP
-            pen.rectangle((left - 3, top - 3, left + _SIDE + 2, top + _SIDE + 2), outline=colour, width=2)
-            canvas.paste(enlarged(pixels, 1).resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
-    return _as_png(canvas)
-
-
-def _as_png(canvas: Image.Image) -> bytes:
-    file = io.BytesIO()
-    canvas.save(file, format="PNG")
-    return file.getvalue()
-
-
-_LEAST_HEIGHT = 96  # minimum displayed height of an image, pixels
-_BETWEEN = 12
-_LINE = 16  # height of a line of text, pixels
-
-
-def draw_grid(rows: Sequence[Sequence[tuple[Tensor, str]]], titles: Sequence[str] = ()) -> bytes:
-    """Return a PNG of images of one size (C, H, W), uint8, with captions; each row below its title, if it has one."""
-    height, width = rows[0][0][0].shape[1:]
-    zoom = max(1, -(-_LEAST_HEIGHT // height))
-    head = _LINE if titles else 0
-    across, down = width * zoom + _BETWEEN, height * zoom + _LINE + _BETWEEN + head
-    canvas = Image.new("RGB", (max(map(len, rows)) * across + _BETWEEN, len(rows) * down + _BETWEEN), "white")
-    pen = ImageDraw.Draw(canvas)
-    for number, row in enumerate(rows):
-        if titles:
-            pen.text((_BETWEEN, _BETWEEN + number * down), titles[number], fill="black")
-        for column, (levels, caption) in enumerate(row):
-            left, top = _BETWEEN + column * across, _BETWEEN + number * down + head
-            canvas.paste(enlarged(levels.cpu(), zoom), (left, top))
-            pen.rectangle((left - 1, top - 1, left + width * zoom, top + height * zoom), outline="#8c939c")
-            pen.text((left, top + height * zoom + 2), caption, fill="black")
-    return _as_png(canvas)
 
 
 GROUP = Group(

@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from ebclab.card.groups.pictures import draw_grid
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import limit
+from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.attacks import (
@@ -284,7 +284,7 @@ def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
     captions = [*zip(*words, strict=True), [""] * len(rows)]
     shown = (clean, moved, 0.5 + (moved - clean) * 255 / (2 * _USUAL))
     levels = [(pixels * 255).round().clamp(0, 255).to(torch.uint8) for pixels in shown]
-    png = draw_grid([[*zip(*each, strict=True)] for each in zip(levels, captions, strict=True)])
+    png = as_png(draw_grid([[*map(Tile, *each)] for each in zip(levels, captions, strict=True)]))
     told = ", ".join(f"{before} as {after}" for before, after in words)
     note = (
         f"Above, test images; in the middle, what PGD-{_STEPS} at {_USUAL}/255 made of them; below, the difference, "

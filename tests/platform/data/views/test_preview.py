@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +73,3 @@ def test_a_path_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path: Pa
         with pytest.raises(UserError, match=f"{path}: the picture cannot be written, got "):
             draw_views(coloured(), ViewsConfig(), path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder.png"]
-
-
-def test_long_class_names_get_a_wider_column_and_very_long_ones_are_cut(tmp_path: Path) -> None:
-    widths = []
-    for name in ("cat", "German shorthaired pointer", "x" * 60, "x" * 600):
-        draw_views(replace(coloured(), class_names=(name,) * 4), ViewsConfig(), tmp_path / "names.png")
-        with Image.open(tmp_path / "names.png") as picture:
-            widths.append(picture.width)
-    assert widths[0] < widths[1] < widths[2]
-    assert widths[3] <= widths[0] + 240 - 96
