@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import moments, solved
+from ebclab.evaluation.linear_head import fit_head
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import STALLED, EpochProtocol, Protocol, SolvedProtocol
 from ebclab.optimization.optimizers import eager
 from ebclab.optimization.schedules import half_cosine
-from ebclab.optimization.softmax_regression import SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
 
@@ -46,7 +45,9 @@ def linear_within(
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(protocol, SolvedProtocol):
-        logits, classes = _solved_logits(train_x, train_y, test_x, l2, lambda: on_progress(0, 1, "linear"))
+        classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
+        head = fit_head(train_x, labels, len(classes), l2, on_step=lambda: on_progress(0, 1, "linear"))
+        logits = head.logits(test_x.cpu().double())  # (m, K)
         on_progress(1, 1, "linear")
         known = test_y.cpu()[:, None]
         return torch.stack([(classes[_largest(logits, top)] == known).any(dim=1)[None] for top in tops])
@@ -59,26 +60,6 @@ def _largest(logits: Tensor, top: int) -> Tensor:
     """Return the columns (..., top) of the largest logits (..., K); of equal ones and top 1, the first, as argmax."""
     count = min(top, logits.shape[-1])
     return logits.argmax(dim=-1, keepdim=True) if count == 1 else logits.topk(count, dim=-1).indices
-
-
-def _solved_logits(
-    train_x: Tensor, train_y: Tensor, test_x: Tensor, l2: float, on_step: Callable[[], None]
-) -> tuple[Tensor, Tensor]:
-    """Return logits (m, K) of the test rows, and the classes (K,) of their columns."""
-    train, test = (x.double() for x in standardise(train_x.cpu(), test_x.cpu()))  # float32 would stop early
-    classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
-    minimum = solved(SoftmaxRegression(train, labels, len(classes)), l2, on_step=on_step)
-    return test @ minimum.weights + minimum.biases, classes
-
-
-def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both (n, D), (m, D) standardised by the means and standard deviations of the training columns.
-
-    A column that is constant in training is centred but not scaled.
-    """
-    mean, std = moments(train)
-    scale, shift = (1 / std).to(train.dtype), mean.to(train.dtype)
-    return (train - shift) * scale, (test - shift) * scale
 
 
 def train_layers(

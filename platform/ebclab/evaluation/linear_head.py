@@ -79,9 +79,16 @@ class HeadFitting:
             yield head
 
 
-def fit_head(x: Tensor, y: Tensor, num_classes: int, l2: float, start: LinearHead | None = None) -> LinearHead:
+def fit_head(
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    l2: float,
+    start: LinearHead | None = None,
+    on_step: Callable[[], None] = lambda: None,
+) -> LinearHead:
     """Return the classifier that minimises L on features ``x``; the arguments are those of ``HeadFitting``."""
-    return HeadFitting(x, y, num_classes).head(l2, start)
+    return HeadFitting(x, y, num_classes).head(l2, start, on_step)
 
 
 def best_head(

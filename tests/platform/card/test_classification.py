@@ -120,13 +120,15 @@ def test_a_probe_of_any_protocol_is_trained_once_for_top_1_and_top_5(
         monkeypatch.setitem(PROTOCOLS, protocol, replace(PROTOCOLS[protocol], epochs=12))
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5, linear_protocol=protocol), seeds=2)
     trained = []
-    for name in ("train_layers", "_solved_logits"):
+    for name in ("train_layers", "fit_head"):
         function = getattr(linear, name)
-        monkeypatch.setattr(linear, name, lambda *given, _do=function: trained.append(_do(*given)) or trained[-1])
+        monkeypatch.setattr(
+            linear, name, lambda *given, _do=function, **more: trained.append(_do(*given, **more)) or trained[-1]
+        )
     numbers = {each.name: each for each in measure(make(subject=PIXELS, measured=DIGITS, options=options)).numbers}
-    ((one, other),) = trained
+    (layer,) = trained
     x = DIGITS.test.images.flatten(1).float() / 255
-    logits = one[None].numpy() if protocol == "lbfgs" else (x @ one + other).numpy()
+    logits = (layer.logits(x.double())[None] if protocol == "lbfgs" else x @ layer[0] + layer[1]).numpy()
     for top, name in ((1, "linear"), (5, "top5")):
         expected = [
             top_k_accuracy_score(DIGITS.test.labels.numpy(), each, k=top, labels=np.arange(10)) for each in logits
