@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 from typing import ClassVar, Literal
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.evaluation.answers import Score, images_key, mean_and_std, score_of, table_of
-from ebclab.evaluation.seeds_and_images import quantile
+from ebclab.evaluation.seeds_and_images import Table as ImageTable
+from ebclab.evaluation.seeds_and_images import VarianceParts, quantile
 from ebclab.interval import Interval
 
 Unit = Literal["share", "nats", "plain"]
@@ -109,7 +111,7 @@ def mean_over_images(
     unit: Unit = "share",
     seeds: Sequence[int] = (),
 ) -> Number:
-    """Return a metric that is a mean over images, at least to first order, with its t interval over images.
+    """Return a metric that is a mean over images, at least to first order, with its interval over images.
 
     Contributions are (n,), or (P, n) with one row for each of ``seeds``. For a statistic that is not a mean: its value
     plus its influence function at the image.
@@ -118,9 +120,7 @@ def mean_over_images(
     values: list[float] = rows.mean(dim=1).tolist()
     value, std = mean_and_std(values)
     each, count = rows.mean(dim=0), rows.shape[1]
-    half = None
-    if count > 1:
-        half = quantile(_CHANCE, count - 1) * float(each.std() / count**0.5)
+    low, high = interval_of_mean(each.numpy()[None], _CHANCE, better) if count > 1 else (None, None)
     return Number(
         name=name,
         title=title,
@@ -129,14 +129,32 @@ def mean_over_images(
         num_images=count,
         better=better,
         unit=unit,
-        low=None if half is None else value - half,
-        high=None if half is None else value + half,
+        low=low,
+        high=high,
         seeds=tuple(seeds),
         per_seed=tuple(values) if seeds else (),
         std=std,
         images=images_key(keys),
         contributions=each,
     )
+
+
+def interval_of_mean(table: ImageTable, chance: float, better: Better) -> tuple[float, float]:
+    """Return the interval of the mean of contributions, a row a run; of a single run, over images only.
+
+    ``mean - h`` to ``mean + h``, with h of Student's t over images or of ``seeds_and_images``. Of losses, which are
+    better lower and never below 0, ``mean exp(-h / mean)`` to ``mean exp(h / mean)``: that of the mean's logarithm. It
+    does not go below 0 either, and of skewed losses it misses the true mean less often.
+    """
+    runs, images = table.shape
+    if runs == 1:
+        half = quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
+    else:
+        half = VarianceParts.of(table).half_width(runs, images, chance)
+    mean = float(table.mean())
+    if better == "lower" and mean > 0 <= float(table.min()):
+        return mean * exp(-half / mean), mean * exp(half / mean)
+    return mean - half, mean + half
 
 
 def two_samples(value: float, first: Tensor, second: Tensor) -> Tensor:

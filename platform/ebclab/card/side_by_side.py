@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 
 from ebclab.card.card import FORMAT, Card
-from ebclab.card.results import Number
+from ebclab.card.results import Number, interval_of_mean
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import (
     Table,
-    VarianceParts,
     difference_interval,
     difference_over_images,
     mean_interval,
-    quantile,
 )
 from ebclab.interval import Interval
 
@@ -186,9 +184,10 @@ def _cell(numbers: Sequence[Number], against: Interval | None) -> EncoderCell:
     if (table := _table(numbers)) is not None and numbers[0].is_rate:
         low, high = mean_interval(table, CHANCE)
     elif table is not None:
-        low, high = _around(table, CHANCE)
-        if numbers[0].unit == "share":
-            low, high = max(0.0, low), min(1.0, high)
+        low, high = interval_of_mean(table, CHANCE, numbers[0].better)
+        if numbers[0].unit == "share":  # a gain is a difference of shares, and may be negative
+            least = -1.0 if any((number.low or 0.0) < 0 for number in numbers) else 0.0
+            low, high = max(least, low), min(1.0, high)
     return EncoderCell(Interval(fmean(values), low, high, std=stdev(values)), against)
 
 
@@ -209,7 +208,7 @@ def _difference(this: _Measured, other: _Measured, compared: int) -> Interval:
     one, two = (np.broadcast_to(each, (runs, each.shape[1])) for each in (one, two))
     table = one - two
     if not numbers[0].is_rate:
-        low, high = _around(table, chance)
+        low, high = interval_of_mean(table, chance, "neither")
     elif runs > 1:
         low, high = difference_interval(one, two, chance)
     else:
@@ -230,17 +229,6 @@ def _table(numbers: Sequence[Number]) -> Table | None:
     ):
         return None
     return np.stack([row.numpy() for row in rows if row is not None])
-
-
-def _around(table: Table, chance: float) -> tuple[float, float]:
-    """Return the interval of a table's mean; with a single run, over images only."""
-    runs, images = table.shape
-    if runs == 1:
-        half = quantile(chance, images - 1) * float(table.std(ddof=1)) / float(images**0.5)
-    else:
-        half = VarianceParts.of(table).half_width(runs, images, chance)
-    mean = float(table.mean())
-    return mean - half, mean + half
 
 
 def _tail(card: Card) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 
 from ebclab.card.card import Card, GroupResult
 from ebclab.card.document import card_document, problems, summary
-from ebclab.card.results import Findings, Number, accuracy, mean_over_images
+from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.card.side_by_side import Cards, EncoderCell
 from ebclab.card.subject import open_subject
 from ebclab.document.html import as_page
@@ -194,3 +195,19 @@ def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
     ]
     (cell,) = _cells(*(_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)))
     assert _ends(cell.value) == (pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3), 1.0)
+
+
+def test_a_negative_gain_keeps_its_interval_over_seeds_and_a_loss_stays_above_0() -> None:
+    def ends(better: Better, unit: Unit, values: list[float]) -> tuple[float, float]:
+        numbers = [
+            mean_over_images("m", "M", torch.full((200,), each), KEYS, protocol="p", better=better, unit=unit)
+            for each in values
+        ]
+        (cell,) = _cells(*(_card("a", number, settings="a", seed=seed) for seed, number in enumerate(numbers)))
+        return _ends(cell.value)
+
+    half = 12.7062 * 0.01  # of two seeds that differ by 0.02
+    assert ends("higher", "share", [-0.21, -0.19]) == pytest.approx((-0.2 - half, -0.2 + half), abs=1e-5)
+    assert ends("lower", "nats", [0.09, 0.11]) == pytest.approx(
+        (0.1 * math.exp(-10 * half), 0.1 * math.exp(10 * half)), abs=1e-5
+    )
