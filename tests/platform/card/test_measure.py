@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.document import repeated
@@ -24,6 +26,8 @@ from ebclab.card.measuring import Group, Measuring
 from ebclab.card.request import CardRequest, GroupOptions
 from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.card.subject import Subject
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.load import load_both
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation import fine_tuning
@@ -333,3 +337,17 @@ def test_an_encoder_with_a_single_feature_has_a_map(make: Any, measured: Measure
         features = images.images[:, 0, 2, 0].float()[:, None] - 100
         measuring.store.keep(measuring.store.name(measuring.subject, images), features)
     assert not measure_group("pictures", "key", measuring).problem
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_points_of_a_map_name_the_files_of_their_images(make: Any, is_there: bool) -> None:
+    train, test = load_both("folder:photos", None)
+    if not is_there:
+        shutil.rmtree("photos")
+    flat = Subject("flat", "flat", nn.Flatten(), Preprocessing(6, (0.5,) * 3, (0.5,) * 3), 3, "made up", "flat")
+    measuring = make(subject=flat, measured=MeasuredSet("folder:photos", train, test))
+    for plot in measure_group("pictures", "key", measuring).findings.plots:
+        named = {trace["name"]: sorted(trace.get("text", ())) for trace in plot.figure["data"]}
+        files = {kind: [f"test/{kind}/{number}.png" for number in range(3)] for kind in ("cat", "dog")}
+        assert named == (files if is_there else {"cat": [], "dog": []})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import plotly.graph_objects as go
@@ -16,8 +16,10 @@ from ebclab.card.results import Findings
 from ebclab.data.holdout import limited
 from ebclab.data.image_grid import Tile, as_picture, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
+from ebclab.data.sources.folder import files_by_key
 from ebclab.document.document import Picture, Plot
 from ebclab.errors import DataError
+from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import plot
 
 _MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
@@ -41,12 +43,20 @@ def measure(measuring: Measuring) -> Findings:
     if bool((features == features[0]).all()):
         raise DataError(f"{data.test.name}: features of {len(few):,} test images are all the same, which makes no map")
     start = _pca(features)
-    tsne = _tsne(features, start)
+    tsne, files = _tsne(features, start), _files(data.name)
     maps = (
-        _map("PCA", start, few, "The two directions in which unit features of test images vary most."),
-        _map("t-SNE", tsne, few, f"{_words(len(few))} {_OF_GROUPS}", _thumbnails(tsne, few)),
+        _map("PCA", start, few, files, "The two directions in which unit features of test images vary most."),
+        _map("t-SNE", tsne, few, files, f"{_words(len(few))} {_OF_GROUPS}", _thumbnails(tsne, few)),
     )
     return Findings((), plots=maps, pictures=(_neighbours(measuring),))
+
+
+def _files(dataset: str) -> dict[int, str]:
+    """Return the files of test images by key; empty for images that are no files, or not on this machine."""
+    try:
+        return files_by_key(dataset, "test")
+    except DataError:
+        return {}
 
 
 def _pca(features: Tensor) -> Tensor:
@@ -98,10 +108,18 @@ def _thumbnails(places: Tensor, images: ImageSet) -> Iterator[dict[str, Any]]:
         }
 
 
-def _map(name: str, places: Tensor, images: ImageSet, note: str, thumbnails: Iterable[dict[str, Any]] = ()) -> Plot:
+def _map(
+    name: str,
+    places: Tensor,
+    images: ImageSet,
+    files: Mapping[int, str],
+    note: str,
+    thumbnails: Iterable[dict[str, Any]] = (),
+) -> Plot:
     figure = go.Figure()
     for label in sorted(set(images.labels.tolist())):
         here = places[images.labels == label]
+        shown_files = [as_text(files.get(key, "")) for key in images.keys[images.labels == label].tolist()]
         shown = images.class_names[label] if 0 <= label < len(images.class_names) else f"class {label}"
         figure.add_scatter(
             x=[round(x, 3) for x in here[:, 0].tolist()],
@@ -109,6 +127,7 @@ def _map(name: str, places: Tensor, images: ImageSet, note: str, thumbnails: Ite
             mode="markers",
             name="no label" if label < 0 else shown,
             marker={"size": 5, "opacity": 0.75},
+            **({"text": shown_files, "hovertemplate": "%{text}"} if files else {}),
         )
     figure.update_xaxes(showticklabels=False, zeroline=False)
     figure.update_yaxes(showticklabels=False, zeroline=False)
