@@ -115,23 +115,22 @@ def test_few_labels_reports_frozen_fine_tuned_and_from_scratch_for_each_share() 
 def test_only_labels_of_the_list_are_looked_at() -> None:
     # Wrong labels for all other training images change nothing: neither a penalty, nor a rate, nor an answer.
     data = a_set()
-    work = measuring(data=data)
-    lists = [label_list(data.train, 20, seed, 3) for seed in (0, 1)]
+    work = measuring(data=data, seeds=1)
+    lists = (label_list(data.train, 20, 0, 3),)
     known = torch.zeros(len(data.train), dtype=torch.bool)
-    for each in lists:
-        known[each.rows] = True
+    known[lists[0].rows] = True
     hidden = torch.where(known, data.train.labels, (data.train.labels + 1) % 3)
     wrong = MeasuredSet(data.name, replace(data.train, labels=hidden), data.test)
     both = fine_tuning.beginnings(work.subject)
-    first = few_labels._on_lists(work, tuple(lists), both)
-    second = few_labels._on_lists(measuring(data=wrong), tuple(lists), both)
+    first = few_labels._on_lists(work, lists, both)
+    second = few_labels._on_lists(measuring(data=wrong, seeds=1), lists, both)
     assert first.choices == second.choices
     for name, number in first.numbers.items():
         assert number.per_seed == second.numbers[name].per_seed
 
 
 def test_a_share_that_is_too_small_is_a_remark_and_nothing_at_all_an_error() -> None:
-    found = few_labels.measure(measuring(data=a_set(count=45)))
+    found = few_labels.measure(measuring(data=a_set(count=45), seeds=1))
     assert {number.name.rpartition("-")[0].rpartition("-")[2] for number in found.numbers} == {"20"}
     assert found.remarks == (
         "made-up: 5 % of 45 training images is less than one for each of 3 classes; measure on a larger set",
@@ -147,7 +146,7 @@ def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(
 ) -> None:
     # However it was made: raw pixels beside a run know the run's network.
     pixels = replace(a_subject(random_weights), encoder=nn.Flatten(), label="raw pixels")
-    found = few_labels.measure(measuring(pixels))
+    found = few_labels.measure(measuring(pixels, seeds=1))
     assert [number.name for number in found.numbers] == ["frozen-5-percent", "frozen-20-percent"]
     assert found.remarks == ("raw pixels: there are no weights to fine-tune",)
     with pytest.raises(DataError, match="raw pixels: there are no weights to fine-tune"):
@@ -162,7 +161,7 @@ def test_a_gain_of_nothing_on_these_images_is_no_certainty() -> None:
 
 
 def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:
-    work = measuring(others=(a_set("else where", side=6),))
+    work = measuring(others=(a_set("else where", side=6),), seeds=1)
     before = {name: value.clone() for name, value in work.subject.encoder.state_dict().items()}
     found = fine_tuning.measure(work)
     names = ["fine-tuned", "from-scratch", "gain"]
@@ -175,7 +174,8 @@ def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:
     assert values["gain"] == pytest.approx(values["fine-tuned"] - values["from-scratch"], abs=1e-12)
     for name, value in work.subject.encoder.state_dict().items():
         assert torch.equal(value, before[name])
-    assert by_name(fine_tuning.measure(measuring(others=(a_set("else where", side=6),)))) == values  # to the bit
+    again = fine_tuning.measure(measuring(others=(a_set("else where", side=6),), seeds=1))
+    assert by_name(again) == values  # to the bit
 
 
 def test_from_scratch_begins_with_the_random_weights_of_each_seed() -> None:

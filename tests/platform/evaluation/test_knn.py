@@ -21,9 +21,11 @@ def random_problem(num_classes: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor
 
 
 def slow_cosine_knn(
-    bank: Tensor, labels: Tensor, query: Tensor, neighbours: int, temperature: float, classes: int
+    bank: list[list[float]], labels: Tensor, query: list[float], neighbours: int, temperature: float, classes: int
 ) -> int:
-    similarity = [float(query @ row / (query.norm() * row.norm())) for row in bank]
+    similarity = [
+        sum(a * b for a, b in zip(query, row, strict=True)) / (math.hypot(*query) * math.hypot(*row)) for row in bank
+    ]
     nearest = sorted(range(len(bank)), key=lambda row: (-similarity[row], row))[:neighbours]
     votes = [0.0] * classes
     for row in nearest:
@@ -34,7 +36,7 @@ def slow_cosine_knn(
 @pytest.mark.parametrize(("neighbours", "temperature"), [(1, 0.1), (7, 0.07), (20, 0.5), (200, 0.2)])
 def test_cosine_votes_equal_a_slow_loop(neighbours: int, temperature: float) -> None:
     bank, labels, queries, _ = random_problem()
-    expected = [slow_cosine_knn(bank, labels, query, neighbours, temperature, 5) for query in queries]
+    expected = [slow_cosine_knn(bank.tolist(), labels, query, neighbours, temperature, 5) for query in queries.tolist()]
     predicted = knn_predictions(bank, labels, queries, neighbours=neighbours, temperature=temperature, num_classes=5)
     assert predicted.tolist() == expected
 

@@ -50,14 +50,12 @@ def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @pytest.fixture
 def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every protocol's settings but for the epochs: 40 are enough for toy data."""
+    """Keep every protocol's settings but for the epochs: 20 are enough for toy data."""
     for name in EPOCH_PROTOCOLS:
-        monkeypatch.setitem(PROTOCOLS, name, dataclasses.replace(PROTOCOLS[name], epochs=40))
+        monkeypatch.setitem(PROTOCOLS, name, dataclasses.replace(PROTOCOLS[name], epochs=20))
 
 
-@pytest.mark.parametrize("sums", [1, 2])
-@pytest.mark.parametrize("count", [500, 1000])
-@pytest.mark.parametrize("l2", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize(("sums", "count", "l2"), [(1, 1000, 1e-3), (1, 500, 1e-5), (2, 500, 1e-4), (2, 1000, 1e-5)])
 def test_lbfgs_is_the_solution_where_features_are_ill_conditioned(sums: int, count: int, l2: float) -> None:
     """Running sums of pixels, whose neighbours are nearly equal, against Newton's method to a gradient of 1e-10."""
     pixels, labels = load_digits(return_X_y=True)
@@ -197,10 +195,10 @@ def test_schedules_at_their_turning_points() -> None:
 @pytest.mark.parametrize("protocol", EPOCH_PROTOCOLS)
 def test_a_seed_gives_the_same_alone_and_beside_others(protocol: str) -> None:
     data = blobs(0.6)
-    together = linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4, 5), l2=0.1)
-    alone = [linear_accuracies(protocol, *data, num_classes=4, seeds=(seed,), l2=0.1)[0] for seed in (3, 4, 5)]
+    together = linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4), l2=0.1)
+    alone = [linear_accuracies(protocol, *data, num_classes=4, seeds=(seed,), l2=0.1)[0] for seed in (3, 4)]
     assert together == pytest.approx(alone, abs=2 / 700)
-    assert together == linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4, 5), l2=0.1)
+    assert together == linear_accuracies(protocol, *data, num_classes=4, seeds=(3, 4), l2=0.1)
 
 
 @pytest.mark.usefixtures("shortened")
@@ -209,7 +207,7 @@ def test_progress_counts_epochs() -> None:
     linear_accuracies(
         "vem-sgd", *blobs(0.1), num_classes=4, seeds=(0,), l2=0.1, on_progress=lambda *step: seen.append(step)
     )
-    assert seen == [(epoch, 40, "linear") for epoch in range(1, 41)]
+    assert seen == [(epoch, 20, "linear") for epoch in range(1, 21)]
 
 
 @pytest.mark.parametrize("protocol", ["lbfgs", "vem-sgd"])

@@ -15,6 +15,10 @@ from ebclab.data.image_set import ImageSet
 from ebclab.evaluation.linear_head import PENALTIES, best_head, few_labels_head, fit_head, num_folds
 
 
+def plain(images: int, l2: float) -> LogisticRegression:
+    return LogisticRegression(C=1 / (images * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
+
+
 def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None:
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels[:, 8:24], dtype=torch.float32), torch.tensor(labels)  # two rows of pixels: not all right
@@ -25,7 +29,7 @@ def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None
     scaled = [((part.double() - mean) / torch.where(std > 0, std, 1.0)).numpy() for part in (train[0], held_out[0])]
     shares = []
     for l2 in PENALTIES:
-        model = LogisticRegression(C=1 / (400 * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
+        model = plain(400, l2)
         shares.append(float(model.fit(scaled[0], train[1].numpy()).score(scaled[1], held_out[1].numpy())))
     assert len(set(shares)) > 2
     assert list(head.accuracies) == shares
@@ -55,7 +59,7 @@ def test_the_shares_are_those_of_scikit_learns_cross_validation() -> None:
         parts = sorted({int((labels.rank % 5 != number).sum()) for number in range(5)})
         right = 0
         for size in parts:  # the penalty is for a mean loss, so C depends on how many images are fitted
-            model = make_pipeline(StandardScaler(), LogisticRegression(C=1 / (size * l2), tol=1e-8, max_iter=20_000))
+            model = make_pipeline(StandardScaler(), plain(size, l2))
             predicted = cross_val_predict(model, x.double().numpy(), y.numpy(), cv=folds)
             of_size = torch.tensor([int((labels.rank % 5 != number % 5).sum()) == size for number in labels.rank])
             right += int(((torch.from_numpy(predicted) == y) & of_size).sum())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.evaluation.measures import geometry as module
 from ebclab.evaluation.measures.geometry import TEMPERATURES, geometry, pool_information
 
 
@@ -50,13 +51,13 @@ def _gaussian_pairs(rho: float, count: int) -> tuple[Tensor, Tensor]:
     return torch.stack([x, torch.ones(count)], 1), torch.stack([rho * y, -(rho**2) * y**2 / 2], 1) / (1 - rho**2)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("rho", [0.0, 0.9])
 def test_the_best_critic_of_correlated_gaussians_gives_their_information(rho: float) -> None:
-    found = pool_information(*_gaussian_pairs(rho, 4_096), temperatures=(1.0,))
-    assert found.nats == pytest.approx(-math.log(1 - rho**2) / 2, abs=0.05)  # statistical error: 0.016
+    found = pool_information(*_gaussian_pairs(rho, 2_048), temperatures=(1.0,))
+    assert found.nats == pytest.approx(-math.log(1 - rho**2) / 2, abs=0.05)  # statistical error: 0.023
 
 
-@pytest.mark.parametrize(("classes", "each"), [(2, 50), (7, 30), (64, 40)])
+@pytest.mark.parametrize(("classes", "each"), [(2, 50), (7, 30), (64, 8)])
 def test_vectors_that_say_the_class_alone_have_its_entropy(classes: int, each: int) -> None:
     vectors = torch.eye(classes).repeat(each, 1)
     found = pool_information(vectors, vectors)
@@ -65,10 +66,11 @@ def test_vectors_that_say_the_class_alone_have_its_entropy(classes: int, each: i
     assert pool_information(torch.eye(classes), torch.eye(classes)).nats == pytest.approx(math.log(classes), abs=1e-4)
 
 
-def test_information_is_the_largest_of_a_slow_loop_over_temperatures() -> None:
+def test_information_is_the_largest_of_a_slow_loop_over_temperatures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 64)
     generator = torch.Generator().manual_seed(3)
-    first = torch.randn(1_100, 6, generator=generator, dtype=torch.float64)  # more than a block
-    second = first + torch.randn(1_100, 6, generator=generator, dtype=torch.float64)
+    first = torch.randn(150, 6, generator=generator, dtype=torch.float64)  # more than two blocks
+    second = first + torch.randn(150, 6, generator=generator, dtype=torch.float64)
     first, second = (functional.normalize(each, dim=1) for each in (first, second))
     found, by_hand = pool_information(first, second), {}
     for tau in TEMPERATURES:

@@ -91,12 +91,12 @@ def draws(count: int, images: tuple[int, int], area_is: float, spread: float) ->
 
 @pytest.mark.parametrize(
     ("images", "area_is", "spread"),
-    [((180, 180), 0.9, 1), ((180, 180), 0.99, 1), ((180, 180), 0.998, 1), ((500, 50), 0.99, 2), ((180, 180), 0.998, 2)],
+    [((180, 180), 0.9, 1), ((180, 180), 0.998, 1), ((500, 50), 0.99, 2)],
 )
 def test_an_interval_holds_the_true_area_in_about_95_of_100_draws(
     images: tuple[int, int], area_is: float, spread: float
 ) -> None:
-    """Of 600, 95 % has a standard error of 0.9 points. Student's, symmetric, holds it in 94, 92, 84, 71 and 70 %."""
+    """Of 600, 95 % has a standard error of 0.9 points. Student's, symmetric, holds it in 94, 84 and 71 %."""
     held = 0
     for inside, outside in draws(600, images, area_is, spread):
         interval = auroc_interval(auroc(inside, outside))
