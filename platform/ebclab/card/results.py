@@ -152,7 +152,7 @@ def interval_of_mean(table: ImageTable, chance: float, better: Better) -> tuple[
     else:
         half = VarianceParts.of(table).half_width(runs, images, chance)
     mean = float(table.mean())
-    if better == "lower" and mean > 0 <= float(table.min()):
+    if better == "lower" and mean > 0 and float(table.min()) >= 0:
         return mean * exp(-half / mean), mean * exp(half / mean)
     return mean - half, mean + half
 

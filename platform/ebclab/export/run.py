@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -23,7 +22,7 @@ from ebclab.export.energies import Energies, no_energy
 from ebclab.export.formats import Comparison, Format
 from ebclab.export.load_energies import energies_of_run
 from ebclab.formatting import count
-from ebclab.runs.evaluate import checkpoint_name
+from ebclab.runs.evaluate import Evaluation, checkpoint_name
 from ebclab.runs.folder import EVALUATION, RunFolder
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage.reading import read_typed
@@ -97,20 +96,12 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
     return notes
 
 
-@dataclass(frozen=True)
-class _SavedScores:
-    """The fields of evaluation.json that are used here."""
-
-    step: int
-    rows: dict[str, dict[str, Score]]
-
-
 def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty if there are none."""
     path = run.path / EVALUATION
     if not path.exists():
         return []
-    saved = read_typed(path, _SavedScores, what="not an evaluation", remedy="`ebclab evaluate` writes it again")
+    saved = read_typed(path, Evaluation, what="not an evaluation", remedy="`ebclab evaluate` writes it again")
     if saved.step != trained.step:
         return []
     return list(saved.rows.get(trained.config.method_name, {}).values())

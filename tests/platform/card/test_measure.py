@@ -19,7 +19,7 @@ from torch import nn
 
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.document import repeated
-from ebclab.card.groups import GROUPS
+from ebclab.card.groups import GROUPS, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, Measuring
@@ -242,7 +242,8 @@ def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
     make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 4)
-    options = replace(make().options, fine_tuning_epochs=1)
+    monkeypatch.setattr(robustness, "_QUERIES", 20)
+    options = replace(make().options, fine_tuning_epochs=1, attacked_images=8)
     before = {name: tensor.clone() for name, tensor in subject.encoder.state_dict().items()}
     half = torch.arange(len(measured.test)) < 45
     outside = OutsideSet("half", "near", measured.test.rows(half), measured.test.rows(~half))

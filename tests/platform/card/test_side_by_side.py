@@ -188,26 +188,23 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     assert summary(done.columns, done.rows) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
 
 
-def test_an_interval_of_shares_over_seeds_ends_at_one() -> None:
-    values = [
-        mean_over_images("auroc", "AUROC", torch.full((200,), each), KEYS, protocol="p", better="higher")
-        for each in (0.9, 0.99)
+HALF = 12.7062 * 0.01  # of two seeds that differ by 0.02
+
+
+@pytest.mark.parametrize(
+    ("better", "unit", "values", "ends"),
+    [
+        ("higher", "share", (0.97, 0.99), (0.98 - HALF, 1.0)),
+        ("higher", "share", (-0.21, -0.19), (-0.2 - HALF, -0.2 + HALF)),  # a gain, which may be negative
+        ("lower", "nats", (0.09, 0.11), (0.1 * math.exp(-10 * HALF), 0.1 * math.exp(10 * HALF))),
+    ],
+)
+def test_an_interval_over_seeds_ends_where_the_number_can_go_no_further(
+    better: Better, unit: Unit, values: tuple[float, float], ends: tuple[float, float]
+) -> None:
+    cards = [
+        _card("a", mean_over_images("m", "M", torch.full((200,), each), KEYS, protocol="p", better=better, unit=unit))
+        for each in values
     ]
-    (cell,) = _cells(*(_card("a", number, settings="a", seed=seed) for seed, number in enumerate(values)))
-    assert _ends(cell.value) == (pytest.approx(max(0.0, 0.945 - 12.706 * 0.045), abs=1e-3), 1.0)
-
-
-def test_a_negative_gain_keeps_its_interval_over_seeds_and_a_loss_stays_above_0() -> None:
-    def ends(better: Better, unit: Unit, values: list[float]) -> tuple[float, float]:
-        numbers = [
-            mean_over_images("m", "M", torch.full((200,), each), KEYS, protocol="p", better=better, unit=unit)
-            for each in values
-        ]
-        (cell,) = _cells(*(_card("a", number, settings="a", seed=seed) for seed, number in enumerate(numbers)))
-        return _ends(cell.value)
-
-    half = 12.7062 * 0.01  # of two seeds that differ by 0.02
-    assert ends("higher", "share", [-0.21, -0.19]) == pytest.approx((-0.2 - half, -0.2 + half), abs=1e-5)
-    assert ends("lower", "nats", [0.09, 0.11]) == pytest.approx(
-        (0.1 * math.exp(-10 * half), 0.1 * math.exp(10 * half)), abs=1e-5
-    )
+    (cell,) = _cells(*(replace(card, settings="a", seed=seed) for seed, card in enumerate(cards)))
+    assert _ends(cell.value) == pytest.approx(ends, abs=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from ebclab.config import to_yaml
 from ebclab.evaluation.answers import Score
 from ebclab.export.run import export_run
+from ebclab.runs.evaluate import Evaluation
 from ebclab.runs.folder import RunFolder
 
 from .conftest import FinishedSweep
@@ -25,8 +26,8 @@ def test_scores_of_another_checkpoint_stay_off_the_card(
     sweep.add("0000", 0.5)  # its only checkpoint is of step 2
     run = sweep.folder.trials / "0000"
     score = Score("knn", 0.75, 0.7, 0.8, 400, "a probe")
-    found = {"step": step, "rows": {"simclr": {"knn": asdict(score)}}}
-    (run / "evaluation.json").write_text(json.dumps(found))
+    found = Evaluation("digits", "last", step, True, 128, 400, {"simclr": {"knn": score}})
+    (run / "evaluation.json").write_text(json.dumps(found.to_mapping()))
     folder, notes = export_run(run, tmp_path / "out")
     assert ("75.0" in (folder / "README.md").read_text()) == is_shown
     assert any(note.startswith("no scores") for note in notes) != is_shown

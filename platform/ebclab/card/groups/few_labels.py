@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ebclab.card.groups.fine_tuning import (
     Beginning,
-    answers,
     beginnings,
     choice_in_words,
     chosen_rate,
     gain,
+    logits_of_test_images,
     task_on,
     within,
 )
@@ -119,7 +119,8 @@ def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Begi
         what = f"{beginning.title}, {len(labelled):,} labels, list {each.seed}"
         rate = chosen_rate(beginning, *parts, measuring, seed=each.seed, what=what).rate
         rates.append(f"{rate:g}")
-        right.append(answers(beginning, labelled, measuring, rate=rate, seed=each.seed, what=what))
+        logits = logits_of_test_images(beginning, labelled, measuring, rate=rate, seed=each.seed, what=what)
+        right.append(within(logits, measuring.measured.test.labels))
     return _Way(beginning.title, _trained_words(measuring, beginning, lists[0]), torch.stack(right), rates)
 
 

@@ -74,17 +74,10 @@ def chosen_rate(
     return choose_rate(encoder, fitted, held_out, task, seed=seed, on_progress=measuring.on_progress, what=what)
 
 
-def answers(
+def logits_of_test_images(
     beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
 ) -> Tensor:
-    """Return ``within`` of the test set after training on ``labelled``."""
-    logits = _test_logits(beginning, labelled, measuring, rate=rate, seed=seed, what=what)
-    return within(logits, measuring.measured.test.labels)
-
-
-def _test_logits(
-    beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
-) -> Tensor:
+    """Return the logits (n, K) of the test images after training on ``labelled``."""
     task, encoder = task_on(measuring), beginning.encoder(seed)
     model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
     return predicted_logits(model, measuring.measured.test, task)
@@ -155,7 +148,9 @@ def _on_one(
         shares = ["not asked" if share is None else round(100 * share, 2) for share in accuracies]
         rows.append((data.name, beginning.title, *shares, f"{chosen.rate:g}"))
         logits = [
-            _test_logits(beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}")
+            logits_of_test_images(
+                beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}"
+            )
             for seed in seeds
         ]
         name, title = f"{prefix}{beginning.name}", f"{beginning.title}{on}"

@@ -18,7 +18,7 @@ from ebclab.data.image_grid import Tile, as_picture, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.folder import files_by_key
 from ebclab.document.document import Picture, Plot
-from ebclab.errors import DataError
+from ebclab.errors import DataError, EbclabError
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import plot
 
@@ -52,10 +52,10 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _files(dataset: str) -> dict[int, str]:
-    """Return the files of test images by key; empty for images that are no files, or not on this machine."""
+    """Return the files of test images by key; empty for images that are no files, or cannot be listed here."""
     try:
         return files_by_key(dataset, "test")
-    except DataError:
+    except EbclabError:
         return {}
 
 
