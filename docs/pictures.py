@@ -1,17 +1,25 @@
-"""Takes the pictures of the example pages, in Chromium: ``python docs/pictures.py``."""
+"""Takes the pictures of example pages and of tables, in Chromium: ``python docs/pictures.py``, or with names."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
 PICTURES = {
     "runs-report": ("runs.html", 1100, None, 1180),
     "card": ("card.html", 1085, None, 790),
@@ -20,20 +28,32 @@ PICTURES = {
     "tutorial-sweep": ("sweep.html", 1100, "How trials went", 0),
     "tutorial-report-real": ("sweep.html", 1100, "Is the difference real?", 0),
     "tutorial-report-settings": ("sweep.html", 1100, "Which settings mattered", 0),
-    "cifar10-by-second": ("gpu.html", 900, "Accuracy by second", 0),
+    "cifar10-by-second": ("by-second.html", 900, "Accuracy by second", 0),
+    "comparison-accuracies": ("cifar10.html", 900, "CIFAR-10, SimCLR and FlatCLR tuned alike", 0),
+    "tutorial-new-method": ("hardest.html", 900, "Digits, the hardest negatives alone", 0),
 }
 """Page, width, heading of the section (None: the top of the page) and height (0: all of the section), in pixels."""
 
+CELL = re.compile(r"(\S+) \((\S+) to (\S+)\)")
+"""An accuracy with its interval, in per cent."""
 
-def write_curves(to: Path) -> None:
-    """Write the page that draws the first table of ``benchmarks/results/gpu_cifar10.md``: accuracy by second."""
+Rows = Iterable[tuple[str, str, str]]
+"""Label, accuracy with default settings and accuracy with tuned ones, as cells of a table."""
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """Return the rows of the first Markdown table below a heading of any level."""
+    lines = text.partition(f"{heading}\n")[2].partition("\n| ")[2].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def by_second() -> go.Figure:
+    """Draw the first table of ``gpu_cifar10.md``: accuracy by second."""
     import plotly.graph_objects as go
 
-    from ebclab.document.document import Document, Section
-    from ebclab.document.html import as_page
-    from ebclab.reports.plots import COLOURS, plot
+    from ebclab.reports.plots import COLOURS
 
-    text = (DOCS.parent / "benchmarks" / "results" / "gpu_cifar10.md").read_text(encoding="utf-8")
+    text = (RESULTS / "gpu_cifar10.md").read_text(encoding="utf-8")
     lines: dict[str, list[tuple[float, float, str]]] = {}
     for row in text.split("\n\n")[3].splitlines()[2:]:
         name, epoch, _, linear, _, seconds = (cell.strip() for cell in row.strip("|").split("|"))
@@ -46,34 +66,135 @@ def write_curves(to: Path) -> None:
         figure.add_scatter(x=x, y=y, text=labels, name=name, **line)
     figure.update_xaxes(title="seconds of training on one H100", range=[0, 190])
     figure.update_yaxes(title="linear accuracy on CIFAR-10, %", range=[50, 82])
-    figure.update_layout(legend_orientation="v")
-    drawn = Section("Accuracy by second", (plot("", "", figure, height=420),))
-    document = Document("EBCLR and SimCLR", "report", "", (drawn,), "")
-    (to / "gpu.html").write_text(as_page(document), encoding="utf-8")
+    return figure
 
 
-def main() -> None:
-    """Write every picture, in 128 colours."""
+def accuracies(rows: Rows, references: dict[str, float], span: Sequence[float], seeds: int) -> go.Figure:
+    """Draw accuracies with their intervals, a row for each method, and lines for what no one trained."""
+    import plotly.graph_objects as go
+
+    from ebclab.reports.plots import BLUE, GREY
+
+    figure, shown = go.Figure(), list(rows)
+    for column, (settings, colour) in enumerate({"default": GREY, "tuned": BLUE}.items(), start=1):
+        found = [(row[0], *map(float, match.groups())) for row in shown if (match := CELL.match(row[column]))]
+        labels, means, lows, highs = zip(*found, strict=True)
+        ends = [[high - mean for high, mean in zip(highs, means, strict=True)]]
+        ends += [[mean - low for mean, low in zip(means, lows, strict=True)]]
+        figure.add_scatter(
+            x=means,
+            y=labels,
+            error_x={"type": "data", "array": ends[0], "arrayminus": ends[1], "thickness": 2, "width": 5},
+            mode="markers",
+            orientation="h",
+            offsetgroup=settings,
+            name=f"{settings} settings",
+            marker={"color": colour, "size": 11, "symbol": "circle" if settings == "tuned" else "circle-open"},
+        )
+    for name, value in references.items():
+        figure.add_vline(x=value, line={"color": GREY, "width": 2, "dash": "dash"})
+        beside = {"xanchor": "left", "xshift": -4, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+        figure.add_annotation(x=value, y=1, text=f"{name} {value:g}", **beside)
+    figure.update_xaxes(title=f"kNN accuracy on test images, %; means of {seeds} seeds, 95 % intervals", range=span)
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_layout(scattermode="group", scattergap=0.55)
+    return figure
+
+
+def on_cifar10() -> go.Figure:
+    """Draw the accuracies of ``study_cifar10.md``."""
+    titles = {"simclr": "SimCLR", "flatclr": "FlatCLR"}
+    rows = table((RESULTS / "study_cifar10.md").read_text(encoding="utf-8"), "## Default and tuned")
+    methods = [(f"{titles[name]}, {on}", default, tuned) for on, name, default, tuned, *_ in rows if name in titles]
+    references = {name: float(tuned.split()[0]) for _, name, _, tuned, *_ in rows if name not in titles}
+    return accuracies(methods, references, (28, 47.5), 3)
+
+
+def on_digits() -> go.Figure:
+    """Draw the accuracies that the tutorial about a new method prints."""
+    tutorial = (DOCS / "tutorials" / "4-new-method.md").read_text(encoding="utf-8")
+    printed = re.findall(r"^(simclr|hardest) {2,}(-|\S+ \(.+?\)) {3,}(\S+ \(.+?\))", tutorial, re.MULTILINE)
+    results = (RESULTS / "methods_digits_demo.md").read_text(encoding="utf-8")
+    measured = table(results, "# All methods, digits-demo, 40 epochs, 3 seeds")
+    known = {row[0]: float(row[1].split()[0]) for row in measured}
+    references = {"raw pixels": known["raw pixels"], "untrained encoder": known["simclr's encoder, untrained"]}
+    return accuracies(printed, references, (85, 98.5), 4)
+
+
+def write_views() -> None:
+    """Write the picture of views, from the photographs that the tutorial about own images makes."""
+    from ebclab.config import compose
+    from ebclab.data.sources.decode import Reading
+    from ebclab.data.sources.load import load_split
+    from ebclab.data.views.preview import draw_views
+
+    page = (DOCS / "tutorials" / "1-own-images.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        exec(compile(code, "1-own-images.md", "exec"), {})
+        config = compose("simclr", overrides=["data.name=folder:photos", "views.recipe=flatclr-cifar"])
+        images = load_split(config.data.name, None, "train", Reading.of(config.data))
+        draw_views(images, config.views, "views.png")
+        sheet = Image.open("views.png").convert("RGB")
+    width, heads, first, left_out = sheet.width, 68, 88, 2 * 102  # title; captions; rows of 96 pixels and a gap
+    shown = Image.new("RGB", (width, sheet.height - heads - left_out), "white")
+    shown.paste(sheet.crop((0, heads, width, first)), (0, 0))
+    shown.paste(sheet.crop((0, first + left_out, width, sheet.height)), (0, first - heads))
+    shown.save(DOCS / "images" / "tutorial-views.jpg", quality=88, optimize=True)
+
+
+def write_charts(to: Path) -> None:
+    """Write a page for each chart of numbers that are in tables."""
+    from ebclab.document.document import Document, Section
+    from ebclab.document.html import as_page
+    from ebclab.reports.plots import plot
+
+    for name, draw, height in (
+        ("by-second", by_second, 420),
+        ("cifar10", on_cifar10, 330),
+        ("hardest", on_digits, 260),
+    ):
+        heading = next(title for page, _, title, _ in PICTURES.values() if page == f"{name}.html")
+        chart = plot("", "", draw(), height=height)
+        chart.figure["layout"]["legend"]["y"] = 1 + 24 / (height - 80)  # above the names of lines
+        section = Section(heading or "", (chart,))
+        (to / f"{name}.html").write_text(as_page(Document(name, "report", "", (section,), "")), encoding="utf-8")
+
+
+def take(browser: Browser, pages: Path, name: str) -> None:
+    """Write one picture, in 128 colours; a chart alone has two dots for each pixel, for screens that show them."""
+    page, width, heading, height = PICTURES[name]
+    scale = 2 if page in ("by-second.html", "cifar10.html", "hardest.html") else 1
+    tab = browser.new_page(viewport={"width": width, "height": 900}, device_scale_factor=scale)
+    tab.set_default_timeout(300_000)  # milliseconds, for a machine with other work
+    tab.goto((pages / page).as_uri())
+    tab.wait_for_selector("html[data-drawn]")
+    if heading is None:
+        taken = tab.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
+    else:
+        section = tab.locator("section", has=tab.get_by_role("heading", name=heading, exact=True))
+        taken = section.screenshot()
+    picture = Image.open(BytesIO(taken)).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE)
+    picture.save(DOCS / "images" / f"{name}.png", optimize=True)
+    tab.close()
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the pictures of these names, or every one."""
     for folder in ("platform", "methods", "docs/site"):
         sys.path.insert(0, str(DOCS.parent / folder))
     from examples import write_examples
 
     with tempfile.TemporaryDirectory() as pages, sync_playwright() as started:
-        write_examples(Path(pages))
-        write_curves(Path(pages))
+        write_charts(Path(pages))
+        if any(not (Path(pages) / PICTURES[name][0]).exists() for name in names or PICTURES):
+            write_examples(Path(pages))
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, (page, width, heading, height) in PICTURES.items():
-            tab = browser.new_page(viewport={"width": width, "height": 900})
-            tab.goto((Path(pages) / page).as_uri())
-            tab.wait_for_selector("html[data-drawn]")
-            if heading is None:
-                taken = tab.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
-            else:
-                taken = tab.locator("section", has=tab.get_by_role("heading", name=heading, exact=True)).screenshot()
-            picture = Image.open(BytesIO(taken)).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE)
-            picture.save(DOCS / "images" / f"{name}.png", optimize=True)
-            tab.close()
+        for name in names or PICTURES:
+            take(browser, Path(pages), name)
+    if not names:
+        write_views()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -103,7 +103,7 @@ class Gathering:
             return "benchmarks/results/index.md"
         if path.is_dir():
             return _page_of(f"{target}/README.md")
-        if path.suffix in (".md", ".png", ".ipynb"):
+        if path.suffix in (".md", ".png", ".jpg", ".svg", ".ipynb"):
             return _page_of(target)
         if target in self.described:
             return self.described[target]

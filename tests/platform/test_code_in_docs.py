@@ -237,7 +237,8 @@ def test_the_python_of_the_page_about_exports_runs(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
-    ((_, code),) = blocks(ROOT / "README.md", "python")
+    (file, method), (_, code) = blocks(ROOT / "README.md", "python")
+    (tmp_path / file.removeprefix("file: ")).write_text(method)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 0.3 < float(done.stdout.splitlines()[-1]) < 1  # chance is 0.1

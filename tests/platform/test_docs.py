@@ -85,8 +85,11 @@ def test_the_table_of_costs_is_that_of_the_methods() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    words = [word for word in README.read_text(encoding="utf-8").split() if re.search(r"\w", word)]
-    assert len(words) <= 900
+    assert len(README.read_text(encoding="utf-8").split()) <= 900
+
+
+def test_the_first_screen_of_the_readme_says_what_was_run_on_gpus() -> None:
+    assert README.read_text(encoding="utf-8").index("**GPUs: half an hour") < 1_500
 
 
 def test_the_numbers_of_the_readme_are_those_of_the_comparison() -> None:
@@ -94,15 +97,11 @@ def test_the_numbers_of_the_readme_are_those_of_the_comparison() -> None:
     printed = [cell for row in _rows(_section(README, "What to expect")) for cell in row[1:] if cell]
     assert len(printed) == 6
     assert [cell for cell in printed if cell.replace(" %", "") not in results] == []
-    (sentence,) = (line for line in _section(README, "What to expect").splitlines() if line.startswith("One run"))
-    recipe = (ROOT / "platform" / "ebclab" / "recipes" / "cifar10-small.yaml").read_text(encoding="utf-8")
-    numbers = re.findall(r"[0-9]+\.[0-9]", sentence)
-    assert len(numbers) == 6
-    assert [number for number in numbers if number not in recipe] == []
 
 
 def test_the_readme_names_every_folder_once() -> None:
-    listed = [name for row in _rows(_section(README, "Where things are")) for name in re.findall(r"`([^`]+)/`", row[0])]
+    items = re.findall(r"^- (.+?):", _section(README, "Where things are"), re.MULTILINE)
+    listed = [name for item in items for name in re.findall(r"`([^`]+)/`", item)]
     assert sorted(listed) == sorted(_top_folders())  # what is in the packages stands in architecture.md
 
 
