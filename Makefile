@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: install ## FlatCLR on real digits: train, measure, export; a small sweep and its report. Three minutes.
+demo: install ## SimCLR on real digits: train, measure, export; a small sweep and its report. Three minutes.
 	$(BIN)/ebclab demo demo
 
 test: install ## What has no mark: minutes, no root, no browser, one shared instance of Ray.

@@ -14,16 +14,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ebclab.config.addresses import credentials_problem, without_credentials
 from ebclab.config.named_hosts import named_hosts
 from ebclab.errors import EbclabError, UserError
 from ebclab.formatting import bounded, fitted, visible
 from ebclab.terminal import open_missing_streams, say, write
-
-if TYPE_CHECKING:
-    import typer
 
 _INTERRUPTED = 130
 
@@ -113,6 +110,7 @@ def _run(argv: list[str] | None) -> int:
     import typer
 
     from ebclab.cli.app import app
+    from ebclab.cli.usage import usage_problem
 
     try:
         return app(args=argv, prog_name="ebclab", standalone_mode=False) or 0
@@ -120,47 +118,9 @@ def _run(argv: list[str] | None) -> int:
         say("aborted", err=True)
         return _INTERRUPTED
     except typer.TyperException as error:
-        if text := _usage_problem(error):
+        if text := usage_problem(error):
             raise UserError(text) from error
         return UserError.exit_code  # no command was given, and the help was printed
-
-
-def _usage_problem(error: typer.TyperException) -> str:
-    """Return a message about an invalid command line; empty if only the help was printed."""
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
-    refused = getattr(error.__cause__, "errors", None)
-    if parameter is not None and refused is not None:
-        (problem, *_) = refused()
-        return f"{max(parameter.opts, key=len)}: {_wrong(problem)}, got {problem['input']!r}"
-    message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-    if keys := _settings_meant(error):
-        return f"{message}; did you mean --set {' or --set '.join(f'{key}=...' for key in keys)}?"
-    answered = "?" in message  # the message already suggests a name
-    return f"{message}; see `{context.command_path} --help`" if message and context and not answered else message
-
-
-def _settings_meant(error: typer.TyperException) -> list[str]:
-    """Return the keys of the settings that an unknown option may mean, where the command has ``--set``."""
-    from ebclab.config.check import settings_of
-    from ebclab.config.experiment import SECTIONS
-    from ebclab.config.names import settings_meant
-
-    option, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
-    if not option or context is None or not any("--set" in each.opts for each in context.command.params):
-        return []
-    known = {section: settings_of(kind) for section, kind in SECTIONS.items()}
-    return settings_meant(option.lstrip("-").replace("-", "_"), known)
-
-
-def _wrong(problem: dict[str, Any]) -> str:
-    """Return why a value is refused by pydantic, with which typer validates values."""
-    kind, limits = problem["type"], problem.get("ctx", {})
-    if kind.startswith("int"):
-        return "not a whole number"
-    if kind.startswith("float"):
-        return "not a number"
-    bounds = {"ge": "must be at least", "le": "must be at most"}
-    return next((f"{words} {limits[key]:g}" for key, words in bounds.items() if key in limits), problem["msg"])
 
 
 class _Shown(logging.Formatter):

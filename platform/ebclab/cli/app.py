@@ -28,13 +28,17 @@ from ebclab.terminal import say
 
 
 class _Plain:
-    """Help that shows no type for flags, and the type of a single value for repeatable options."""
+    """Help that shows arguments in capitals, no type for flags, the type of a single value for repeatable options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with metavars for ``--help``."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
+            if parameter.param_type_name == "argument":
+                parameter.metavar = parameter.metavar or parameter.name.upper() + (
+                    "..." if parameter.nargs == -1 else ""
+                )
+            elif getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif getattr(parameter, "multiple", False) and parameter.metavar is None:
                 parameter.metavar = parameter.display_type(ctx).replace("list[", "").replace("]", "")
@@ -42,7 +46,12 @@ class _Plain:
 
 
 class _Verb(_Plain, TyperCommand):
-    """A command."""
+    """A command; its usage has arguments as pages write them, METHOD and not {method}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what follows the name of the command in its usage."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in arguments)]
 
 
 class _Verbs(_Plain, TyperGroup):

@@ -52,7 +52,9 @@ def announce(
     from ebclab.errors import UserError
 
     if (file is None) == (most == 0):
-        raise UserError(f"cluster announce: either a file or --most, got {file or 'neither'}; see --help")
+        raise UserError(
+            f"cluster announce: either a file or --most, got {file or 'neither'}; see `ebclab cluster announce --help`"
+        )
     say(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
 
 

@@ -18,7 +18,7 @@ def demo(
     folder: Annotated[str, typer.Argument(help="Folder to write to; created if needed.")] = "demo",
     show: Annotated[bool, typer.Option("--show", help="Only print the commands.")] = False,
 ) -> None:
-    """Train FlatCLR on handwritten digits, evaluate and export it; search its settings and report on them.
+    """Train SimCLR on handwritten digits, evaluate and export it; search its settings and report on them.
 
     Three minutes, without a download. Each command is printed before it runs. Repeating it continues where it stopped.
     """
@@ -48,10 +48,10 @@ def _commands(folder: str) -> Iterator[list[str]]:
     confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "3")
     for command in (
         ("data", "show", "digits", *recipe, "--views", f"{folder}/views.png"),
-        ("pretrain", "flatclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),
+        ("pretrain", "simclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),
         ("evaluate", run, "--references"),
         ("export", run, "--to", f"{folder}/encoder", "--overwrite"),
-        ("sweep", "flatclr", *recipe, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),
+        ("sweep", "simclr", *recipe, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),
         ("report", sweep, "--to", f"{folder}/report.html"),
         ("export", sweep, "--to", f"{folder}/best", "--overwrite"),
     ):

@@ -73,7 +73,7 @@ def pretrain(given: PretrainOptions) -> None:
 
     Examples:
 
-    ebclab pretrain flatclr --recipe digits-demo --name first
+    ebclab pretrain simclr --recipe digits-demo --name first
 
     ebclab pretrain simclr --dataset folder:photos --workers 2 --epochs 200
     """
@@ -139,6 +139,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 
 def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
+    from ebclab.document.terminal import print_facts
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
     from ebclab.training.health.record import open_findings
 
@@ -162,8 +163,7 @@ def report(run: RunResult) -> None:
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
-    for key, text in facts.items():
-        say(f"{key:>13}: {text}")
+    print_facts(facts)
 
 
 def _next(dataset: str, run: str) -> str:

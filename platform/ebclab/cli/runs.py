@@ -183,7 +183,7 @@ def delete(
     targets = find_named(names, runs, sweeps, comparisons)
     for target in targets:
         say(f"{size(target.num_bytes):>9}  {target.in_words()}")
-    if _may_delete(yes, "delete all of it? It cannot be had back"):
+    if _may_delete(yes, "delete all of it? This cannot be undone"):
         for target in targets:
             delete_whole(target)
             say(f"deleted {target.folder.address}")

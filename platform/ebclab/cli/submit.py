@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from ebclab.cli.sweep import SweepOptions
 from ebclab.config.addresses import is_address
 from ebclab.config.encoder import TIMM
 from ebclab.errors import EbclabError, UserError
+from ebclab.formatting import fitted
 from ebclab.methods_by_name import code_of, import_method, is_import_name
 from ebclab.terminal import say
 
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 
-_note = partial(say, err=True)
-"""Prints a line that does not belong to the output of a job."""
+
+def _note(line: str) -> None:
+    """Print a line that does not belong to the output of a job."""
+    say(fitted(line, sys.stderr), err=True)
+
 
 READS_THE_REST = {"allow_interspersed_args": False}
 """Settings of click: arguments after the submitted command belong to it, with or without a ``--`` before it."""
@@ -68,7 +73,7 @@ def submit(
     given = [what for what, value in asked.items() if value]
     if len(given) != 1:
         raise UserError(
-            f"submit: one of {', '.join(asked)}, got {' and '.join(given) or 'none'}; see ebclab submit --help"
+            f"submit: one of {', '.join(asked)}, got {' and '.join(given) or 'none'}; see `ebclab submit --help`"
         )
     if command:
         _submit(context.find_root().command, command, address, name, wheel, detach=detach)

@@ -93,7 +93,7 @@ def sweep(given: SweepOptions) -> None:
 
     Examples:
 
-    ebclab sweep flatclr --recipe fashion-mnist-small --trials 32 --time 8h
+    ebclab sweep simclr --recipe fashion-mnist-small --trials 32 --time 8h
 
     ebclab sweep simclr --dataset cifar10 --scheduler pbt --trials 8 --show
     """

@@ -9,7 +9,7 @@ from ebclab.document.document import Block, Facts, Items, Remark, Table, one_lin
 from ebclab.formatting import in_cell, terminal_columns
 from ebclab.terminal import console, say
 
-_COPIED = ("next", "sweep", "page")
+_COPIED = ("next", "run", "sweep", "page")
 """Facts that are commands or paths, which are not wrapped so that they can be copied."""
 
 

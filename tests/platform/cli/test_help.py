@@ -47,6 +47,20 @@ def test_help_flows_at_80_columns_and_flags_take_no_value(ebclab: Ebclab, verb: 
         assert not (line and first) or len(f" {line} {first}") > 79, line
 
 
+@pytest.mark.parametrize(
+    ("verb", "usage"),
+    [
+        ("pretrain", "ebclab pretrain [OPTIONS] METHOD"),
+        ("evaluate", "ebclab evaluate [OPTIONS] ENCODER..."),
+        ("demo", "ebclab demo [OPTIONS] [FOLDER]"),
+        ("runs", "ebclab runs [OPTIONS] COMMAND [ARGS]..."),
+    ],
+)
+def test_usage_has_arguments_as_the_pages_write_them(ebclab: Ebclab, verb: str, usage: str) -> None:
+    (line,) = (line.strip() for line in ebclab(verb, "--help").out.splitlines() if "Usage: " in line)
+    assert line == f"Usage: {usage}"
+
+
 def test_a_shell_gets_the_verbs_and_options_that_begin_so() -> None:
     words = {"COMP_WORDS": "ebclab pretrain simclr --re", "COMP_CWORD": "3", "_EBCLAB_COMPLETE": "complete_bash"}
     command = [sys.executable, "-m", "ebclab"]

@@ -69,13 +69,13 @@ WRONG = [
     (["pretrain", "simclr", "--set", "method.tau=1"], "did you mean method.temperature (tau in the paper)?"),
     (["pretrain", "simclr", "--config", "absent.yaml"], "absent.yaml: cannot be read"),
     (["pretrain", "simclr", "--workers", "x"], "--workers: not a number of workers"),
-    (["pretrain", "simclr", "--epohcs", "3"], "No such option: --epohcs"),
+    (["pretrain", "simclr", "--epohcs", "3"], "--epohcs: no such option"),
     (["sweep", "simclr", "--space", "absent.yaml"], "--space: no such file, got 'absent.yaml'"),
     (["sweep", "simclr", "--time", "3x"], "--time: not a duration"),
     (["sweep", "simclr", "--search", "tep"], "--search: no such choice, got 'tep'; did you mean tpe?"),
     (["sweep", "simclr", "--concurrent", "none"], "--concurrent: not a number of trials"),
-    (["evaluate"], "Missing argument"),
-    (["data", "prepar", "digits"], "No such command 'prepar'"),
+    (["evaluate"], ": missing; see "),
+    (["data", "prepar", "digits"], "prepar: no such command"),
     (["pretrain", "simclr", "--runs", "s3://name:secret@bucket/x"], "must hold no credentials, got s3://***@bucket/x"),
 ]
 

@@ -13,6 +13,8 @@ from PIL import Image
 
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
+from ebclab.data.holdout import limit
+from ebclab.data.sources.load import load_split
 from ebclab.errors import UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
@@ -263,3 +265,14 @@ def test_the_command_that_prepare_suggests_trains(ebclab: Ebclab) -> None:
     words = shlex.split(line.removeprefix("next: ebclab ").replace("METHOD", "simclr"))
     few = ["--epochs", "1", "--set", "training.batch_size=16", "--set", "encoder.width=4"]
     assert ebclab(*words, *few, "--set", "evaluation.knn_every=0", "--set", "resources.threads=1").ok
+
+
+def test_a_prepared_part_is_what_the_same_limit_chooses(ebclab: Ebclab) -> None:
+    assert ebclab("data", "prepare", "digits", "--train-limit", "100", "--to", "part").ok
+    whole, part = load_split("digits", None, "train"), load_split("parquet:part", None, "train")
+    assert len(part) == 100
+    chosen = limit(whole, 100)
+    order = [part.keys.argsort(), chosen.keys.argsort()]
+    assert torch.equal(part.images[order[0]], chosen.images[order[1]])
+    assert torch.equal(part.labels[order[0]], chosen.labels[order[1]])
+    assert len(load_split("parquet:part", None, "test")) == len(load_split("digits", None, "test"))
