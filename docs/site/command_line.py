@@ -32,28 +32,19 @@ def _verbs(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ..
 
 
 def _described(words: tuple[str, ...], verb: Any) -> str:
+    usage = verb.collect_usage_pieces(verb.make_context("", [], resilient_parsing=True))
     shown = [parameter for parameter in verb.params if not getattr(parameter, "hidden", False)]
-    usage = " ".join(_usage(parameter) for parameter in shown if parameter.param_type_name == "argument")
     text = [
-        f"## `ebclab {' '.join(words)}`\n\n```\nebclab {' '.join(words)} {usage} [OPTIONS]\n```\n",
+        f"## `ebclab {' '.join(words)}`\n\n```\n{' '.join(['ebclab', *words, *usage])}\n```\n",
         _prose(verb.help),
     ]
     text.append("| argument, option | meaning |\n|---|---|\n" + "".join(_row(parameter) for parameter in shown))
     return "\n".join(text)
 
 
-def _argument(parameter: Any) -> str:
-    name: str = parameter.metavar or parameter.name.upper()
-    return name if parameter.nargs != -1 or name.endswith("...") else f"{name}..."
-
-
-def _usage(parameter: Any) -> str:
-    return _argument(parameter) if parameter.required else f"[{_argument(parameter)}]"
-
-
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        name = f"`{_argument(parameter)}`"
+        name = f"`{parameter.metavar}`"
     else:
         value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
         name = ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts))

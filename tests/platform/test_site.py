@@ -138,7 +138,8 @@ def test_the_page_of_the_command_line_has_every_option(script) -> None:
     page = script("command_line").page()
     assert "## `ebclab runs delete`" in page
     assert "`--temperature" not in page
-    assert "\nebclab evaluate ENCODER... [OPTIONS]\n" in page
+    assert "\nebclab evaluate [OPTIONS] ENCODER...\n" in page
+    assert "\nebclab demo [OPTIONS] [FOLDER]\n" in page
     assert "\n| `ENCODER...` | Runs (name, folder or" in page
     assert "\n| `RUN\\|SWEEP` | Name, folder or address" in page  # a bare bar would end the cell
     assert "| `--ood [near=\\|far=]NAME` | Out-of-distribution" in page

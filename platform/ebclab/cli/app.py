@@ -35,9 +35,8 @@ class _Plain:
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if parameter.param_type_name == "argument":
-                parameter.metavar = parameter.metavar or parameter.name.upper() + (
-                    "..." if parameter.nargs == -1 else ""
-                )
+                name = (parameter.metavar or parameter.name.upper()).removesuffix("...")
+                parameter.metavar = f"{name}..." if parameter.nargs == -1 else name
             elif getattr(parameter, "is_flag", False):
                 parameter.metavar = ""
             elif getattr(parameter, "multiple", False) and parameter.metavar is None:

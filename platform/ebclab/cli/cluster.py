@@ -10,13 +10,9 @@ import typer
 from ebclab.terminal import say
 
 app = typer.Typer(
-    help="Check a file for `ray up`, announce a cluster's limits, watch spot machines.", no_args_is_help=True
+    help="Check a file for `ray up`, tell a head what clouds do not tell it; cluster/README.md has every command.",
+    no_args_is_help=True,
 )
-
-
-@app.callback()
-def cluster() -> None:
-    """Check a file for `ray up`, tell a head what clouds do not tell it; cluster/README.md has every command."""
 
 
 @app.command("check")

@@ -44,9 +44,9 @@ def usage_problem(error: typer.TyperException) -> str:
 
 def _shown_as(parameter: Any) -> str:
     """Return an option, or an argument, as the help shows it."""
-    if parameter.param_type_name == "option":
-        return max(parameter.opts, key=len)
-    return (parameter.metavar or parameter.name.upper()).removesuffix("...")
+    is_option = parameter.param_type_name == "option"
+    name: str = max(parameter.opts, key=len) if is_option else parameter.metavar or parameter.name.upper()
+    return name.removesuffix("...")
 
 
 def _options(context: Any) -> list[str]:

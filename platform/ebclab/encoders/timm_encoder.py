@@ -114,8 +114,9 @@ def _pretrained_network(name: str) -> nn.Module:
     try:
         network: nn.Module = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # any failure of the download: no network, no disk space, no such file
+        problem, *_ = _first_line(error).split(". ")  # the Hub's advice after it is cut off within a sentence
         raise ValueError(
-            f"the weights cannot be fetched, got {type(error).__name__}: {_first_line(error)}; connect this machine "
+            f"the weights cannot be fetched, got {type(error).__name__}: {problem}; connect this machine "
             f"to the network once, or export an encoder of {TIMM}{architecture} elsewhere and name its folder"
         ) from error
     finally:

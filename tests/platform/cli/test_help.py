@@ -52,6 +52,7 @@ def test_help_flows_at_80_columns_and_flags_take_no_value(ebclab: Ebclab, verb: 
     [
         ("pretrain", "ebclab pretrain [OPTIONS] METHOD"),
         ("evaluate", "ebclab evaluate [OPTIONS] ENCODER..."),
+        ("compare", "ebclab compare [OPTIONS] [METHOD...]"),
         ("demo", "ebclab demo [OPTIONS] [FOLDER]"),
         ("runs", "ebclab runs [OPTIONS] COMMAND [ARGS]..."),
     ],
