@@ -93,6 +93,7 @@ ERROR_PATHS = [
         (["data", "show", "digits", "--views", name], f"--views: not the name of a PNG, got '{name}'; write one such")
         for name in (".", "a.jpg")
     ),
+    (["data", "show", "mnist", "--views", "/dev/null/x/a.png"], "/dev/null/x: cannot be written, got Not a directory"),
     (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is not resized on reading"),
     (
         ["data", "show", "digits", "--set", "data.decoding=reduced"],

@@ -16,6 +16,7 @@ from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.views import make_views
 from ebclab.errors import UserError
 from ebclab.storage import atomic
+from ebclab.storage.lock import require_creatable
 
 _SIDE = 64  # pixels that a small image is enlarged to, at least
 
@@ -51,11 +52,13 @@ def draw_views(
 
 
 def require_png(path: str | Path) -> None:
-    """Refuse a path that is not that of a PNG on a disk."""
+    """Refuse a path that is not that of a PNG on a disk, or whose folder cannot be created."""
     if is_address(str(path)):
         raise UserError(f"{path}: pictures are written to a disk; name a file on it, and copy it there")
     if Path(path).suffix.lower() != ".png":
         raise UserError(f"--views: not the name of a PNG, got {str(path)!r}; write one such as views.png")
+    if not Path(path).parent.exists():
+        require_creatable(Path(path).parent, "--views")
 
 
 def _varied_rows(image_set: ImageSet, count: int, seed: int) -> Tensor:
