@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ebclab.errors import RunError, UserError
 from ebclab.storage.kinds import COMPARISON, RUN, SWEEP
@@ -16,7 +16,7 @@ from ebclab.storage.lease import held_by
 from ebclab.storage.lock import LOCK, is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
 from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.reading import json_value, read_json_object
+from ebclab.storage.reading import json_value, read_typed, typed
 from ebclab.storage.remote import RemoteFolder, remote_at
 
 T = TypeVar("T")
@@ -30,6 +30,21 @@ class Files(NamedTuple):
 
     num_bytes: int  # total size in bytes; hard links to the same file count once
     changed: Mapping[str, float]  # modification time of each file, in seconds since 1970, by path within the folder
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run came, by the facts in the manifest of a checkpoint."""
+
+    epochs_done: int  # epochs done
+    scores: dict[str, float]  # held-out scores by name
+
+
+@dataclass(frozen=True)
+class _Manifested:
+    """What a list reads of a manifest."""
+
+    facts: Progress
 
 
 def files_in(folder: Path | str) -> Files:
@@ -110,18 +125,18 @@ class RunCollection:
         """Return what ``work`` returns for each item; in a store, in parallel threads."""
         return [work(item) for item in items] if self.remote is None else at_once(work, items)
 
-    def newest_manifest(self, path: Path, files: Files) -> dict[str, Any] | None:
-        """Return the manifest of the newest complete ``last`` checkpoint of a run with these files; None if none."""
+    def progress(self, path: Path, files: Files) -> Progress | None:
+        """Return how far a run with these files came, by its newest complete ``last`` checkpoint; None if none."""
         for folder in whole_checkpoints(files.changed, "last"):
             if self.remote is None:
-                return read_json_object(path / CHECKPOINTS / folder / MANIFEST)
+                return read_typed(path / CHECKPOINTS / folder / MANIFEST, _Manifested).facts
             try:
-                manifest = json_value(Store(self.remote / path.name / CHECKPOINTS / folder).read(MANIFEST))
+                manifest = Store(self.remote / path.name / CHECKPOINTS / folder).read(MANIFEST)
+                return typed(json_value(manifest), _Manifested).facts
             except FileNotFoundError:
                 continue  # replaced since listing
             except ValueError as error:
                 raise RunError(f"{self.address}/{path.name}: {folder} is damaged, got {error}") from error
-            return manifest if isinstance(manifest, dict) else {}
         return None
 
     def is_running(self, path: Path, files: Files) -> bool:

@@ -18,7 +18,7 @@ from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
-from ebclab.inventory.folders import Files, RunCollection, folders_with
+from ebclab.inventory.folders import Files, Progress, RunCollection, folders_with
 from ebclab.inventory.written import settings_at
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, KINDS, RUN, SWEEP
@@ -47,16 +47,15 @@ def _content_of_run(path: Path, files: Files, collection: RunCollection) -> Cont
     """Return settings, progress and scores of a run, read from its folder or its local copy."""
     is_finished, settings = RUN.result in files.changed, os.path.join(path, RUN.settings)  # joins of Path take longer
     method, data, epochs, objective, *ends = _settings(settings, with_extensions=not is_finished)
-    done, found = 0, dict[str, float]()
     if is_finished:
         file = os.path.join(path, RUN.result)
         summary = RunSummary.read(file, file)
-        done, found = summary.epochs, dict(summary.scores)
+        reached = Progress(summary.epochs, summary.scores)
         ends = [extension.before for extension in summary.extensions]
-    elif (manifest := collection.newest_manifest(path, files)) is not None:
-        done, found = int(manifest["facts"]["epochs_done"]), manifest["facts"]["scores"]
+    else:
+        reached = collection.progress(path, files) or Progress(0, {})
     note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
-    scores = {name: float(value) for name, value in found.items()}
+    done, scores = reached.epochs_done, reached.scores
     return Content(str(method), str(data), done, int(epochs), objective, scores, is_finished, note)
 
 

@@ -41,7 +41,7 @@ def assert_read_without_yaml(config: ExperimentConfig, path: Path, monkeypatch: 
 
 
 def test_what_the_platform_writes_is_read_without_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_methods = [(method, None) for method in METHODS]
+    of_methods: list[tuple[str, str | None]] = [(method, None) for method in METHODS]
     for method, recipe in [*of_methods, *zip(cycle(METHODS), list_recipes(), strict=False)]:
         config = compose(method, recipe, overrides=["views.recipe=digits", f"data.name={IMAGES}"])
         assert_read_without_yaml(config, tmp_path / "config.yaml", monkeypatch)
