@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,7 +14,7 @@ from kill_points import LOSSES, Loss, killed_everywhere
 from store_requests import killed_before_change
 from torch import nn
 
-from ebclab.config import ExperimentConfig, compose
+from ebclab.config import ExperimentConfig, compose, yaml_text
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.evaluation.answers import Answers
@@ -93,6 +93,8 @@ def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank, "SummaryWriter", MagicMock())  # nobody reads TensorBoard here
     monkeypatch.setattr(rank, "describe_environment", lambda *_: {"ranks": 1})
     monkeypatch.setattr(resume, "to_yaml", cache(resume.to_yaml))
+    read = cache(partial(yaml_text.from_yaml, where="config.yaml"))
+    monkeypatch.setattr(yaml_text, "from_yaml", lambda text, where: read(text))
 
 
 def launch(folder: Path, config: ExperimentConfig = CONFIG) -> None:
