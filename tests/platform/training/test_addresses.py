@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from small_runs import train_as
+from torch import Tensor
 
 from ebclab.config import compose
 from ebclab.errors import DivergedError, RunError
@@ -19,6 +20,7 @@ from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.restore import continue_or_start
 from ebclab.training.setup import Prepared
+from energy_contrast.energy_based.vem_bank import VemLangevin
 
 
 @pytest.fixture
@@ -62,8 +64,14 @@ def test_a_checkpoint_that_cannot_be_continued_is_refused_by_address(
     assert str(run.path) not in str(caught.value)
 
 
-@pytest.mark.usefixtures("nan_in_the_fourth_step")
-def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run: RunFolder) -> None:
+def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(method: VemLangevin, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
+        return {"bank_cosine": query.new_tensor(next(cosines))}
+
+    cosines = iter([1.0, 1.0, 1.0, torch.nan])  # the fourth step is in the second epoch of two
+    monkeypatch.setattr(VemLangevin, "_measure_bank", measured)
     tiny = ["data.train_limit=72", "training.batch_size=32", "training.log_every=1", "training.epochs=2"]
     plain = ["evaluation.knn_every=0", "method.bank_size=32", "training.health=none", "views.normalisation=half"]
     config = compose("vem-langevin", overrides=[*tiny, *plain, "encoder.batch_norm=none", "resources.threads=1"])

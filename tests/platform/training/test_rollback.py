@@ -82,14 +82,6 @@ def test_watching_says_what_it_would_do_and_changes_no_bit(tmp_path: Path) -> No
     assert off.result["health"] == []
 
 
-@pytest.mark.usefixtures("nan_in_the_fourth_step")
-def test_numbers_that_stop_being_finite_within_an_epoch_are_gone_back_from_too(tmp_path: Path) -> None:
-    healed = run(tmp_path, "healed", "method.bank_size=32", method="vem-langevin")
-    (event,) = healed.result["health"]
-    assert (event["step"], event["to_step"], event["reason"]) == (4, 2, "step 4: bank_cosine = nan")
-    assert [record["step"] for record in records_of(healed.path, "train")] == [1, 2, 3, 4]
-
-
 def test_a_run_that_was_interrupted_decides_as_one_that_was_not(tmp_path: Path) -> None:
     strange = ["method.sigma_min=1.5", "method.sigma_max=1.5"]  # but not unhealthy
     straight = run(tmp_path, "straight", *strange, epochs=6)
