@@ -123,7 +123,7 @@ def _device_of(prepared: Prepared) -> torch.device:
 
 
 def _first_notes(config: ExperimentConfig, prepared: Prepared) -> list[str]:
-    """Return what a launch shows first: the run's images, what its method keeps of them, how steps are not made."""
+    """Return what a launch shows first: the run's images, what its method keeps of them, why steps are not a graph."""
     bank, facts, training = prepared.bank, prepared.facts, prepared.training
     num_classes = len(bank.class_names) or int((torch.unique(bank.labels) >= 0).sum())
     counts = facts.train_images, facts.holdout_images, num_classes, config.training.batch_size

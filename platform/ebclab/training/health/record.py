@@ -35,7 +35,7 @@ class HealthRecord:
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any] | None) -> HealthRecord:
-        """Return the record in the state of a checkpoint, as plain values; an empty one if there is none."""
+        """Return the record that the state of a checkpoint has as plain values; an empty one if it has none."""
         plain = (state or {}).get("health")
         return cls(**{**plain, "state": HealthState(**plain["state"])}) if plain else cls()
 
