@@ -291,11 +291,7 @@ def read_sweeps(folders: Sequence[str | Path]) -> list[SweepRecord]:
 
 
 def write_report(folders: Sequence[str | Path], to: str | Path | None = None, price: float | None = None) -> str:
-    """Write the report of one or several sweeps; return the path or address of the page.
-
-    The CSV and JSON files have the name of the page, ``to``, with other endings. None means report.html in the sweep's
-    folder, or sweeps.html in the current folder for several sweeps.
-    """
+    """Write the page about one or several sweeps, as ``report`` does; return its path or address."""
     records = read_sweeps(folders)
     place = page_place(to, [record.folder for record in records], "sweeps.html")
     document = sweeps_document(records, price, place.path)

@@ -19,7 +19,9 @@ _OTHERS = {"comparison": "`ebclab report {}` alone writes it", "reproduction": "
 
 
 def report(*places: str | Path, to: str | Path | None = None, price_per_gpu_hour: float | None = None) -> str:
-    """Write one HTML page about runs or about sweeps, with CSV and JSON files next to it; return its path or address.
+    """Write one HTML page about runs or about sweeps; return its path or address.
+
+    CSV and JSON files next to it have its name with other endings.
 
     Args:
         places: Folders or addresses of runs only, or of sweeps only, finished or not.

@@ -74,7 +74,7 @@ class StudyColumn:
     dataset: str = setting("", "Dataset that the frozen encoder is measured on; empty means the run's own.")
     epoch: int = setting(0, "Epoch of the run after which it is measured; 0: the last.", minimum=0)
     outside: str = setting("", "Images from outside that a card measures against, as ``--ood`` takes them.")
-    unit: Literal["percent", "plain", "seconds", "hours"] = setting("percent", "Unit of the published numbers.")
+    unit: Unit = setting("percent", "Unit of the published numbers.")
     set: tuple[str, ...] = setting((), "Settings.")
 
 

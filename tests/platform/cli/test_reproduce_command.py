@@ -102,6 +102,14 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
             "--images: vem/table9 has none, got imagenet; did you mean imagenet100",
         ),
         (["ebclr/table1", "--scale", "smal"], "--scale: no such choice, got 'smal'; did you mean small?"),
+        (
+            ["ebclr/table1", "--rows", "simclrr"],
+            "--rows: not in ebclr/table1 at scale smoke, got simclrr; did you mean",
+        ),
+        (
+            ["ebclr/table1", "--datasets", "mnist"],
+            "--datasets: not in ebclr/table1 at scale smoke, got mnist; known: digits",
+        ),
         (["ebclr/table1", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
         (["ebclr/table1", "--to", "s3://"], "s3://: an address without a bucket"),
         (["ebclr/table1", "--set", "method.temprature=1"], "method.temprature: no such setting; did you mean"),

@@ -156,11 +156,7 @@ def _command(record: RunRecord) -> str:
 
 
 def write_run_report(places: Sequence[str | Path], to: str | Path | None = None) -> str:
-    """Write the page about one or several runs; return its path or address.
-
-    The CSV and JSON files have the name of the page, ``to``, with other endings. None means report.html in the run's
-    folder, or runs.html in the current folder for several runs.
-    """
+    """Write the page about one or several runs, as ``report`` does; return its path or address."""
     records = open_runs(places)
     place = page_place(to, [record.folder for record in records], "runs.html")
     return place.write(runs_document(records, place.path), _measurements(records), [_plain(each) for each in records])
