@@ -55,7 +55,7 @@ def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path
     assert done.out.splitlines()[-2:] == [f"wrote {picture}", f"wrote {numbers}"]
     assert max(map(len, done.out.splitlines()[:-2])) <= 80
     with Image.open(picture) as image:
-        assert image.size == (4 * 108 + 12, 5 * (96 + 18 + 12) + 18 + 12)  # steps 0, 1, 10 and 12 of five chains
+        assert image.size == (28 + 4 * 108, 44 + 5 * 124)  # steps 0, 1, 10 and 12 of five chains
         assert len(set(image.convert("L").tobytes())) > 20
     found = json.loads(numbers.read_text())
     assert list(found["samples"]) == ["0", "1", "10", "12"]
@@ -108,7 +108,7 @@ def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebc
 def test_chains_are_run_in_parts_of_a_batch(ebclab: Ebclab, runs: Path) -> None:
     assert ebclab("sample", runs / "ebclr", "--from", "buffer", "--steps", "1", "--count", "40", "--json").ok
     with Image.open(runs / "ebclr" / "chains-buffer.png") as image:
-        assert image.height == 16 * (96 + 18 + 12) + 18 + 12
+        assert image.height == 44 + 16 * 124
 
 
 def test_measured_samples_that_cannot_be_written_are_printed(ebclab: Ebclab, runs: Path) -> None:
