@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ebclab.card.request import CardRequest, ProbeRequest
-from ebclab.cli.options import Json, takes
+from ebclab.cli.options import Json, refuse_given, takes
 from ebclab.cli.progress import measured, progress_bar
-from ebclab.config.options import word_of
 from ebclab.errors import UserError
 from ebclab.formatting import count
 from ebclab.terminal import say
@@ -43,23 +42,20 @@ def evaluate(request: CardRequest, as_json: Json = False) -> None:
 
 
 _OF_FEATURES = (
-    "encoders",
-    "datasets",
-    "checkpoint",
-    "data_root",
-    "train_limit",
-    "test_limit",
-    "size",
-    "resampling",
-    "features",
+    *("encoders", "datasets", "checkpoint", "data_root", "train_limit", "test_limit"),
+    *("size", "resampling", "features"),
 )
 """What chooses the encoder and the images."""
+
+
+def _others(names: Sequence[str]) -> set[str]:
+    return {each.name for each in fields(CardRequest)} - {*names}
 
 
 def _features(request: CardRequest, as_json: bool) -> None:
     from ebclab.card.features_file import write_features
 
-    _refuse_others(request, _OF_FEATURES, "is for a card, got {} with --features; leave one of them out")
+    refuse_given(request, _others(_OF_FEATURES), "is for a card, got {} with --features; leave one of them out")
     for word, given in (("ENCODER", request.encoders), ("--dataset", request.datasets)):
         if len(given) > 1:
             raise UserError(f"{word}: one for each file of --features, got {len(given)}; repeat the command for each")
@@ -116,7 +112,7 @@ def _probe(request: CardRequest, as_json: bool) -> None:
             f"--only: single probes are of runs, got {where}; --only classification has them for any encoder"
         )
     of_probes = [each.name for each in fields(ProbeRequest)]
-    _refuse_others(request, of_probes, "is for groups of the card, got {} with single probes; leave it out")
+    refuse_given(request, _others(of_probes), "is for groups of the card, got {} with single probes; leave it out")
     measure = partial(
         evaluate_run,
         where,
@@ -128,15 +124,6 @@ def _probe(request: CardRequest, as_json: bool) -> None:
         references=request.references,
     )
     measured(lambda on_progress: measure(on_progress=on_progress), _print_scores, as_json)
-
-
-def _refuse_others(request: CardRequest, allowed: Sequence[str], why: str) -> None:
-    """Refuse options that are given and not allowed; ``why`` has a place for what was given."""
-    for entry in fields(CardRequest):
-        given = getattr(request, entry.name)
-        if entry.name not in allowed and given != entry.default:
-            shown = ", ".join(given) if isinstance(given, tuple) else given
-            raise UserError(f"{word_of(entry)}: {why.format(shown)}")
 
 
 def _print_scores(done: Evaluation) -> None:

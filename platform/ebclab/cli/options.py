@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from functools import wraps
@@ -197,6 +197,15 @@ def _parameter(entry: Field[Any], hint: Any, panel: str | None) -> inspect.Param
         asked = typer.Option(word, metavar=metavar, help=facts["doc"], rich_help_panel=panel)
     hint = Annotated[hint, asked, *([RESULTS] if facts["is_place_of_results"] else [])]
     return inspect.Parameter(entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def refuse_given(options: Any, names: Collection[str], why: str) -> None:
+    """Refuse options of these names that have another value than by default; ``why`` has a place for the value."""
+    for entry in fields(options):
+        given = getattr(options, entry.name)
+        if entry.name in names and given != entry.default:
+            shown = ", ".join(given) if isinstance(given, tuple) else given
+            raise UserError(f"{word_of(entry)}: {why.format(shown)}")
 
 
 def as_assignments(settings: Mapping[str, object], assignments: Iterable[str] | None) -> list[str]:

@@ -2,99 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ebclab.cli.options import RESULTS
+from ebclab.cli.options import refuse_given, takes
+from ebclab.config.options import option, option_problems
 from ebclab.errors import UserError
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
     from ebclab.document.document import Document
 
+_NOT_OF_COMPARISONS = "of runs and sweeps only, got a comparison; leave it out"
 
-def report(
-    folders: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR...",
-            help="Names, folders or addresses of runs or of sweeps, or of one comparison, finished or not.",
-            show_default=False,
-        ),
-        RESULTS,
-    ],
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="FILE",
-            help="Page to write; default: report.html in the folder (several folders: ./runs.html or ./sweeps.html).",
-        ),
-        RESULTS,
-    ] = None,
-    price_per_gpu_hour: Annotated[
-        float | None, typer.Option(metavar="P", help="Price of one GPU-hour, in any currency.")
-    ] = None,
-    optuna: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Also write the trials of sweeps as a journal for optuna-dashboard."),
-    ] = None,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Write no files; serve the page on this machine and renew it until Ctrl-C."),
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(metavar="P", min=1, max=65_535, help="Port of --watch; default: one that the system chooses."),
-    ] = None,
-) -> None:
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Arguments and options of ``ebclab report``; see the help text of each option."""
+
+    folders: tuple[str, ...] = option(
+        MISSING,
+        "Names, folders or addresses of runs or of sweeps, or of one comparison, finished or not.",
+        metavar="DIR...",
+        is_argument=True,
+        is_place_of_results=True,
+    )
+    to: str | None = option(
+        None,
+        "Page to write; default: report.html in the folder (several folders: ./runs.html or ./sweeps.html).",
+        metavar="FILE",
+        is_place_of_results=True,
+    )
+    price_per_gpu_hour: float | None = option(None, "Price of one GPU-hour, in any currency.", metavar="P")
+    optuna: str | None = option(
+        None, "Also write the trials of sweeps as a journal for optuna-dashboard.", metavar="FILE"
+    )
+    watch: bool = option(False, "Write no files; serve the page on this machine and renew it until Ctrl-C.")
+    port: int | None = option(
+        None, "Port of --watch; default: one that the system chooses.", metavar="P", minimum=1, maximum=65_535
+    )
+
+
+@takes(ReportOptions)
+def report(given: ReportOptions) -> None:
     """Write a page about runs, sweeps or a comparison: one HTML file that needs no network, with its numbers beside it.
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update,
     or let --watch do so.
     """
-    from ebclab.inventory.listing import place_named
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON, RUN
     from ebclab.storage.object_store import holds
 
-    folders = [*map(place_named, folders)]
-    if watch:
-        return _watch(folders, to, price_per_gpu_hour, optuna, port)
-    if port is not None:
-        raise UserError(f"--port: is for --watch, got {port}; leave it out, or add --watch")
-    if len(folders) == 1 and holds(folders[0], COMPARISON.settings):
-        return _report_comparison(folders[0], to, price_per_gpu_hour, optuna)
-    if optuna is not None and any(holds(each, RUN.settings) for each in folders):
+    if problems := option_problems(given):
+        raise UserError("\n".join(problems))
+    if given.watch:
+        refuse_given(given, ("to", "optuna"), "--watch writes no files, got {}; leave out one of them")
+    else:
+        refuse_given(given, ("port",), "is for --watch, got {}; leave it out, or add --watch")
+    is_comparison = len(given.folders) == 1 and holds(given.folders[0], COMPARISON.settings)
+    if given.watch:
+        return _watch(given, is_comparison=is_comparison)
+    if is_comparison:
+        return _report_comparison(given)
+    if given.optuna is not None and any(holds(each, RUN.settings) for each in given.folders):
         raise UserError("--optuna: of sweeps only, got runs; leave it out")
-    where = write_page(*folders, to=to, price_per_gpu_hour=price_per_gpu_hour)
+    where = write_page(*given.folders, to=given.to, price_per_gpu_hour=given.price_per_gpu_hour)
     page = PurePosixPath(where.partition("?")[0])
     say(f"report: {where}")
     say(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")
-    if optuna is not None:
-        _write_journal(folders, optuna)
+    if given.optuna is not None:
+        _write_journal([*given.folders], given.optuna)
 
 
-def _watch(folders: list[str], to: str | None, price: float | None, optuna: str | None, port: int | None) -> None:
+def _watch(given: ReportOptions, *, is_comparison: bool) -> None:
     """Serve the page until Ctrl-C."""
     from ebclab.reports.report import document_of
     from ebclab.reports.watch import LOOK_SECONDS, PageServer, WatchedPage
-    from ebclab.storage.kinds import COMPARISON
-    from ebclab.storage.object_store import holds
 
-    for option, given in (("--to", to), ("--optuna", optuna)):
-        if given is not None:
-            raise UserError(f"{option}: --watch writes no files, got {given}; leave out one of them")
-    draw = partial(document_of, *folders, price_per_gpu_hour=price)
-    if len(folders) == 1 and holds(folders[0], COMPARISON.settings):
-        _refuse_for_comparison({"--price-per-gpu-hour": price})
-        draw = partial(_comparison_now, folders[0])
-    with PageServer(WatchedPage(draw, folders), port or 0) as server:
+    draw = partial(document_of, *given.folders, price_per_gpu_hour=given.price_per_gpu_hour)
+    if is_comparison:
+        refuse_given(given, ("price_per_gpu_hour",), _NOT_OF_COMPARISONS)
+        draw = partial(_comparison_now, given.folders[0])
+    with PageServer(WatchedPage(draw, given.folders), given.port or 0) as server:
         say(f"report: {server.address}")
         say(f"it looks for changes every {LOOK_SECONDS} seconds; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
@@ -118,18 +111,12 @@ def _write_journal(folders: list[str], to: str) -> None:
     say(f"journal: {to}; `optuna-dashboard {to}` opens it")
 
 
-def _report_comparison(place: str, to: str | None, price_per_gpu_hour: float | None, optuna: str | None) -> None:
+def _report_comparison(given: ReportOptions) -> None:
     """Write the page of a comparison, which is always in its folder."""
     from ebclab.comparisons.compare import page_of
     from ebclab.comparisons.plan import ComparisonFolder
 
-    _refuse_for_comparison({"--to": to, "--price-per-gpu-hour": price_per_gpu_hour, "--optuna": optuna})
-    folder = page_of(ComparisonFolder.at(place)).folder
+    refuse_given(given, ("to", "price_per_gpu_hour", "optuna"), _NOT_OF_COMPARISONS)
+    folder = page_of(ComparisonFolder.at(given.folders[0])).folder
     say(f"report: {folder.address_of(folder.page)}")
     say(f"beside it: {folder.table.name}, {folder.result.name}")
-
-
-def _refuse_for_comparison(options: Mapping[str, object]) -> None:
-    for option, given in options.items():
-        if given is not None:
-            raise UserError(f"{option}: of runs and sweeps only, got a comparison; leave it out")

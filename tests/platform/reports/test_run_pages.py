@@ -279,7 +279,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "sweeps/hunt", "--watch", "--optuna", "o.log"], "--optuna: --watch writes no files, got o.log;"),
         (["report", "runs/frst", "--watch"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
         (["report", "runs/first", "--port", "8000"], "--port: is for --watch, got 8000; leave it out, or add --watch"),
-        (["report", "runs/first", "--watch", "--port", "70000"], "--port: must be at most 65535, got '70000'"),
+        (["report", "runs/first", "--watch", "--port", "70000"], "--port: must be at least 1, at most 65535, got 70"),
     ],
 )
 def test_wrong_questions_are_answered_in_a_sentence(
