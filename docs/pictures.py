@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 PICTURES = {
-    "runs-report": ("runs.html", 1100, None, 1180),
+    "runs-report": ("runs.html", 1100, None, 905),
     "card": ("card.html", 1085, None, 790),
-    "sweep-report": ("sweep.html", 1100, None, 1180),
+    "sweep-report": ("sweep.html", 1100, None, 1036),
     "tutorial-comparison": ("comparison.html", 1080, "Results", 0),
     "tutorial-sweep": ("sweep.html", 1100, "How trials went", 0),
     "tutorial-report-real": ("sweep.html", 1100, "Is the difference real?", 0),

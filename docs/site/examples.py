@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,7 @@ def write_examples(to: Path) -> None:
         to: Folder of the pages.
     """
     to.mkdir(parents=True, exist_ok=True)
+    _at_the_time_of_its_end(RECORDS / SWEEP / "trials.jsonl")
     ebclab.report(*(RECORDS / run for run in RUNS), to=to / "runs.html")
     ebclab.report(RECORDS / SWEEP, to=to / "sweep.html")
     write_comparison(RECORDS / COMPARISON, to)
@@ -57,6 +61,13 @@ def write_examples(to: Path) -> None:
         text = (to / name).read_text(encoding="utf-8")
         opening, _, rest = text.partition(f">{plotly}</script>")
         (to / name).write_text(f'{opening} src="plotly.js"></script>{rest}', encoding="utf-8")
+
+
+def _at_the_time_of_its_end(log: Path) -> None:
+    """Give a log the time of its last event, which the page shows; git gives it that of the checkout."""
+    last = log.read_text(encoding="utf-8").splitlines()[-1]
+    seconds = datetime.fromisoformat(json.loads(last)["time"]).timestamp()
+    os.utime(log, (seconds, seconds))
 
 
 def write_comparison(record: Path, to: Path) -> None:
