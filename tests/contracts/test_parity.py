@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, Progress
+from energy_contrast.networks.drawn import EncoderShape
 from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
@@ -118,8 +119,7 @@ Run = dict[str, dict[str, Tensor]]
 
 def build(case: str, seed: int = 0, batch_norm: str = "global") -> Method:
     name, settings = CASES[case]
-    shape = {"in_channels": 1, "stem": "cifar", "width": 4, "activation": "relu"}
-    new_encoder = partial(ResNet, STAGES.get(case, (1, 1)), batch_norm=batch_norm, **shape)
+    new_encoder = partial(ResNet, STAGES.get(case, (1, 1)), EncoderShape(in_channels=1, width=4, batch_norm=batch_norm))
     return small_method(name, settings, new_encoder, seed).double()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from energy_contrast.networks.batch_norm import GlobalBatchNorm2d
 from energy_contrast.settings import require_word
@@ -144,7 +145,7 @@ def mean_of_quarters(maps: Tensor) -> Tensor:
             "use mean, larger images or the cifar stem"
         )
     kernel = ((height + 1) // 2, (width + 1) // 2)
-    return nn.functional.avg_pool2d(maps, kernel, stride=(height // 2, width // 2)).flatten(1)
+    return functional.avg_pool2d(maps, kernel, stride=(height // 2, width // 2)).flatten(1)
 
 
 def make_activation(name: str, *, inplace: bool = True) -> nn.Module:
@@ -201,3 +202,24 @@ def make_stem(channels: int, shape: EncoderShape) -> tuple[nn.Conv2d, nn.Module]
         return nn.Conv2d(shape.in_channels, channels, 3, stride=stride, padding=1, bias=shape.bias), nn.Identity()
     convolution = nn.Conv2d(shape.in_channels, channels, 7, stride=2, padding=3, bias=shape.bias)
     return convolution, nn.MaxPool2d(3, stride=2, padding=1)
+
+
+def make_shortcut(in_channels: int, channels: int, stride: int, shape: EncoderShape) -> nn.Conv2d:
+    """Return the 1x1 convolution of a shortcut.
+
+    Departs from torch: with less than 8 channels and a stride, the pixels between are dropped first, with the same
+    result; oneDNN of torch 2.14 writes beyond its memory in the gradient of such a convolution in NHWC order (AVX2).
+    """
+    kind = _NarrowShortcut if stride > 1 and in_channels < _FEWEST_CHANNELS else nn.Conv2d
+    return kind(in_channels, channels, 1, stride=stride, bias=shape.bias)
+
+
+_FEWEST_CHANNELS = 8
+
+
+class _NarrowShortcut(nn.Conv2d):
+    """A 1x1 convolution with a stride, as one without it of every stride-th pixel."""
+
+    def forward(self, input: Tensor) -> Tensor:  # torch's name
+        step_y, step_x = self.stride
+        return functional.conv2d(input[..., ::step_y, ::step_x], self.weight, self.bias)

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.drawn import DrawnEncoder, EncoderShape, make_activation, make_norm, make_stem
+from energy_contrast.networks.drawn import (
+    DrawnEncoder,
+    EncoderShape,
+    make_activation,
+    make_norm,
+    make_shortcut,
+    make_stem,
+)
 
 
 class BasicBlock(nn.Module):
@@ -143,5 +150,4 @@ def _shortcut(in_channels: int, channels: int, stride: int, shape: EncoderShape)
     """Return what the shortcut of a block passes through; None where shapes agree."""
     if stride == 1 and in_channels == channels:
         return None
-    convolution = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=shape.bias)
-    return nn.Sequential(convolution, make_norm(channels, shape))
+    return nn.Sequential(make_shortcut(in_channels, channels, stride, shape), make_norm(channels, shape))

@@ -10,7 +10,14 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from energy_contrast.networks.drawn import DrawnEncoder, EncoderShape, make_activation, make_norm, make_stem
+from energy_contrast.networks.drawn import (
+    DrawnEncoder,
+    EncoderShape,
+    make_activation,
+    make_norm,
+    make_shortcut,
+    make_stem,
+)
 
 STEM_CHANNELS = 16
 
@@ -43,7 +50,7 @@ class WideBlock(nn.Module):
         self.relu2 = make_activation(shape.activation)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or in_channels != channels:
-            self.shortcut = nn.Conv2d(in_channels, channels, 1, stride=stride, bias=shape.bias)
+            self.shortcut = make_shortcut(in_channels, channels, stride, shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, channels, H / stride, W / stride)."""

@@ -1,5 +1,9 @@
 """The residual network against torchvision's and by counting."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torchvision
@@ -7,7 +11,7 @@ from torch import nn
 from torchvision.models.resnet import Bottleneck
 
 from energy_contrast.networks import build_encoder
-from energy_contrast.networks.drawn import EncoderShape
+from energy_contrast.networks.drawn import EncoderShape, make_shortcut
 from energy_contrast.networks.resnet import BottleneckBlock, ResNet
 
 
@@ -131,3 +135,27 @@ def test_weights_drawn_anew_are_those_of_a_new_network(initialisation: str) -> N
     weight = network.get_submodule("layer4.1.conv2").weight
     gain_squared = 2.0 if initialisation == "kaiming" else 1 / 3  # over 32 channels x 9 taps, in and out
     assert weight.var().item() == pytest.approx(gain_squared / (32 * 9), rel=0.1)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 7])
+def test_a_narrow_shortcut_is_a_convolution_with_stride(channels: int) -> None:
+    ours = make_shortcut(channels, 8, 2, EncoderShape(in_channels=1, width=channels, batch_norm="none")).double()
+    theirs = nn.Conv2d(channels, 8, 1, stride=2).double()
+    theirs.load_state_dict(ours.state_dict())
+    images = torch.randn(3, channels, 9, 6, dtype=torch.float64)
+    torch.testing.assert_close(ours(images), theirs(images))
+
+
+PROGRAM = """
+import torch
+from energy_contrast.networks import build_encoder
+encoder = build_encoder("small", in_channels=1, width=4).to(memory_format=torch.channels_last)
+for _ in range(60):
+    images = torch.randn(16, 1, 8, 8).contiguous(memory_format=torch.channels_last)
+    encoder(images).square().sum().backward()
+"""
+
+
+def test_narrow_networks_write_within_their_memory() -> None:
+    checks = {"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}  # ends the process where memory was written beyond
+    subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ | checks, check=True, timeout=120)
