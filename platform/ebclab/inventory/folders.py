@@ -33,7 +33,7 @@ class Files(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """How far a run came, by the facts in the manifest of a checkpoint."""
 
     epochs_done: int  # epochs done
@@ -44,7 +44,7 @@ class Progress:
 class _Manifested:
     """What a list reads of a manifest."""
 
-    facts: Progress
+    facts: RunProgress
 
 
 def files_in(folder: Path | str) -> Files:
@@ -125,7 +125,7 @@ class RunCollection:
         """Return what ``work`` returns for each item; in a store, in parallel threads."""
         return [work(item) for item in items] if self.remote is None else at_once(work, items)
 
-    def progress(self, path: Path, files: Files) -> Progress | None:
+    def progress(self, path: Path, files: Files) -> RunProgress | None:
         """Return how far a run with these files came, by its newest complete ``last`` checkpoint; None if none."""
         for folder in whole_checkpoints(files.changed, "last"):
             if self.remote is None:

@@ -18,7 +18,7 @@ from ebclab.config.names import did_you_mean, is_folder_name
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
-from ebclab.inventory.folders import Files, Progress, RunCollection, folders_with
+from ebclab.inventory.folders import Files, RunCollection, RunProgress, folders_with
 from ebclab.inventory.written import settings_at
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, KINDS, RUN, SWEEP
@@ -50,10 +50,10 @@ def _content_of_run(path: Path, files: Files, collection: RunCollection) -> Cont
     if is_finished:
         file = os.path.join(path, RUN.result)
         summary = RunSummary.read(file, file)
-        reached = Progress(summary.epochs, summary.scores)
+        reached = RunProgress(summary.epochs, summary.scores)
         ends = [extension.before for extension in summary.extensions]
     else:
-        reached = collection.progress(path, files) or Progress(0, {})
+        reached = collection.progress(path, files) or RunProgress(0, {})
     note = f"(extended from {', '.join(map(str, ends))})" if ends else ""
     done, scores = reached.epochs_done, reached.scores
     return Content(str(method), str(data), done, int(epochs), objective, scores, is_finished, note)
