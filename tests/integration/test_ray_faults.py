@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 import torch
-from made_once import made_once
+import two_ranks
 from ray_starts import one_start_at_a_time
-from safetensors.torch import load_file
+from run_files import last_step, records, same_bits
 from tests.support.waiting import until
+from two_ranks import TINY, two_workers
 
 import ebclab
 from ebclab.errors import UserError
@@ -41,12 +42,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # a second instance of Ray in this process
 ]
 
-TINY = ["data.train_limit=640", "training.batch_size=64", "training.log_every=1", "training.epochs=12"]
 STEPS_AN_EPOCH, STEPS = 9, 108
 Record = Callable[[str, object], None]
 
 
-WATCHED = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
+WATCHED = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 200}
 """How often a head asks whether a machine lives: Ray asks every 3 s, and gives it up after five answers that miss."""
 
 
@@ -104,37 +104,19 @@ class Machines:
 
 @pytest.fixture
 def machines(full_waits: bool) -> Iterator[Machines]:
-    """Two machines with a CPU each."""
+    """A cluster of this test's own: on a shared one, elastic workers start before a new machine is seen."""
     made = Machines(full_waits)
     made.add()
     yield made
     made.end()
 
 
-def _config(workers: int = 2) -> Any:
-    return ebclab.compose("moco", overrides=[*TINY, f"resources.workers={workers}", "resources.cpus_per_worker=1"])
-
-
 def _pretrain(config: Any, runs: Path) -> Any:
     return ebclab.pretrain(config, runs=runs, name="run", display=Listener())
 
 
-def _records(run: Path) -> list[dict[str, Any]]:
-    log = run / "metrics.jsonl"
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def _last_step(run: Path) -> int:
-    return max((record["step"] for record in _records(run) if record["kind"] == "train"), default=0)
-
-
-def _events(run: Path, event: str) -> list[dict[str, Any]]:
-    return [record for record in _records(run) if record.get("event") == event]
-
-
 def _resumes(run: Path) -> list[int]:
-    return [record["step"] for record in _events(run, "resumed")]
+    return [record["step"] for record in records(run, event="resumed")]
 
 
 class Fault:
@@ -158,7 +140,7 @@ class Fault:
         """Let it happen while ``train`` is at work in a thread, since machines can be added by the main thread only."""
         with ThreadPoolExecutor(1) as pool:
             training = pool.submit(train)
-            until(lambda: _last_step(self._run) >= self._step or training.done())
+            until(lambda: last_step(self._run) >= self._step or training.done())
             assert not training.done(), training.result()
             self.saved, before = newest_step(self._run / "checkpoints"), len(_resumes(self._run))
             self.begins()
@@ -170,34 +152,16 @@ class Fault:
         """Wait until the run has resumed more often than ``before`` and has trained on since."""
         until(lambda: len(_resumes(self._run)) > before or over())
         assert len(_resumes(self._run)) > before, "the run ended without having been disturbed"
-        resumed = _events(self._run, "resumed")[-1]
-        until(lambda: _last_step(self._run) > resumed["step"] or over())
+        resumed = records(self._run, event="resumed")[-1]
+        until(lambda: last_step(self._run) > resumed["step"] or over())
         self.seconds, self.lost = time.monotonic() - self._began, resumed["reached"] - resumed["step"]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
-    """The final weights of two workers that nothing happened to."""
-    return _weights(made_once(tmp_path_factory, "undisturbed", _two_workers) / "run")
-
-
-def _two_workers(runs: Path) -> None:
-    made = Machines(full_waits=False)
-    try:
-        made.add()
-        made.add()
-        _pretrain(_config(), runs)
-    finally:
-        made.end()
-
-
-def _weights(run: Path) -> dict[str, torch.Tensor]:
-    newest = sorted((run / "checkpoints").glob("last-*"))[-1]
-    return load_file(newest / "model.safetensors")
-
-
-def _same_bits(run: Path, wanted: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(tensor, wanted[name]) for name, tensor in _weights(run).items())
+def undisturbed(run_ranks: Callable[[str, int], list[Any]]) -> dict[str, torch.Tensor]:
+    """The final weights of two workers that nothing happened to: two ranks without Ray, who train the same bits."""
+    weights: dict[str, torch.Tensor] = run_ranks(two_ranks.__file__, 2)[0]
+    return weights
 
 
 def _finish(fault: Fault, record: Record, name: str, result: str = "the same bits") -> None:
@@ -211,9 +175,8 @@ def _assert_whole(run: Path, fault: Fault, at_most: int = STEPS_AN_EPOCH) -> Non
     (resumed,) = _resumes(run)
     assert fault.saved <= resumed
     assert 0 <= fault.lost <= at_most
-    records = _records(run)
-    assert [record["step"] for record in records if record["kind"] == "train"] == list(range(1, STEPS + 1))
-    epochs = [record["step"] for record in records if record["kind"] == "epoch"]
+    assert [record["step"] for record in records(run, kind="train")] == list(range(1, STEPS + 1))
+    epochs = [record["step"] for record in records(run, kind="epoch")]
     assert epochs == list(range(STEPS_AN_EPOCH, STEPS + 1, STEPS_AN_EPOCH))
 
 
@@ -266,11 +229,11 @@ def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
         machines.add()
 
     fault = Fault(tmp_path / "run", 24, die)
-    result = fault.during(lambda: _pretrain(_config(), tmp_path)).result
+    result = fault.during(lambda: _pretrain(two_workers(), tmp_path)).result
     _finish(fault, record_property, "a node killed during pretraining; another one comes")
     _assert_whole(tmp_path / "run", fault)
     assert result["steps"] == STEPS
-    assert _same_bits(tmp_path / "run", undisturbed)
+    assert same_bits(tmp_path / "run", undisturbed)
 
 
 def test_a_worker_that_is_killed_costs_the_steps_since_the_last_checkpoint(
@@ -283,10 +246,10 @@ def test_a_worker_that_is_killed_costs_the_steps_since_the_last_checkpoint(
         os.kill(json.loads((run / ".ray" / "worker-1.json").read_text())["pid"], signal.SIGKILL)
 
     fault = Fault(run, 24, die)
-    fault.during(lambda: _pretrain(_config(), tmp_path))
+    fault.during(lambda: _pretrain(two_workers(), tmp_path))
     _finish(fault, record_property, "a worker killed")
     _assert_whole(run, fault)
-    assert _same_bits(run, undisturbed)
+    assert same_bits(run, undisturbed)
 
 
 def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_that_it_would_have_had(
@@ -303,7 +266,7 @@ def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_tha
         fault, record_property, "a node killed during pretraining; none comes", "the curve within the seeds' spread"
     )
     _assert_whole(run, fault)
-    (change,) = _events(run, "ranks_changed")
+    (change,) = records(run, event="ranks_changed")
     assert (change["before"], change["now"]) == (2, 1)
     alone = [_seed(tmp_path, seed) for seed in range(4)]
     for metric in ("info_nce", "holdout_knn"):
@@ -320,7 +283,7 @@ def _seed(runs: Path, seed: int) -> Path:
 
 def _curve(run: Path, metric: str) -> list[float]:
     """Return the last value that each epoch has of a metric."""
-    found = {-(-r["step"] // STEPS_AN_EPOCH): r[metric] for r in _records(run) if metric in r}
+    found = {-(-r["step"] // STEPS_AN_EPOCH): r[metric] for r in records(run) if metric in r}
     return [found[epoch] for epoch in range(1, STEPS // STEPS_AN_EPOCH + 1)]
 
 
@@ -336,20 +299,20 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
     try:
 
         def fill() -> None:
-            until(lambda: _last_step(run) >= 20)
+            until(lambda: last_step(run) >= 20)
             free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
             (small / "ballast").write_bytes(bytes(free - 200_000))
 
         thread = threading.Thread(target=fill)
         thread.start()
         with pytest.raises(UserError, match=r"the disk is full; the checkpoint before it, last-00000000\d\d, is kept"):
-            ebclab.pretrain(_config(), runs=small, name="run", display=Listener())
+            ebclab.pretrain(two_workers(), runs=small, name="run", display=Listener())
         thread.join()
         (small / "ballast").unlink()
         fault = Fault(run, 18, lambda: None)
-        fault.during(lambda: _pretrain(_config(), small))
+        fault.during(lambda: _pretrain(two_workers(), small))
         _finish(fault, record_property, "disk full on one node; room is made, the same command again")
         _assert_whole(run, fault)
-        assert _same_bits(run, undisturbed)
+        assert same_bits(run, undisturbed)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)

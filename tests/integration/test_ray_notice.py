@@ -25,13 +25,12 @@ from .test_ray_faults import (
     _finish,
     _pretrain,
     _resumes,
-    head_of_machines,
     machines,
     pytestmark,
     undisturbed,
 )
 
-__all__ = ["head_of_machines", "machines", "pytestmark", "undisturbed"]  # marks, fixtures
+__all__ = ["machines", "pytestmark", "undisturbed"]  # marks, fixtures
 
 ADDRESS = "127.0.0.2"
 
