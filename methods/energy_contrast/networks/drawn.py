@@ -13,6 +13,7 @@ from energy_contrast.settings import require_word
 
 LEAKY_SLOPE = 0.2
 ACTIVATIONS = ("relu", "leaky_relu")
+_FEWEST_CHANNELS = 8  # of the input of a 1x1 convolution with a stride
 
 
 @dataclass(frozen=True)
@@ -205,16 +206,14 @@ def make_stem(channels: int, shape: EncoderShape) -> tuple[nn.Conv2d, nn.Module]
 
 
 def make_shortcut(in_channels: int, channels: int, stride: int, shape: EncoderShape) -> nn.Conv2d:
-    """Return the 1x1 convolution of a shortcut.
+    """Return the 1x1 convolution of a shortcut, from (B, in_channels, H, W) to (B, channels, H / stride, W / stride).
 
+    Source: He et al. 2016 (arXiv:1512.03385), section 3.3, option B.
     Departs from torch: with less than 8 channels and a stride, the pixels between are dropped first, with the same
     result; oneDNN of torch 2.14 writes beyond its memory in the gradient of such a convolution in NHWC order (AVX2).
     """
     kind = _NarrowShortcut if stride > 1 and in_channels < _FEWEST_CHANNELS else nn.Conv2d
     return kind(in_channels, channels, 1, stride=stride, bias=shape.bias)
-
-
-_FEWEST_CHANNELS = 8
 
 
 class _NarrowShortcut(nn.Conv2d):

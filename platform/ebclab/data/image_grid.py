@@ -110,6 +110,6 @@ def _length(text: str, font: _Font) -> int:
 def _cut(name: str, font: _Font) -> str:
     shown = name
     while _length(shown, font) > _LONGEST_NAME:
-        name = name[:-1]
+        name = name[: min(len(name) - 1, _LONGEST_NAME)]  # a character takes a pixel at least
         shown = f"{name}..."
     return shown
