@@ -23,7 +23,7 @@ SHARED = {
     "photographs_set",
 }  # no scripts: parts of them
 SCRIPTS = sorted(path.stem for path in BENCHMARKS.glob("*.py") if path.stem not in SHARED)
-BY_HAND = {"gpu", "card", "delivery", "sweep_start", "workers", "faults", "breaking", "photographs"}
+BY_HAND = {"gpu", "card", "delivery", "sweep_start", "workers", "faults", "breaking", "photographs", "end_to_end"}
 """Scripts that need a GPU, downloaded data or root; a comment in the Makefile says so."""
 
 
