@@ -54,7 +54,7 @@ class EbclrConfig:
     reinit_rate: float = setting(0.2, "Share of chains that restart.", minimum=0.0, maximum=1.0, symbol="rho")
     reinit_draw: Literal["with-replacement", "without-replacement", "each"] = setting(
         "with-replacement",
-        "Which chains restart: rho B are drawn with replacement (released code; 64 % of all at rho 1) or without, "
+        "Which chains restart: rho B are drawn with replacement (released code; 63 % of all at rho 1) or without, "
         "or each with probability rho (as printed).",
     )
     first_count: Literal["above-decay", "zero"] = setting(
