@@ -163,4 +163,4 @@ class VemImage(Vem, TracedMethod):
 
 def _restarts(config: VemImageConfig) -> Restarts:
     uniform_rate = 1.0 if config.bank_init == "uniform" else 0.0
-    return Restarts(config.reinit_rate, uniform_rate, first_count=1)
+    return Restarts(config.reinit_rate, uniform_rate, first_count=1, drawn="without-replacement")
