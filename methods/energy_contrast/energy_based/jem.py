@@ -111,7 +111,9 @@ class Jem(BufferedMethod, Classifier, ImageEnergy):
     buffer is written after the optimizer step, which gives the same numbers. JEM++: the Gaussians have the statistics
     of a class in the batch, not in the training set, and the buffer begins with samples of one Gaussian of all
     classes. SADA-JEM: second views are whatever the caller provides, where the paper takes images without augmentation;
-    how its chains move and start is taken from JEM++.
+    how its chains move and start is taken from JEM++. The released code of both clips new starts and every move to the
+    range of pixels, draws classes evenly and has ``noise_std`` 0; SADA-JEM's also has ``input_noise`` 0, and a radius
+    of 2 that is scaled by each weight's size. Here nothing is clipped.
     """
 
     Config = JemConfig
