@@ -103,11 +103,12 @@ def test_chains_move_by_the_printed_step() -> None:
         torch.testing.assert_close(method.buffer.pixels[row], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_the_noise_of_the_input_is_what_both_terms_see() -> None:
-    quiet, noisy = build(input_noise=0.0), build(input_noise=0.5)
-    batch = make_batch(quiet)
-    noise = torch.randn(SIZE, 1, 8, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    shifted = Batch(batch.views + 0.5 * noise, batch.labels, batch.index, batch.proposals)
+@pytest.mark.parametrize("variant", ["plain", "sada"])
+def test_the_noise_of_the_input_is_what_both_terms_see_and_each_view_has_its_own(variant: str) -> None:
+    quiet, noisy = (build(variant=variant, reinit_rate=0.0, input_noise=noise) for noise in (0.0, 0.5))
+    batch, generator = make_batch(quiet), torch.Generator().manual_seed(4)
+    noise = torch.stack([torch.randn(SIZE, 1, 8, 8, generator=generator, dtype=torch.float64) for _ in batch.views])
+    shifted = replace(batch, views=batch.views + 0.5 * noise)
     outputs = [m(b, torch.Generator().manual_seed(4)) for m, b in ((quiet, shifted), (noisy, batch))]
     torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-12, atol=0)
 
@@ -127,8 +128,9 @@ def test_each_chain_starts_anew_by_itself_with_the_rate_and_is_uniform() -> None
     assert len(share.sum(1).unique()) > 2  # not as many in every step
 
 
-def test_the_gradients_of_plusplus_are_clamped() -> None:
-    clamped = build(variant="plusplus", step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
+@pytest.mark.parametrize("variant", ["plusplus", "sada"])
+def test_the_gradients_of_plusplus_and_of_sada_are_clamped(variant: str) -> None:
+    clamped = build(variant=variant, step_size=0.5, gradient_clamp=1e-6, noise_std=0.0)
     before = clamped.buffer.pixels.clone()
     sampler = clamped.new_sampler()
     state, _ = sampler.step(sampler.init(before), Staged(torch.zeros(20), None), torch.zeros_like(before))

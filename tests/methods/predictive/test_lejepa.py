@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.predictive.lejepa import (
     Lejepa,
     characteristic_function,
@@ -75,6 +76,8 @@ def test_loss_and_gradients_are_the_papers(regularizer: str, num_views: int) -> 
     expected = 0.7 * prediction + 0.3 * sum(terms) / len(terms)
     assert_same_loss(output.loss, expected, method)
     torch.testing.assert_close(output.metrics["prediction"], prediction.detach(), rtol=1e-10, atol=0)
+    readable = info_nce(*pair_similarities(*views[:2]), temperature=0.2).detach()
+    torch.testing.assert_close(output.metrics["info_nce"], readable, rtol=1e-10, atol=0)
 
 
 def test_the_characteristic_function_is_a_mean_of_turns() -> None:
