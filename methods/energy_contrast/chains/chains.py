@@ -42,6 +42,7 @@ def start_chains(
     pixel_range: PixelRange | None,
     *,
     like: Tensor,
+    distinct: bool = False,
 ) -> Chains:
     """Draw the chains of the global batch: rows of the buffer with replacement, some of them replaced by new starts.
 
@@ -52,6 +53,7 @@ def start_chains(
         generator: Source of randomness, in the same state on every rank.
         pixel_range: Black and white; None means unknown.
         like: (b, C, H, W); this rank's chains get its shape, dtype, device and memory format.
+        distinct: Draw rows without replacement if there are as many as chains.
 
     Returns:
         The chains.
@@ -64,7 +66,10 @@ def start_chains(
     if not buffer.allocated:
         raise ValueError("buffer: holds no images yet, got no start; call start(draw), or load a saved state")
     where, batch_size = generator.device, world_size() * len(like)
-    rows = torch.randint(buffer.size, (batch_size,), generator=generator, device=where).to(like.device)
+    if distinct and batch_size <= buffer.size:
+        rows = torch.randperm(buffer.size, generator=generator, device=where)[:batch_size].to(like.device)
+    else:
+        rows = torch.randint(buffer.size, (batch_size,), generator=generator, device=where).to(like.device)
     counts = buffer.counts.index_select(0, rows.to(buffer.counts.device)).to(like.device)
     position, anew = buffer.draw(own_share(rows), like.dtype)[0], torch.zeros_like(rows, dtype=torch.bool)
     if num_starts := restarts.num_starts(batch_size):

@@ -45,7 +45,7 @@ class VemImageConfig(VemConfig):
 
 
 class VemImage(Vem, TracedMethod):
-    """VEM with a bank of M images, B of which move and are encoded in a step.
+    """VEM with a bank of M images, B of which move and are encoded in a step: different ones if M is at least B.
 
     The energy of an image is that of its normalised key, ``E(x) = -log sum_i exp(<u(x), q_i> / tau_bank)`` with
     ``u = g'(f'(x)) / |g'(f'(x))|`` of the key network, and a move ``x <- x - alpha clamp(grad E(x), -delta, delta)
@@ -115,7 +115,13 @@ class VemImage(Vem, TracedMethod):
         """Move chains from the bank towards the queries (B, P), and encode their ends as negatives."""
         self.bank.to(query.device)
         chains = start_chains(
-            self.bank, self._restarts, batch.proposals, generator, self.pixel_range, like=batch.views[0]
+            self.bank,
+            self._restarts,
+            batch.proposals,
+            generator,
+            self.pixel_range,
+            like=batch.views[0],
+            distinct=True,
         )
         chains, infos = move_chains(
             self.sampler(), chains, lambda step, position: query, generator, num_steps=self.config.num_steps

@@ -177,6 +177,16 @@ def test_the_share_of_image_chains_that_restart_is_the_rate(rate: float) -> None
     assert metrics["reinit_share"] == anew.double().mean() == rate  # images that the bank began with are no new starts
 
 
+@pytest.mark.parametrize("size", [SIZE, 20])
+def test_image_chains_of_a_step_are_different_images_of_the_bank(size: int) -> None:
+    """With as many as the batch, all particles move in each step, as in algorithm 1."""
+    method = build("vem-image", batch_norm="none", bank_size=size, num_steps=1)
+    for number in range(3):
+        forward(method, number, seed=number)
+        assert len(method._moved.rows.unique()) == SIZE
+        method.after_step(Progress(number + 1, 10, 0))
+
+
 def test_one_image_move_is_a_clamped_step_up_the_log_sum_exp_of_cosines_with_noise() -> None:
     settings = {"num_steps": 1, "noise_std": 0.3, "step_size": 0.1, "gradient_clamp": 0.05, "bank_temperature": 0.3}
     method, seen = build("vem-image", batch_norm="none", **settings), {}
@@ -189,7 +199,7 @@ def test_one_image_move_is_a_clamped_step_up_the_log_sum_exp_of_cosines_with_noi
     assert (gradient.abs() > 0.05).any()
     assert (gradient.abs() < 0.05).any()
     generator = torch.Generator().manual_seed(0)
-    torch.randint(20, (SIZE,), generator=generator)  # the rows
+    torch.randperm(20, generator=generator)  # the rows
     noise = torch.randn(start.shape, generator=generator, dtype=torch.float64)
     moved = start.detach() + 0.1 * gradient.clamp(-0.05, 0.05) + 0.3 * noise
     torch.testing.assert_close(method._moved.position, moved)
