@@ -115,7 +115,11 @@ CONSTANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+def test_every_method_of_a_paper_has_its_constants_here() -> None:
+    assert set(CONSTANTS) == {name for name, method in METHODS.items() if method.paper}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
 def test_a_method_starts_from_the_constants_of_its_source_or_from_ours_where_said(name: str) -> None:
     config = METHODS[name].Config()
     assert {field: getattr(config, field) for field in CONSTANTS[name]} == CONSTANTS[name]
