@@ -92,18 +92,31 @@ def study_of(space: Space, compared: Footing) -> optuna.Study:
 def importance(space: Space, compared: Footing) -> dict[str, float]:
     """Return the share of the objective's variance that each setting alone explains (fANOVA), normalized to sum to 1.
 
-    The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all objectives are equal, or if no tree can
-    split the trials.
+    The variance is that over random draws: trees split the shares of a range, not its values, of which those of a log
+    range would weigh as on a linear scale. The result is empty if there are fewer than ``LEAST_TRIALS`` trials, if all
+    objectives are equal, or if no tree can split the trials.
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
+    ranges = {name: FloatDistribution(0, 1) for name in space.by_name}
+    kinds = ranges | {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
+    with quiet_optuna():
+        study = optuna.create_study(direction="maximize")
+    for trial, value in zip(compared.trials, compared.values, strict=True):
+        shares = {name: _share(parameter, trial.point[name]) for name, parameter in space.by_name.items()}
+        study.add_trial(create_trial(value=value, params=shares, distributions=kinds))
     evaluator = FanovaImportanceEvaluator(n_trees=_NUM_TREES, max_depth=_NUM_TREES, seed=0)
     try:
-        shares = get_param_importances(study_of(space, compared), evaluator=evaluator)
+        found = get_param_importances(study, evaluator=evaluator)
     except RuntimeError:  # no tree could split the trials
         return {}
-    by_label = {label: name for name, label in labels(space).items()}
-    return {by_label[label]: float(share) for label, share in shares.items()}
+    return {name: float(share) for name, share in found.items()}
+
+
+def _share(parameter: Parameter, value: Any) -> float:
+    """Return the share of a range at which a value lies; of a choice, its number."""
+    inside = parameter.find(value)
+    return parameter.levels.index(inside) if parameter.choices else parameter.share_of(inside)
 
 
 def why_no_importance(compared: Footing) -> str:

@@ -66,6 +66,26 @@ def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
     assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
 
 
+@pytest.mark.parametrize(
+    ("range_of_x", "is_low"),
+    [
+        ({"loguniform": [0.0001, 1]}, lambda x: x < 0.01),
+        ({"int": [1, 1024], "log": True}, lambda x: x < 32),
+        ({"int": [1, 10]}, lambda x: x <= 5),
+        ({"quantised": [0, 0.9, 0.1]}, lambda x: x < 0.45),
+        ({"choice": [10, 20, 30, 1000]}, lambda x: x < 25),
+    ],
+)
+def test_settings_that_move_the_score_alike_over_draws_share_alike(
+    range_of_x: dict[str, Any], is_low: Callable[[float], bool]
+) -> None:
+    space = parse_space({"parameters": {"x": range_of_x, "y": {"uniform": [0, 1]}}}, "s")
+    draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(100)]
+    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
+    compared = Footing(1, trials, tuple(float(is_low(point["x"])) + (point["y"] < 0.5) for point in draws))
+    assert importance(space, compared)["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
+
+
 def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()
     for number in range(LEAST_TRIALS + 1):

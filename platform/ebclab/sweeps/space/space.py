@@ -86,13 +86,16 @@ class Parameter:
             return self._of_range(share)
         return self.also if share < ALSO_SHARE else self._of_range((share - ALSO_SHARE) / (1 - ALSO_SHARE))
 
-    def share_of(self, value: float) -> float:
-        """Return a share for which ``at`` returns ``value``, of a range of numbers with fractions."""
+    def share_of(self, value: Any) -> float:
+        """Return a share for which ``at`` returns ``value``, in the middle of those where there are several."""
         if value == self.also:
             return ALSO_SHARE / 2
-        is_log = self.kind == "loguniform"
-        place, width = value - self.low, self.high - self.low
-        share = math.log(value / self.low) / math.log(self.high / self.low) if is_log else place / width
+        if self.levels:
+            return (self.levels.index(value) + 0.5) / len(self.levels)
+        place, above = (value + 0.5, self.high + 1) if self.kind == "int" else (value, self.high)
+        is_log = self.kind == "loguniform" or self.log
+        width = above - self.low
+        share = math.log(place / self.low) / math.log(above / self.low) if is_log else (place - self.low) / width
         own = 0.0 if self.also is None else ALSO_SHARE
         return own + (1 - own) * min(max(share, 0.0), 1.0)
 

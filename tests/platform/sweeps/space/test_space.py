@@ -70,6 +70,21 @@ def test_a_value_beside_a_range_has_a_quarter_of_the_draws_and_the_range_the_res
     assert beside.is_numeric
 
 
+@pytest.mark.parametrize(
+    ("given", "value", "share"),
+    [
+        ({"int": [1, 7]}, 3, 2.5 / 7),
+        ({"int": [1, 7], "log": True}, 3, math.log(3.5) / math.log(8)),
+        ({"quantised": [0.0, 0.3, 0.1]}, 0.2, 0.625),
+        ({"choice": ["a", "b", "c", "d"]}, "a", 0.125),
+    ],
+)
+def test_a_whole_number_or_a_level_lies_in_the_middle_of_its_shares(given, value, share):
+    one = parameter(**given)
+    assert one.share_of(value) == pytest.approx(share)
+    assert one.at(one.share_of(value)) == value
+
+
 def test_quantised_numbers_are_those_a_person_would_write():
     assert parameter(quantised=[0.1, 0.7, 0.1]).levels == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
