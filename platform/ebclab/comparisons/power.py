@@ -89,7 +89,7 @@ class Power:
     found: float | None
     ties: float  # share of true ties of which it is found that no difference is larger than the margin
     at_margin: float  # share of comparisons in which a true difference of the margin is found
-    # smallest number of seeds, up to 64, with which that is found in 80 of 100; None if none is
+    # smallest number of seeds, up to 64 or those of the plan, with which that is found in 80 of 100; None if none is
     seeds_for_margin: int | None
     images_suffice: bool  # whether that is found in 80 of 100 without any noise of seeds
 
@@ -107,7 +107,8 @@ class _Simulated:
     def __init__(self, design: Design, limit: float, rng: np.random.Generator) -> None:
         noise, self.seeds = design.noise, design.seeds
         self._design, self._disagreement = design, noise.disagreement
-        self._shifts = noise.seeds * np.clip(rng.standard_normal(MOST_SEEDS)[: self.seeds], -_FARTHEST, _FARTHEST)
+        normal = rng.standard_normal(max(MOST_SEEDS, self.seeds))[: self.seeds]
+        self._shifts = noise.seeds * np.clip(normal, -_FARTHEST, _FARTHEST)
         self._reach = min(1.0, max(noise.disagreement, limit + _FARTHEST * noise.seeds))
         self._num_common = round(noise.kept * design.images)
         self._common = _uniform_below(self._reach, self._num_common, rng)[1]
@@ -452,7 +453,7 @@ def _remedy(power: Power) -> str:
     if not power.images_suffice:
         return f"as {count(power.design.images, 'test image')} do not allow more, however many seeds"
     if power.seeds_for_margin is None:
-        return f"and 80 of 100 take more than {MOST_SEEDS} seeds"
+        return f"and 80 of 100 take more than {max(MOST_SEEDS, power.design.seeds)} seeds"
     return f"and 80 of 100 take --seeds {power.seeds_for_margin}"
 
 

@@ -73,6 +73,7 @@ def t_test(difference: float, seeds: int, chance: float) -> float:
         (NO_IMAGES, 3, 6_000, 0.05, 0.03, t_test(0.03, 3, 0.05)),
         (NO_IMAGES, 8, 6_000, 0.05, 0.01, t_test(0.01, 8, 0.05)),
         (NO_IMAGES, 8, 6_000, 0.05 / 6, 0.02, t_test(0.02, 8, 0.05 / 6)),
+        (NO_IMAGES, 70, 2_000, 0.05, 0.003, t_test(0.003, 70, 0.05)),  # more seeds than are looked through
     ],
 )
 def test_the_power_is_that_of_the_test_over_images_or_over_seeds_alone(
