@@ -21,11 +21,13 @@ _POLL_SECONDS = 0.3
 def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> Any:
     """Run ``work`` in a thread while this thread shows progress and catches Ctrl-C; return the result of ``work``.
 
-    ``stop`` is set by the first Ctrl-C or SIGTERM; a second one aborts.
+    ``stop`` is set by the first Ctrl-C or SIGTERM; a second one aborts. It is set too where the listener ends the run
+    (SystemExit, of a sweep's trial): ``work`` has ended before that is raised, since the process may be used again.
     """
     stop.clear()
     ended: list[Any] = []
     failed: list[Exception] = []
+    left: SystemExit | None = None
 
     def run() -> None:
         try:
@@ -44,11 +46,18 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
                     with logged():  # when a store does not answer, the next round tries again
                         stop.set()
                         passed_on = True
-                follower.poll(stopping=asked.is_set)
+                try:
+                    if left is None:
+                        follower.poll(stopping=asked.is_set)
+                except SystemExit as error:
+                    left = error.with_traceback(None)  # whose frames hold the open log
+                    asked.set()
     finally:
         follower.close()
         with logged():
             stop.clear()
+    if left is not None:
+        raise left
     if failed:
         raise failed[0]
     return ended[0]

@@ -152,6 +152,27 @@ def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: Metrics
     assert screen.take() == ["asked to stop: the workers save at their next log step; once more aborts", "stop"]
 
 
+def test_a_trial_that_its_sweep_ends_has_no_workers_left(log: MetricsLog, tmp_path: Path) -> None:
+    class Ends(Listener):
+        def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+            raise SystemExit
+
+    stop, saved = FileRequest(LocalSignal(tmp_path / ".stop")), []
+
+    def work() -> None:
+        _train(log, 1)
+        while not FileRequest(LocalSignal(tmp_path / ".stop")).is_set:
+            time.sleep(0.01)
+        _train(log, 2)
+        time.sleep(0.5)
+        saved.append("checkpoint")
+
+    with pytest.raises(SystemExit):
+        watch(work, RunFollower(log, 5, Ends()), stop)
+    assert saved == ["checkpoint"]
+    assert not stop.is_set
+
+
 def test_what_the_work_raises_is_raised_here(log: MetricsLog, tmp_path: Path) -> None:
     def work() -> None:
         raise OSError("no workers")
