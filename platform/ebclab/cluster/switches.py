@@ -21,6 +21,9 @@ SWITCHES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # a sweep has a log of its own
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # the first Ctrl-C saves
+    # time of a trial that was ended to close its folder, loggers and workers, before its process is used again: Tune
+    # gives it 2 s, and else takes the next trial for failed
+    "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # a resume does not read Tune's own record of the trials
     "TUNE_RESULT_BUFFER_LENGTH": "1",
 }

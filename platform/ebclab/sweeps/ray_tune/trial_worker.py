@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from ray import tune
 
+from ebclab.cluster.switches import set_ray_switches
 from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.config.encoder import InitConfig
@@ -85,6 +86,7 @@ def run_turn(config: Mapping[str, Any], setup: TrialSetup) -> None:
 
     ``config`` is {"turn": a ``Turn`` as plain values}.
     """
+    set_ray_switches()  # those that Tune reads in this process, which on another machine has not inherited them
     turn = Turn(**config["turn"])
     run = setup.folder.run(turn.run_name, "user" if setup.config.resources.workers else "worker")
     state, reason, answers = "finished", "", ""

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from ray.train._internal.storage import StorageContext
+from ray.tune.trainable.function_trainable import wrap_function
 
 from ebclab.cluster.versions import Origin
 from ebclab.config.encoder import InitConfig
@@ -33,6 +36,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
 from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup, TurnReport, run_turn
 from ebclab.sweeps.scheduler import Turn
+from ebclab.training.loggers import Loggers
 from ebclab.training.setup import load_images
 from energy_contrast.catalog import METHODS
 
@@ -219,6 +223,23 @@ def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_lat
     run.stop.clear()
     run_turn(turn(3), setup)
     assert reports[-1]["outcome"] == "finished"
+
+
+def test_a_trial_that_is_ended_may_take_a_while_to_close_its_run(
+    setup: TrialSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNE_FUNCTION_THREAD_TIMEOUT_S", "")  # both are put back after the test
+    monkeypatch.delenv("TUNE_FUNCTION_THREAD_TIMEOUT_S")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ray.train._internal.storage._get_ray_train_session_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(Loggers, "__exit__", lambda *error: time.sleep(2.5))
+    storage = StorageContext(storage_path=tmp_path, experiment_dir_name="tune", trial_dir_name="0000")
+    trial = wrap_function(lambda config: run_turn(turn(3), setup))(config={}, storage=storage)
+    try:
+        assert trial.train()["epoch"] == 1
+        assert trial.reset({}, storage=storage)  # for the next trial; if this fails, Tune calls the next one failed
+    finally:
+        trial.stop()
 
 
 def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_without_them(
