@@ -211,7 +211,7 @@ class Loggers:
         ending: _Ending = "failed"
         if kind is None:
             ending = "finished"
-        elif issubclass(kind, InterruptedRunError):
+        elif issubclass(kind, InterruptedRunError | SystemExit):  # SystemExit: its sweep ends a trial
             ending = "stopped"
         for name, logger in list(self._open.items()):
             self._guarded(name, logger.close, ending)

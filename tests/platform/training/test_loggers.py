@@ -82,8 +82,11 @@ def test_a_run_with_loggers_has_the_bits_of_one_without_and_tells_them_its_log(
     ]
 
 
+@pytest.mark.parametrize("ending", [InterruptedRunError, SystemExit])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(tmp_path: Path, installed: Installed, name: str) -> None:
+def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(
+    tmp_path: Path, installed: Installed, name: str, ending: type[BaseException]
+) -> None:
     told = installed(name)[name]
     config, run = settings(name), RunFolder.at(tmp_path / "one")
     run.path.mkdir()
@@ -91,9 +94,9 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(tmp_path: Path, ins
     def stopped() -> None:
         with Loggers(run, config) as loggers:
             loggers.write({"train/loss": 1.0}, 1)
-            raise InterruptedRunError("stopped")
+            raise ending("stopped")
 
-    with pytest.raises(InterruptedRunError):
+    with pytest.raises(ending):
         stopped()
     with Loggers(run, config) as loggers:
         loggers.write({"train/loss": 0.5}, 2)
