@@ -139,7 +139,10 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
 
             launch(spec, report)
             return
-        device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
+        name = config.resources.device
+        if name == "auto" and not setup.gpus:
+            name = "cpu"  # Ray hides no GPU from a process that has reserved none
+        device = resolve_device(name, deterministic=config.resources.deterministic)
         if device.type == "cuda" and 0 < setup.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(setup.gpus)
         set_threads(setup.threads)

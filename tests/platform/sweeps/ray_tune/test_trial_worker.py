@@ -213,6 +213,29 @@ def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_ru
     assert not setup.folder.trials.exists()
 
 
+@pytest.mark.parametrize(
+    ("device", "gpus", "expected"), [("auto", 0.0, "cpu"), ("auto", 0.25, "auto"), ("cuda", 0.0, "cuda")]
+)
+def test_a_trial_that_has_reserved_no_gpu_takes_none_by_itself(
+    setup: TrialSetup,
+    reports: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    gpus: float,
+    expected: str,
+) -> None:
+    asked: list[str] = []
+
+    def refuse(name: str, **options: bool) -> None:
+        asked.append(name)
+        raise UserError("enough")
+
+    monkeypatch.setattr(worker, "resolve_device", refuse)
+    config = replace(setup.config, resources=replace(setup.config.resources, device=device))
+    run_turn(turn(1), replace(setup, config=config, gpus=gpus))
+    assert asked == [expected]
+
+
 def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(
     setup: TrialSetup, reports: list[dict[str, Any]]
 ) -> None:
