@@ -22,6 +22,7 @@ from ebclab.sweeps.trial import State, Trial
 from ebclab.terminal import console, write
 
 _DRAW_SECONDS = 0.25
+_DRAW_SHARE = 0.1  # of the time: a table of thousands of trials takes a second, in which the sweep does nothing else
 _LINE_SECONDS = 10.0
 _STATES: tuple[State, ...] = ("finished", "stopped", "diverged", "failed", "interrupted", "running", "waiting")
 _GAP = 2  # characters between columns
@@ -148,24 +149,24 @@ class SweepLineDisplay(SweepDisplay):
 
 
 class SweepTableDisplay(SweepDisplay):
-    """A table under two heading lines, drawn up to four times a second."""
+    """A table under two heading lines, drawn up to four times a second, of large sweeps less often."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
         self._progress = SweepProgress()
-        self._drawn = 0.0
+        self._next = 0.0  # when the table may be drawn again
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
         self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
-        self._drawn = 0.0
+        self._next = 0.0
         self.note(_opening(self._progress))
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
 
     def show(self, trials: Sequence[Trial]) -> None:
         self._progress.update(trials)
-        if self._live is not None and time.monotonic() - self._drawn >= _DRAW_SECONDS:
+        if self._live is not None and time.monotonic() >= self._next:
             self._draw(self._live)
 
     def note(self, text: str) -> None:
@@ -179,12 +180,14 @@ class SweepTableDisplay(SweepDisplay):
             self._live = None
 
     def _draw(self, live: Live) -> None:
-        self._drawn = time.monotonic()
+        began = time.monotonic()
         progress, trials = self._progress, self._progress.trials or ()
         heading = [Text(line, no_wrap=True, overflow="ellipsis") for line in (progress.states(), progress.facts())]
         height = self._console.height - len(heading) - 1  # one line for the cursor
         table = TrialTable(trials, _by_interest(trials), progress.objective, best_trial(trials), height)
         live.update(Group(*heading, table), refresh=True)
+        ended = time.monotonic()
+        self._next = ended + max(_DRAW_SECONDS, (ended - began) / _DRAW_SHARE)
 
 
 def _opening(progress: SweepProgress) -> str:

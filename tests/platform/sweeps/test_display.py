@@ -6,7 +6,7 @@ import io
 import math
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -165,6 +165,25 @@ def test_the_table_is_drawn_four_times_a_second_and_as_it_stands_at_the_end(wait
     assert "resumed [bold]\\x1b[31m" in stream.getvalue()
     display.stop()
     assert "0.4000" in stream.getvalue().split("resumed")[1]
+
+
+def test_drawing_a_large_table_takes_a_tenth_of_the_time(
+    wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def by_interest(trials: Sequence[Trial]) -> list[Trial]:
+        wait(1.0)
+        drawn.extend(each.id for each in trials)
+        return list(trials)
+
+    monkeypatch.setattr(table_module, "_by_interest", by_interest)
+    display = SweepTableDisplay(Console(file=Terminal(), force_terminal=True, width=80, height=24))
+    display.start("sweep", "holdout_knn", 1)
+    for second in range(25):
+        display.show([trial(str(second), [0.1])])
+        wait(1.0)
+    assert drawn == ["0", "10", "20"]
 
 
 def test_a_second_phase_leaves_the_table_of_the_first_on_the_screen(wait: Callable[[float], None]) -> None:
