@@ -254,16 +254,21 @@ def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
 def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
     findings = read_findings(folder, plan)
-    earlier, piloted, known = _earlier(folder), _pilot_noise(plan, folder), dict[Task, tuple[Noise, int]]()
+    piloted, known = _pilot_noise(plan, folder), dict[Task, tuple[Noise, int] | None]()
     for place in _places(findings):
-        first = next(each.plan.config for each in plan.sweeps if _place(each.task) == place)
-        own = _noise_at(findings, place, "measured in its own runs")
-        before = (_noise_at(each, place, source) for each, source in earlier if _is_like(each, findings, place))
-        if own is None and piloted is not None:
-            own = piloted, num_test_images(first)
-        found = own or next(filter(None, before), None)
-        known[place] = found or (ASSUMED, num_test_images(first))
-    return _powers(findings, known)
+        known[place] = _noise_at(findings, place, "measured in its own runs")
+        if known[place] is None and piloted is not None:
+            known[place] = piloted, num_test_images(_config_at(plan, place))
+    earlier = _earlier(folder) if None in known.values() else []
+    sure = {
+        place: found or _noise_before(earlier, plan, place) or (ASSUMED, num_test_images(_config_at(plan, place)))
+        for place, found in known.items()
+    }
+    return _powers(findings, sure)
+
+
+def _config_at(plan: ComparisonPlan, place: Task) -> ExperimentConfig:
+    return next(each.plan.config for each in plan.sweeps if _place(each.task) == place)
 
 
 def _places(findings: ComparisonFindings) -> list[Task]:
@@ -309,7 +314,7 @@ def _pilot_noise(plan: ComparisonPlan, folder: ComparisonFolder) -> Noise | None
     return noise_of_runs([table], f"measured {by}; the share at all seeds alike is assumed")
 
 
-def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
+def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFolder, ComparisonPlan]]:
     """Return the other comparisons beside a folder on a disk, the newest first; unreadable ones are left out."""
     if folder.remote is not None:
         return []
@@ -318,17 +323,29 @@ def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFindings, str]]:
     for path in sorted(beside, key=lambda each: -os.lstat(each / COMPARISON.settings).st_mtime):
         with suppress(UserError, OSError):
             other = ComparisonFolder(path)
-            plan = read_comparison(other.plan)
-            found.append((read_findings(other, plan), f"measured in the comparison {path.name}"))
+            found.append((other, read_comparison(other.plan)))
     return found
 
 
-def _is_like(other: ComparisonFindings, own: ComparisonFindings, place: Task) -> bool:
+def _noise_before(
+    earlier: Sequence[tuple[ComparisonFolder, ComparisonPlan]], own: ComparisonPlan, place: Task
+) -> tuple[Noise, int] | None:
+    """Return the noise in the newest earlier comparison with such runs, None if there is none.
+
+    Results of other comparisons are not read: that takes a tenth of a second for each sweep.
+    """
+    for folder, plan in earlier:
+        if _is_like(plan, own, place):
+            with suppress(UserError, OSError):
+                findings, source = read_findings(folder, plan), f"measured in the comparison {folder.path.name}"
+                if noise := _noise_at(findings, place, source):
+                    return noise
+    return None
+
+
+def _is_like(other: ComparisonPlan, own: ComparisonPlan, place: Task) -> bool:
     """Return whether another comparison has runs of the same kind at a place."""
-    kinds = [
-        {_kind(each.plan.config) for each in findings.plan.sweeps if _place(each.task) == place}
-        for findings in (other, own)
-    ]
+    kinds = [{_kind(each.plan.config) for each in plan.sweeps if _place(each.task) == place} for plan in (other, own)]
     return other.request.metric == own.request.metric and bool(kinds[0]) and kinds[0] <= kinds[1]
 
 

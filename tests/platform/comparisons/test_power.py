@@ -16,7 +16,8 @@ from scipy import stats
 from ebclab.cli import main
 from ebclab.comparisons import power
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.plan import PlannedSweep, Task, make_comparison
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, Task, make_comparison
 from ebclab.comparisons.power import (
     ASSUMED,
     Design,
@@ -152,8 +153,14 @@ def test_every_form_of_the_page_says_what_it_can_find(
 
 
 def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
-    few: None, made_up: Make, tmp_path: Path
+    few: None, made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def read(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonFindings:
+        results_read.append(folder.path.name)
+        return read_findings(folder, plan)
+
+    results_read: list[str] = []
+    monkeypatch.setattr(power, "read_findings", read)
     earlier = made_up(request_for("simclr", "dcl"), {"dcl": {"tuned_runs": (120, 152, 140)}})
     for number, damaged in enumerate(("", "format: 1"), start=1):
         (tmp_path / str(number)).mkdir()
@@ -165,6 +172,7 @@ def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
         sources.append((told.design.noise.source, told.design.images))
     like, unlike = ("measured in the comparison comparison", 200), (ASSUMED.source, 355)
     assert sources == [like, unlike, unlike, unlike, like]
+    assert results_read == ["now", "comparison", "now", "now", "now", "now", "comparison"]  # of like ones alone
     assert not os.path.lexists(now.path)
 
 
