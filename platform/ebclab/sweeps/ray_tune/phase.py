@@ -24,7 +24,7 @@ from ebclab.background import logged
 from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.holdout import Split
-from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.errors import EbclabError, InterruptedRunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
 from ebclab.runs import environment
@@ -197,7 +197,7 @@ class Phases:
         if self._log.failure is not None:
             raise self._log.failure
         if scheduler.refusal:
-            raise VersionError(scheduler.refusal)
+            raise UserError(scheduler.refusal)
         if self._was_stopped:
             left = sum(not trial.is_over for trial in scheduler.trials) + scheduler.left
             raise InterruptedRunError(
@@ -280,7 +280,18 @@ def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResource
             callbacks=[_Heartbeat(phases.on_step)],
         ),
     )
-    tuner.fit()
+    try:
+        tuner.fit()
+    except tune.TuneError as error:  # of what goes wrong in the classes below, it has the traceback as its text
+        raise _behind(error) from None
+
+
+def _behind(error: BaseException) -> BaseException:
+    """Return the error for the user that led to ``error``, such as of a log that cannot be written; else itself."""
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, EbclabError | OSError):
+        behind = behind.__cause__ or behind.__context__
+    return behind or error
 
 
 def _name(trial: TuneTrial) -> str:

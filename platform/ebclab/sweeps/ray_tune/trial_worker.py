@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
@@ -63,6 +64,7 @@ class SharedImages:
 
 _log = logging.getLogger("ebclab.storage")
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a little longer
 
 
@@ -106,16 +108,26 @@ def run_turn(config: Mapping[str, Any], setup: TrialSetup) -> None:
         raise
     except DivergedError as error:
         state, reason = "diverged", str(error).splitlines()[0]
-    except Exception as error:  # recorded, so that only this trial ends
-        state, reason = "failed", _reason(error)
-        atomic.make_folder(run.path)
-        atomic.write_text(run.path / ERROR, traceback.format_exc())
-        with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
-            run.send(ERROR)
+    except Exception as error:
+        state, reason = _failure(run, error)
     finally:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason, "answers": answers})
+
+
+def _failure(run: RunFolder, error: Exception) -> tuple[str, str]:
+    """Return how a turn with this error ends, and why; recorded, so that only this trial ends.
+
+    A full disk ends the sweep: its trials would fail one after the other, and be lost.
+    """
+    if any(isinstance(each, OSError) and each.errno in _FULL for each in (error, error.__cause__)):
+        return "refused", str(error)
+    atomic.make_folder(run.path)
+    atomic.write_text(run.path / ERROR, traceback.format_exc())
+    with suppress(RunError):  # perhaps the store is what failed; the reason is in the sweep's log too
+        run.send(ERROR)
+    return "failed", _reason(error)
 
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:

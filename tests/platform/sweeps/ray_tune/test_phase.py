@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 import pytest
 import ray
 from made_up_trials import Remembering
+from ray import tune
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
 from ray.exceptions import ActorDiedError
 
 from ebclab.cluster import join
-from ebclab.errors import InterruptedRunError, VersionError
+from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -64,11 +66,35 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
 
     monkeypatch.setattr(phase, "run_sweep_trials", refuse_the_second)
     made = Made(sweep_plan(trials=3), tmp_path)
-    with pytest.raises(VersionError, match=r"^node gpu-7: torch 1\.0, got 2\.0$") as raised:
+    with pytest.raises(UserError, match=r"^node gpu-7: torch 1\.0, got 2\.0$") as raised:
         made.run()
     assert raised.value.exit_code == 2
     assert [trial.state for trial in made.log.trials.values()] == ["interrupted", "waiting"]
     assert not any(trial.is_over for trial in SweepLog(made.log.path).trials.values())
+
+
+def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(
+    sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tuner:
+        """Turns what a callback raises into its own error, as Tune's controller does."""
+
+        def __init__(self, *_: Any, tune_config: tune.TuneConfig, **__: Any) -> None:
+            self._config = tune_config
+
+        def fit(self) -> None:
+            try:
+                self._config.search_alg.suggest("1")
+            except Exception:
+                raise tune.TuneError(traceback.format_exc())  # noqa: B904
+
+    monkeypatch.setattr(tune, "Tuner", Tuner)
+    monkeypatch.setattr(tune, "with_parameters", lambda function, **_: function)
+    monkeypatch.setattr(tune, "with_resources", lambda function, _: function)
+    made = Made(sweep_plan(trials=3), tmp_path, SimpleNamespace(folder=SweepFolder(tmp_path)))
+    made.log.path.mkdir()
+    with pytest.raises(RunError, match=r"trials\.jsonl: cannot be written, got Is a directory$"):
+        made.run()
 
 
 def _train_all(phases: Phases, *_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import pickle
@@ -23,7 +24,7 @@ from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
 from ebclab.encoders import digest_of, new_encoder
-from ebclab.errors import UserError
+from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
@@ -200,6 +201,29 @@ def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, repor
     assert told["outcome"] == "failed"
     assert "\n" not in told["reason"]
     assert "Traceback" in (setup.folder.trials / "0000" / "error.txt").read_text()
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_full_disk_ends_the_sweep_and_its_trial_goes_on_later(
+    setup: TrialSetup, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    def train(*_: Any) -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            if is_told:
+                raise RunError("last-0000000004: the disk is full; free some space") from error
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "train_rank", train)
+        run_turn(turn(1), setup)
+    (told,) = reports
+    assert told["outcome"] == "refused"
+    assert "the disk is full" in told["reason"]
+    assert "free some space" in told["reason"]
+    run_turn(turn(1), setup)
+    assert reports[-1]["outcome"] == "finished"
 
 
 def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_run_folder(
