@@ -31,6 +31,7 @@ class Turn:
     seed: int  # seed of the run
     epochs: int  # budget of the run
     confirms: bool = False  # the run confirms settings; the search has ended
+    measured: int = 0  # newest epoch that the sweep has a measurement of
 
 
 class SweepScheduler:
@@ -89,7 +90,8 @@ class SweepScheduler:
         self._seconds_before[trial.id] = trial.seconds
         self._log.append("running", trial=trial.id)
         confirms = trial.kind == "confirm"
-        return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms)
+        measured = trial.epochs_done
+        return Turn(trial.id, trial.run_name, trial.settings, trial.seed, trial.epochs, confirms, measured)
 
     def on_epoch(self, trial_id: str, epoch: int, objective: float, seconds: float, metrics: dict[str, float]) -> bool:
         """Log a measurement, ``seconds`` after the turn began, and return whether the trial's turn ends here.

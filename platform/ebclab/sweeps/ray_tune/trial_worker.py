@@ -132,7 +132,7 @@ def _failure(run: RunFolder, error: Exception) -> tuple[str, str]:
 
 def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
     config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs, confirms=turn.confirms)
-    report = TurnReport(run, config.evaluation.objective)
+    report = TurnReport(run, config.evaluation.objective, turn.measured)
     with ExitStack() as stack:
         stack.enter_context(_no_warnings())
         syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
@@ -221,9 +221,9 @@ class TurnReport(Listener):
     A turn may end inside a report, where Tune raises SystemExit. Everything of the epoch is on disk by then.
     """
 
-    def __init__(self, run: RunFolder, objective: str) -> None:
+    def __init__(self, run: RunFolder, objective: str, measured: int = 0) -> None:
         self._run, self._objective = run, objective
-        self._reported = 0
+        self._reported = max(0, measured - 1)  # the newest is reported again: the sweep may not have decided on it
 
     def start(self, step: int, num_steps: int, epochs: int) -> None:
         """Report what earlier turns measured: the sweep may have died before it received it."""
@@ -236,7 +236,7 @@ class TurnReport(Listener):
             tune.report({"epoch": epoch, "objective": metrics[self._objective], "metrics": metrics})
 
     def replay(self) -> None:
-        """Report every epoch in the run's log."""
+        """Report the epochs in the run's log, from the newest one on that the sweep has measured."""
         metrics: dict[str, float] = {}
         for record in self._run.metrics.records():
             measured = {name: float(value) for name, value in record.items() if _is_measured(value)}

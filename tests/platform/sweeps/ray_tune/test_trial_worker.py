@@ -115,6 +115,9 @@ def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
     assert math.isnan(told[2][1])
     assert reports[0]["metrics"]["effective_rank"] == math.inf
     assert reports[1]["metrics"] == {"seconds": 4.0, "holdout_knn": 0.2, "effective_rank": 3.0}
+    reports.clear()
+    TurnReport(run, "holdout_knn", measured=2).replay()  # a turn each epoch would else report ever more
+    assert [told["epoch"] for told in reports] == [2, 3]
 
 
 @pytest.fixture
