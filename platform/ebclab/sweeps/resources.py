@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ebclab.cluster.placement import Nodes, places
 from ebclab.config.sections import ResourcesConfig
@@ -44,13 +44,17 @@ class TrialResources:
         each = f"{self.threads} CPU thread{'s' if self.threads > 1 else ''}"
         return f"{self.concurrent} at once, {each}" + (f" and {self.all_gpus:g} GPU" if self.all_gpus else "") + " each"
 
-    def require_place(self, nodes: Nodes) -> None:
-        """Refuse nodes of which none can hold the process of a trial, though together they have enough."""
-        if (self.cpus or self.gpus) and not places(nodes, self.cpus, self.gpus):
+    def on(self, nodes: Nodes) -> TrialResources:
+        """Return them with at most as many trials at once as these nodes hold; refuse nodes of which none holds one."""
+        if not (self.cpus or self.gpus):  # the trials' workers are placed one by one
+            return self
+        held = int(places(nodes, self.cpus, self.gpus))
+        if not held:
             raise UserError(
                 f"resources: a trial must fit one node, got {self.cpus:g} CPUs and {self.gpus:g} GPUs for each, and no "
                 "node of the cluster has them; use a smaller resources.threads or --gpus-per-trial"
             )
+        return replace(self, concurrent=min(self.concurrent, held))
 
 
 def share_out(asked: ResourcesConfig, limits: Limits, *, cpus: float, gpus: float, num_trials: int) -> TrialResources:

@@ -110,8 +110,24 @@ def test_a_trial_that_fits_on_the_sum_of_the_nodes_and_on_no_node_is_refused() -
     """It was handed to Ray, which waited for ever for a node with three CPUs."""
     nodes = [{"CPU": 2.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]
     with pytest.raises(UserError, match=r"got 3 CPUs and 0 GPUs for each, and no node of the cluster has them; use"):
-        slots(cpus=4.0, threads=3).require_place(nodes)
+        slots(cpus=4.0, threads=3).on(nodes)
     with pytest.raises(UserError, match=r"got 1 CPUs and 2 GPUs for each, and no node"):
-        slots(cpus=4.0, gpus=2.0, gpus_per_trial=2.0).require_place(nodes)
-    slots(cpus=4.0, threads=2, gpus=2.0, gpus_per_trial=1.0).require_place(nodes)
-    slots(workers=2).require_place([])  # its workers reserve for themselves
+        slots(cpus=4.0, gpus=2.0, gpus_per_trial=2.0).on(nodes)
+    slots(cpus=4.0, threads=2, gpus=2.0, gpus_per_trial=1.0).on(nodes)
+    slots(workers=2).on([])  # its workers reserve for themselves
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "fit"),
+    [
+        ({"threads": 3}, [{"CPU": 8.0}] * 4, 8),  # 32 CPUs hold 10 only where a trial may span two nodes
+        ({"threads": 3}, [{"CPU": 8.0}] * 4 + [{"CPU": 64.0}] * 8, 10),  # nodes to come; 32 CPUs is the cluster's limit
+        ({"gpus": 6.0, "gpus_per_trial": 2.0}, [{"CPU": 16.0, "GPU": 3.0}] * 2, 2),
+        ({"gpus": 6.0, "gpus_per_trial": 0.5}, [{"CPU": 16.0, "GPU": 3.0}] * 2, 12),
+        ({"workers": 2, "cpus_per_worker": 3.0}, [{"CPU": 8.0}] * 4, 5),  # workers may be on two nodes
+    ],
+)
+def test_no_more_trials_run_at_once_than_nodes_hold(
+    changes: dict[str, Any], nodes: list[dict[str, float]], fit: int
+) -> None:
+    assert slots(cpus=32.0, **changes).on(nodes).concurrent == fit

@@ -120,8 +120,7 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
     cpus, gpus = cluster_size()
     most = max(plan.trials, plan.seeds * (plan.top + plan.baseline))
     found = share_out(plan.config.resources, limits, cpus=cpus, gpus=gpus, num_trials=most)
-    found.require_place([*nodes(), *nodes_to_come(1)])
-    return found
+    return found.on([*nodes(), *nodes_to_come(found.concurrent)])
 
 
 class Phases:
