@@ -332,6 +332,25 @@ def test_a_trial_of_several_workers_is_a_run_on_ray_train(cluster: str, tmp_path
     assert trial.epochs_done == 2
 
 
+def test_workers_of_a_trial_that_is_stopped_make_room_for_the_next(cluster: str, tmp_path: Path) -> None:
+    plan = _plan(
+        "resources.workers=2",
+        "resources.cpus_per_worker=1",
+        "training.epochs=5000",
+        trials=2,
+        top=0,
+        scheduler="none",
+        rules=("plateau_epochs=1", "plateau_min_change=1"),
+    )
+    ebclab.sweep(plan, sweeps=tmp_path, name="short", limits=ONE, display=SweepDisplay())
+    first, second = _trials(tmp_path / "short").values()
+    assert [(trial.state, trial.epochs_done) for trial in (first, second)] == [("stopped", 2)] * 2
+    lines = (tmp_path / "short" / "trials" / first.id / "metrics.jsonl").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines if '"kind": "event"' in line]
+    assert events == ["started", "stopped"]  # its workers saved; they were not killed, and none started anew
+    assert not [event for event in _log(tmp_path / "short") if event["event"] == "restarted"]
+
+
 def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_that_learns_from_it(
     cluster: str, tmp_path: Path
 ) -> None:

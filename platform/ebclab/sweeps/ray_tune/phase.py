@@ -222,6 +222,12 @@ class Phases:
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
 
+    def end_workers(self, run_name: str) -> None:
+        """Ask the workers of a turn that is over to stop: Tune only tells their trial's process, when it needs it."""
+        if self._plan.config.resources.workers:
+            with logged():
+                self._folder.run(run_name).stop.set()
+
     def on_death(self, trial_id: str, reason: str, *, preempted: bool) -> None:
         """Pass the death of a trial's process on, and display it if the trial is started again."""
         self.scheduler.on_death(trial_id, reason, preempted=preempted)
@@ -357,6 +363,8 @@ class _Judge(_Unsaved, FIFOScheduler):
             return str(TrialScheduler.STOP)
         metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
         ends = scheduler.on_epoch(name, result["epoch"], result["objective"], seconds, metrics)
+        if ends:
+            self._phases.end_workers(_turn(trial).run_name)
         return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import traceback
 from collections.abc import Callable
@@ -156,6 +157,21 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
     made.phases.on_step()
     assert made.shown.notes == ["a will be taken away: running trials save at their next log step"]
     assert SweepFolder(tmp_path).run(turn.run_name).save_now.is_set
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_are_told_that_their_trial_is_over(
+    sweep_plan: Callable[..., SweepPlan], tmp_path: Path, workers: int
+) -> None:
+    made = Made(sweep_plan(f"resources.workers={workers}", trials=2), tmp_path)
+    judge, turn = phase._Judge(made.phases), made.phases.scheduler.next_turn()
+    trial: Any = SimpleNamespace(config={"turn": vars(turn)})
+    told = {"time_total_s": 1.0, "epoch": 1, "objective": 0.5}
+    asked = SweepFolder(tmp_path).run("0000").stop
+    assert judge.on_trial_result(None, trial, told) == "CONTINUE"
+    assert not asked.is_set
+    assert judge.on_trial_result(None, trial, {**told, "epoch": 2, "metrics/loss": math.nan}) == "STOP"
+    assert SweepFolder(tmp_path).run("0000").stop.is_set == bool(workers)
 
 
 @pytest.mark.parametrize(
