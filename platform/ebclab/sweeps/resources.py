@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ebclab.cluster.placement import Nodes, places
 from ebclab.config.sections import ResourcesConfig
 from ebclab.errors import UserError
+from ebclab.formatting import count
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,14 @@ class TrialResources:
 def share_out(asked: ResourcesConfig, limits: Limits, *, cpus: float, gpus: float, num_trials: int) -> TrialResources:
     """Divide a cluster among the trials of a sweep, of which at most ``num_trials`` could ever run at once."""
     threads, workers, concurrent = max(1, asked.threads), asked.workers, limits.concurrent
-    gpus_each = limits.gpus_per_trial
-    if gpus_each is None:
-        wants_gpu = asked.device == "cuda" or (asked.device == "auto" and gpus > 0)
-        gpus_each = float(wants_gpu * max(1, workers))
+    wants_gpu = asked.device == "cuda" or (asked.device == "auto" and gpus > 0)
+    usual = float(wants_gpu * max(1, workers))
+    gpus_each = usual if limits.gpus_per_trial is None else limits.gpus_per_trial
+    if workers and gpus_each != usual:
+        raise UserError(
+            f"--gpus-per-trial: each of a trial's {workers} workers takes {count(wants_gpu, 'GPU')}, got "
+            f"{gpus_each:g}; leave it out, and use --set resources.device=cpu for none"
+        )
     if workers and not asked.cpus_per_worker and (concurrent or 1) > 1:
         raise UserError(
             f"--concurrent: each trial's {workers} workers share all CPUs, got {concurrent} trials at once; "

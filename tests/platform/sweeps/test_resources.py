@@ -93,6 +93,11 @@ def test_workers_that_share_all_cpus_always_fit() -> None:
             {"gpus": 2.0, "gpus_per_trial": 0.4, "concurrent": 5},
             r"5 x 0.4 GPUs = 2, the cluster has 8 CPUs and 2 GPUs, and a share must fit one card; use at most 4",
         ),
+        (
+            {"workers": 2, "gpus": 8.0, "gpus_per_trial": 0.0},
+            "--gpus-per-trial: each of a trial's 2 workers takes 1 GPU, got 0; leave it out, and use",
+        ),
+        ({"workers": 2, "gpus_per_trial": 1.0}, "--gpus-per-trial: each of a trial's 2 workers takes 0 GPUs, got 1"),
         ({"workers": 2, "concurrent": 2}, "each trial's 2 workers share all CPUs, got 2 trials at once"),
     ],
 )
