@@ -20,6 +20,8 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.space.space import Point, Settings
 from ebclab.sweeps.trial import Trial
 
+_WARMUP = "optimizer.warmup_epochs"
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -104,7 +106,8 @@ class SweepScheduler:
             self._log.append("epoch", trial=trial_id, epoch=epoch, objective=objective, seconds=total, metrics=metrics)
         if epoch < trial.epochs_done:  # reported and decided on before
             return False
-        if reason := decide(trial, self.trials, self._plan.rules):
+        warmup = trial.settings.get(_WARMUP, self._plan.config.optimizer.warmup_epochs)
+        if reason := decide(trial, self.trials, self._plan.rules, warmup_epochs=warmup):
             state = "diverged" if reason.startswith("diverged") else "stopped"
             self._log.append("ended", trial=trial_id, state=state, reason=reason, seconds=trial.seconds)
             return True

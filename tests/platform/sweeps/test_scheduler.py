@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,24 @@ def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then
     stops = {event["trial"]: event["reason"] for event in box.events("ended") if event["state"] == "stopped"}
     assert stops == expected
     assert len(stops) >= 3
+
+
+@pytest.mark.parametrize(("space", "last"), [({}, 4), ({"optimizer.warmup_epochs": {"uniform": [0.0, 2.0]}}, 5)])
+def test_epochs_of_the_warmup_are_no_collapse(
+    sweep_plan: Plans, tmp_path: Path, space: dict[str, Any], last: int
+) -> None:
+    """As in a run: the setting of the sweep, or the trial's own where it is searched, here 1.5 epochs."""
+    own = f"optimizer.warmup_epochs={1.5 if space else 1}"
+    plan = sweep_plan(own, trials=1, scheduler="none", **({"space": space} if space else {}))
+    log = SweepLog(tmp_path / "trials.jsonl")
+    begun = SweepScheduler(
+        log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
+    )
+    turn = begun.next_turn()
+    assert turn is not None
+    ends = [begun.on_epoch(turn.trial, epoch, 0.5, 1.0, {"effective_rank": 1.0}) for epoch in range(1, last + 1)]
+    assert ends == [False] * (last - 1) + [True]
+    assert log.trials[turn.trial].reason == "collapsed: effective_rank 1, below 1.5 for 3 epochs"
 
 
 @pytest.mark.parametrize("torn", [False, True])

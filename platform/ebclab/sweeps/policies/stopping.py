@@ -78,8 +78,8 @@ class StopRules:
         return self.grace_epochs or max(1, epochs // 5)
 
 
-def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | None:
-    """Return why ``trial`` should stop after its newest epoch, or None.
+def decide(trial: Trial, others: Sequence[Trial], rules: StopRules, *, warmup_epochs: float = 0.0) -> str | None:
+    """Return why ``trial`` should stop after its newest epoch, or None; no collapse counts in its warm-up.
 
     The rules are tried in this order: divergence, collapse, the scheduler, plateau. A trial in its last epoch is never
     stopped. Confirming trials stop only for divergence and collapse, and no trial is compared with them. Others, among
@@ -94,6 +94,7 @@ def decide(trial: Trial, others: Sequence[Trial], rules: StopRules) -> str | Non
         min_effective_rank=rules.min_effective_rank,
         min_spread=rules.min_spread,
         patience_epochs=rules.collapse_epochs,
+        after=math.ceil(warmup_epochs),
     )
     if reason or trial.kind == "confirm":
         return reason
@@ -181,10 +182,14 @@ def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | Non
 
 
 def collapsed(
-    metrics_by_epoch: Metrics, *, min_effective_rank: float, min_spread: float, patience_epochs: int
+    metrics_by_epoch: Metrics, *, min_effective_rank: float, min_spread: float, patience_epochs: int, after: int = 0
 ) -> str | None:
-    """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row."""
-    found = collapses(metrics_by_epoch, min_effective_rank, min_spread)
+    """Stop when the encoder has mapped all images to nearly one point for ``patience_epochs`` in a row.
+
+    The first epochs, up to ``after``, do not count.
+    """
+    judged = {epoch: metrics for epoch, metrics in metrics_by_epoch.items() if epoch > after}
+    found = collapses(judged, min_effective_rank, min_spread, after)
     return next((collapse.text for collapse in found if collapse.epochs >= patience_epochs), None)
 
 

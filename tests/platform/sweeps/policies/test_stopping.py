@@ -160,6 +160,9 @@ def test_a_collapse_must_last(name: str) -> None:
     assert collapsed({1: sick, 2: sick, 3: sick, 4: healthy}, **limits) is None
     assert collapsed({1: healthy, 3: sick, 4: sick}, **limits) is not None  # epoch 2 was not measured
     assert collapsed({1: {}, 2: {}, 3: {}, 4: {"info_nce": 0.0}}, **limits) is None
+    in_warmup = dict.fromkeys(range(1, 5), sick)
+    assert collapsed(in_warmup, **limits, after=2) is None
+    assert collapsed({**in_warmup, 5: sick}, **limits, after=2) == f"collapsed: {name} 1, below 1.5 for 3 epochs"
     assert collapsed({1: sick, 2: sick, 3: sick}, min_effective_rank=0, min_spread=0, patience_epochs=1) is None
 
 
