@@ -29,7 +29,7 @@ class SweepCost:
     @property
     def seconds(self) -> float:
         if self.planned.arm == "practice":
-            confirming = self.planned.plan.seeds * self.planned.plan.top * self.run_seconds
+            confirming = self.planned.plan.confirming_runs * self.run_seconds
             return self.planned.plan.search_seconds + self.run_seconds + confirming
         return self.run_seconds * self.runs
 
@@ -90,14 +90,10 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
         SweepCost(
             planned,
             seconds[planned.key] * planned.plan.config.training.epochs,
-            planned.plan.trials + _confirming_runs(planned),
+            planned.plan.trials + planned.plan.confirming_runs,
         )
         for planned in plan.sweeps
     ]
-
-
-def _confirming_runs(planned: PlannedSweep) -> int:
-    return (planned.plan.top + planned.plan.baseline) * planned.plan.seeds
 
 
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
@@ -111,8 +107,7 @@ def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
         if key not in one:
             one[key] = reading_seconds(config, probe, images(planned.task.dataset), num_test_images(config))
         seeds.setdefault(key, set()).update(sweep.confirming_seeds)
-        runs = _confirming_runs(planned)
-        number, seconds = number + runs, seconds + runs * one[key]
+        number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
     beside = {key: len(each) + 1 for key, each in seeds.items()}  # untrained encoders, and raw pixels
     return number + sum(beside.values()), seconds + sum(one[key] * reads for key, reads in beside.items())
 

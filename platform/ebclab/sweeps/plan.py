@@ -122,10 +122,19 @@ class SweepPlan(SweepChoices):
         return range(self.config.seed + 1, self.config.seed + 1 + self.seeds)
 
     @property
+    def confirming_runs(self) -> int:
+        """Number of confirming runs, if the starting settings are not among the best."""
+        return (self.top + (self.baseline and self.top > 0)) * self.seeds
+
+    @property
     def most_epochs(self) -> int:
         """Epochs of all trials and confirming runs together, if none is stopped early."""
-        confirming = (self.top + (self.baseline and self.top > 0)) * self.seeds
-        return self.trials * self.epochs + confirming * self.config.training.epochs
+        return self.longest_epochs(1)
+
+    def longest_epochs(self, concurrent: int) -> int:
+        """Return the epochs that follow each other if so many trials run at once and none is stopped early."""
+        search, confirmation = (-(-runs // concurrent) for runs in (self.trials, self.confirming_runs))
+        return search * self.epochs + confirmation * self.config.training.epochs
 
     def epochs_in_words(self) -> str:
         """Return how long the trials of the search train, and how long those that confirm the best."""

@@ -85,6 +85,22 @@ def test_each_problem_of_a_plan_is_one_line(
     assert [line[: len(start)] for line, start in zip(found, problems, strict=True)] == problems
 
 
+@pytest.mark.parametrize(
+    ("asked", "concurrent", "most", "longest"),
+    [
+        ({"trials": 16, "epochs": 3, "top": 2, "seeds": 5}, 1, 16 * 3 + 15 * 6, 16 * 3 + 15 * 6),
+        ({"trials": 17, "epochs": 3, "top": 2, "seeds": 5}, 16, 17 * 3 + 15 * 6, 2 * 3 + 6),  # 17 trials take two turns
+        ({"trials": 4, "epochs": 3, "top": 1, "seeds": 3, "baseline": False}, 2, 4 * 3 + 3 * 6, 2 * 3 + 2 * 6),
+        ({"trials": 5, "top": 0}, 4, 5 * 6, 2 * 6),
+    ],
+)
+def test_the_longest_time_is_that_of_whole_turns(
+    sweep_plan: Plans, asked: dict[str, Any], concurrent: int, most: int, longest: int
+) -> None:
+    plan = sweep_plan(**asked)
+    assert (plan.most_epochs, plan.longest_epochs(concurrent)) == (most, longest)
+
+
 def test_it_is_said_that_confirming_runs_have_all_epochs(sweep_plan: Plans) -> None:
     full = changed(sweep_plan(), training={"epochs": 20})
     assert replace(full, epochs=3).epochs_in_words() == (

@@ -118,7 +118,7 @@ def write_start(
 def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
     """Return what each trial reserves on the cluster that this process has joined."""
     cpus, gpus = cluster_size()
-    most = max(plan.trials, plan.seeds * (plan.top + plan.baseline))
+    most = max(plan.trials, plan.confirming_runs)
     found = share_out(plan.config.resources, limits, cpus=cpus, gpus=gpus, num_trials=most)
     return found.on([*nodes(), *nodes_to_come(found.concurrent)])
 
