@@ -123,6 +123,18 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
     return found.on([*nodes(), *nodes_to_come(found.concurrent)])
 
 
+class _Request(StopFlag):
+    """The user's request to stop a phase, which lets none follow; the end of the time for the search does."""
+
+    def __init__(self, stop: StopFlag) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def set(self) -> None:
+        super().set()
+        self._stop.set()
+
+
 class Phases:
     """The search of a sweep and, when it is over, the confirmation of its best settings by the same processes.
 
@@ -148,15 +160,17 @@ class Phases:
         self._prepare(search, seconds)
 
     def _prepare(self, proposals: SearchProposals | ConfirmProposals, seconds: float | None = None) -> None:
-        self._kind, self._seconds, self._began, self._is_over_time = proposals.kind, seconds, time.monotonic(), False
+        self._kind, self._seconds, self._began = proposals.kind, seconds, time.monotonic()
         self._notices = Notices()
         self._asked: set[str] = set()  # ids of trials that were asked to stop
+        stop = StopFlag()
+        self._request = _Request(stop)
         self.scheduler = SweepScheduler(
             self._log,
             self._plan,
             proposals,
             concurrent=self._resources.concurrent,
-            stop=StopFlag(),
+            stop=stop,
             clone=partial(clone_run, self._folder, self._plan),
         )
 
@@ -172,7 +186,7 @@ class Phases:
         display.start(f"{self._folder.path.name}, {self._kind}", self._plan.config.evaluation.objective, total)
         self._open.callback(display.stop)
         self._open.callback(lambda: display.show(scheduler.trials))
-        self._open.enter_context(stop_on_signals(scheduler.stop))
+        self._open.enter_context(stop_on_signals(self._request))
 
     def go_on(self) -> None:
         """Begin the confirmation if the search is over."""
@@ -187,8 +201,7 @@ class Phases:
     @property
     def _was_stopped(self) -> bool:
         """Whether no phase may follow: someone asked to stop, a machine refused, or the log cannot be written."""
-        asked = self.scheduler.stop.is_set and not self._is_over_time
-        return asked or bool(self.scheduler.refusal) or self._log.failure is not None
+        return self._request.is_set or bool(self.scheduler.refusal) or self._log.failure is not None
 
     def _require_not_stopped(self) -> None:
         """Raise what stopped the phase, if anything did."""
@@ -211,7 +224,6 @@ class Phases:
         self._notices.tell(self._save_before)
         elapsed = time.monotonic() - self._began
         if self._seconds is not None and elapsed > self._seconds and not stop.is_set:
-            self._is_over_time = True
             self._display.note("the time for the search is over: running trials save and stop")
             stop.set()
         if self._log.failure is not None:

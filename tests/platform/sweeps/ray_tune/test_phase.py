@@ -38,11 +38,12 @@ class Made:
     plan: SweepPlan
     folder: Path
     setup: Any = None
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         self.log, self.shown = SweepLog(self.folder / "trials.jsonl"), Remembering()
         search = SearchProposals(self.plan)
-        self.phases = Phases(SweepFolder(self.folder), self.plan, self.log, RESOURCES, self.shown, search)
+        self.phases = Phases(SweepFolder(self.folder), self.plan, self.log, RESOURCES, self.shown, search, self.seconds)
 
     def run(self) -> None:
         self.phases.run(self.setup)
@@ -108,15 +109,19 @@ def _train_all(phases: Phases, *_: Any) -> None:
         phases.go_on()
 
 
-@pytest.mark.parametrize("asked", [None, "before", "between"])
+@pytest.mark.parametrize("asked", [None, "before", "between", "when the time is over"])
 def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_asked_to_stop(
     asked: str | None, sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[Phases] = []
+    monkeypatch.setattr(ray._private.state.state, "get_draining_nodes", dict)
 
     def run_of_tune(phases: Phases, *_: Any) -> None:
         runs.append(phases)
-        if asked == "before":
+        if asked == "when the time is over":
+            phases.on_step()
+            assert phases.scheduler.stop.is_set
+        if asked in ("before", "when the time is over"):
             signal.raise_signal(signal.SIGINT)  # what Ctrl+C sends
         _train_all(phases)
 
@@ -127,17 +132,20 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
 
     monkeypatch.setattr(phase, "run_sweep_trials", run_of_tune)
     monkeypatch.setattr(phase, "ConfirmProposals", confirmation)
-    made, handler = Made(sweep_plan(trials=2, top=1, seeds=2), tmp_path), signal.getsignal(signal.SIGINT)
+    seconds = 0.0 if asked == "when the time is over" else None
+    made = Made(sweep_plan(trials=2, top=1, seeds=2), tmp_path, seconds=seconds)
+    handler = signal.getsignal(signal.SIGINT)
     if asked is None:
         made.run()
     else:
-        with pytest.raises(InterruptedRunError, match=f"stopped with {2 if asked == 'before' else 0} trials to go"):
+        with pytest.raises(InterruptedRunError, match=f"stopped with {0 if asked == 'between' else 2} trials to go"):
             made.run()
     assert runs == [made.phases]
     assert signal.getsignal(signal.SIGINT) is handler
     kinds, shown = {
         None: (["search"] * 2 + ["confirm"] * 2, ["search: 2", "stop", "confirm: 2", "stop"]),
         "before": ([], ["search: 2", "stop"]),
+        "when the time is over": ([], ["search: 2", "stop"]),
         "between": (["search"] * 2, ["search: 2", "stop"]),
     }[asked]
     assert [trial.kind for trial in made.log.trials.values()] == kinds
