@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from ebclab.cli.options import TrialOptions, takes
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.options import given_of, option
 from ebclab.config.recipes import name_hosts_in
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
-from ebclab.errors import UserError
+from ebclab.errors import TrainingError, UserError
 from ebclab.methods_by_name import is_import_name
 from ebclab.terminal import say
 
@@ -180,6 +182,8 @@ def _print_result(found: ComparisonRun) -> None:
     print_facts({**power_facts(powers), "plan": findings.plan.digest, "page": address})
     for line in found.failed:
         say(f"not measured: {line}", err=True)
+    if found.failed:
+        raise typer.Exit(TrainingError.exit_code)
 
 
 def _by_task(made: Table, columns: int) -> list[Table]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +21,12 @@ from PIL import Image
 
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
+from ebclab.comparisons import compare as compare_module
 from ebclab.comparisons.compare import plan_of_request
 from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.comparisons.plan import make_comparison
 from ebclab.data.sources.load import load_split
-from ebclab.errors import ConfigError, UserError
+from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.forecast import reading_seconds
@@ -111,6 +113,23 @@ def test_images_without_a_test_set_are_refused(here: Path) -> None:
     asked = request_for("simclr", "dcl", datasets=("folder:set",), batch_sizes=(16,))
     with pytest.raises(ConfigError, match=r"data\.name: methods are compared on test images, got folder:.*has none"):
         require_runnable(make_comparison(asked))
+
+
+def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(
+    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, name: str, **__: Any) -> None:
+        if "dcl" in name:
+            raise TrainingError("no trial measured anything")
+
+    made_up(request_for("simclr", "dcl"))
+    monkeypatch.setattr(compare_module, "sweep", fail)
+    monkeypatch.setattr(compare_module, "_one_ray", lambda *_: nullcontext())
+    monkeypatch.setattr(compare_module, "try_references", lambda *_: None)
+    assert main(["compare", "--name", "comparison", "--comparisons", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "not measured: dcl-digits-b64: no trial measured anything" in shown.err
+    assert "Differences between methods" in shown.out
 
 
 @pytest.fixture
