@@ -37,10 +37,10 @@ def epoch_seconds(
     longer = replace(config, training=replace(config.training, epochs=max(config.training.epochs, _MOST_STEPS + 2)))
     prepared = prepare(longer, device, split, methods[config.method_name])  # longer, to have enough steps
     prepared.training.method.start(prepared.draw)
-    train_step(prepared.training)  # the first step allocates memory
+    float(train_step(prepared.training)["loss"])  # the first step allocates memory; a number waits for the device
     steps, started = 0, time.perf_counter()
     while steps < _MOST_STEPS and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
-        train_step(prepared.training)
+        float(train_step(prepared.training)["loss"])
         steps += 1
     step_seconds = (time.perf_counter() - started) / steps
     scored = min(len(split.train), config.evaluation.knn_bank_limit or len(split.train)) + len(split.holdout)
