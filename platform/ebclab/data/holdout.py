@@ -134,7 +134,11 @@ def label_list(images: ImageSet, percent: int, seed: int, num_classes: int) -> L
             f"{num_classes:,} classes; measure on a larger set"
         )
     order = torch.argsort(hash_words(_LABELS_SALT, seed, images.keys), stable=True)
-    by_class = [order[images.labels[order] == label][:wanted] for label in range(num_classes)]
+    labels = images.labels[order]
+    by_class = [  # one sort: a mask for each of many classes would take minutes
+        rows[:wanted]
+        for rows in torch.split(order[labels.argsort(stable=True)], labels.bincount(minlength=num_classes).tolist())
+    ]
     if empty := [label for label, rows in enumerate(by_class) if len(rows) == 0]:
         raise DataError(f"{images.name}: every class needs a training image, got none of class {empty[0]}; add some")
     rows = torch.cat(by_class)
