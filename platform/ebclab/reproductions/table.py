@@ -251,7 +251,8 @@ def _cell(
 ) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
-    lost = [outcomes[run].problem for run in cell.runs.values() if outcomes[run].problem]
+    used = dict.fromkeys((*cell.runs.values(), *cell.curve_runs.values()))
+    lost = [outcomes[run].problem for run in used if outcomes[run].problem]
     lost += [not_reached] if not_reached else []
     ours = None
     if found.by_seed:

@@ -85,6 +85,18 @@ def test_an_efficiency_is_the_share_of_epochs_after_which_the_other_row_is_there
     assert ("never reaches" in cell.problem) == (share is None)
 
 
+def test_an_efficiency_without_the_other_rows_run_says_why_it_has_no_number():
+    claims = [{"says": "It needs half.", "between": "y/share", "bounds": [0.4, 0.6]}]
+    plan = plan_study(_study(SHARES, ROWS, scales={"smoke": {"set": TINY}}, claims=claims), "smoke")
+    outcomes = {
+        "x-seed0": RunOutcome(problem="the loss is nan"),
+        "y-seed0": RunOutcome(1.0, {Wanted("knn", ""): Found(0.3, "")}),
+    }
+    table = table_of_plan(plan, outcomes)
+    assert (table.cells[-1].ours, table.cells[-1].problem) == (None, "the loss is nan")
+    assert table.claims[0].why == "the loss is nan"
+
+
 TIMES = (10.0, 25.0, 45.0, 100.0)  # seconds after each of four epochs
 
 
