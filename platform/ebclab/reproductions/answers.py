@@ -84,7 +84,8 @@ def _answered(claim: Claim, cells: _Cells) -> AnsweredClaim:
     answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
     in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
     parts = [part for clause in answered for some in clause for part in some]
-    return AnsweredClaim(claim.says, answer, _why(answer, parts), in_print, tuple(parts))
+    asked = [part for clause in wanted for some in clause for part in some]
+    return AnsweredClaim(claim.says, answer, _why(answer, list(zip(asked, parts, strict=True))), in_print, tuple(parts))
 
 
 def _correlation(
@@ -143,18 +144,22 @@ def _any(answers: Iterable[Answer]) -> Answer:
     return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
 
 
-def _why(answer: Answer, parts: Sequence[AnsweredComparison]) -> str:
+def _why(answer: Answer, compared: Sequence[tuple[Inequality, AnsweredComparison]]) -> str:
     """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
-    deciding = [part for part in parts if part.answer == answer] or list(parts)
-    asked = [part for part in deciding if part.number is not None]
-    if not asked:
-        return deciding[0].why
-    part = min(asked, key=lambda each: abs(each.number or 0.0))
-    open_ones = sum(each.answer == "cannot be told" for each in parts)
-    more = (
-        f"; {open_ones} of {len(parts)} comparisons are open" if answer == "cannot be told" and len(parts) > 1 else ""
-    )
-    return f"{in_words(part)}{more}"
+    deciding = [(asked, part) for asked, part in compared if part.answer == answer] or compared
+    near = [(_distance(part.number, asked), part) for asked, part in deciding if part.number is not None]
+    if not near:
+        return deciding[0][1].why
+    _, nearest = min(near, key=lambda each: each[0])
+    open_ones = sum(part.answer == "cannot be told" for _, part in compared)
+    more = ""
+    if answer == "cannot be told" and len(compared) > 1:
+        more = f"; {open_ones} of {len(compared)} comparisons are open"
+    return f"{in_words(nearest)}{more}"
+
+
+def _distance(number: float, asked: Inequality) -> float:
+    return min(abs(number - asked.low), abs(number - asked.high))
 
 
 def in_words(part: AnsweredComparison) -> str:

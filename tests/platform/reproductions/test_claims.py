@@ -81,6 +81,17 @@ def test_intervals_are_students_of_paired_gaps_and_share_the_chance_unless_they_
     assert "1 of 2 comparisons are open" in claim.why
 
 
+@pytest.mark.parametrize(
+    ("claim", "nearest"),
+    [
+        ({"alike": ["x/a", "y/a", "z/a"], "within": 25}, "A, y - z: -20.03 ("),  # x - z is -0.03, far from both bounds
+        ({"between": ["x", "y"], "bounds": [15, 60], "columns": "a"}, "x, A: +50.00 ("),  # y is 30
+    ],
+)
+def test_of_several_comparisons_the_one_nearest_to_its_bounds_is_said(claim: dict[str, Any], nearest: str):
+    assert _answer(claim, LOW).why.startswith(nearest)
+
+
 CLOUD: Values = {
     ("x", "a"): [0.31, 0.28, 0.30],
     ("y", "a"): [0.45, 0.51, 0.49],
