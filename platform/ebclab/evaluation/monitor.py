@@ -20,11 +20,10 @@ from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.data.holdout import label_list, limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.views import make_views
 from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
-from ebclab.evaluation.features import Encoder, compute_features, frozen, require_labels
+from ebclab.evaluation.features import Encoder, compute_features, require_labels
 from ebclab.evaluation.linear_head import LinearHead, few_labels_head, fit_head
 from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
@@ -39,8 +38,6 @@ from ebclab.evaluation.measures.rankings import Alteration, altered_half, auroc
 from ebclab.evaluation.objectives import ANSWERED, MONITOR_OF, NEED_LABELS
 from ebclab.evaluation.progress import silent
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity
-
-_MOST_PAIRS = 2_048  # maximum number of images for two views: uniformity is computed over all pairs
 
 NEIGHBOUR = 50
 """k of the nearest-neighbour distance that is the out-of-distribution score (Sun et al., 2022)."""
@@ -98,7 +95,9 @@ def holdout_scores(
     if config.objective == "effective_rank":
         scores["effective_rank"] = float(effective_rank(held))
     elif config.objective == "alignment_uniformity":
-        scores["alignment_uniformity"] = _agreement(encoder, limit(holdout, _MOST_PAIRS), preprocessing, views, device)
+        first, second = _two_views(monitored, "evaluation.objective: alignment_uniformity", MOST_IMAGES, encoder, views)
+        spread = (uniformity(first) + uniformity(second)) / 2
+        scores["alignment_uniformity"] = -float(alignment(first, second) + spread)
     seconds = {}
     own = [] if config.objective in ANSWERED else [MONITOR_OF.get(config.objective, "")]
     for name in filter(None, dict.fromkeys((*monitors, *own))):
@@ -113,17 +112,6 @@ def holdout_scores(
         scores[config.objective] = -scores[config.objective.removeprefix("minus_")]
     answers = probed[config.objective].answers if config.objective in probed else None
     return HoldoutScores(scores, answers, seconds)
-
-
-def _agreement(
-    encoder: Encoder, images: ImageSet, preprocessing: Preprocessing, views: ViewsConfig, device: torch.device | str
-) -> float:
-    """Return -(alignment + uniformity) of the embeddings of two views; the views are the same at every call."""
-    pixels, keys = images.images.to(device), images.keys.to(device)
-    with frozen(encoder), torch.no_grad():
-        pair = make_views(pixels, keys, views, preprocessing, seed=0, epoch=0)  # (2, m, C, H, W)
-        z0, z1 = encoder(pair.flatten(0, 1)).float().chunk(2)
-    return -float(alignment(z0, z1) + (uniformity(z0) + uniformity(z1)) / 2)
 
 
 @dataclass(frozen=True)
@@ -184,7 +172,7 @@ def _classification(monitored: Monitored) -> dict[str, float]:
 
 
 def _geometry(monitored: Monitored) -> dict[str, float]:
-    views = _two_views(monitored, "geometry", MOST_IMAGES, _module(monitored))
+    views = _two_views(monitored, "evaluation.monitor: geometry", MOST_IMAGES, _module(monitored))
     measures = geometry(*views, monitored.held.cpu())
     return {
         "holdout_alignment": float(measures.distances.mean()),
@@ -198,17 +186,17 @@ def _geometry(monitored: Monitored) -> dict[str, float]:
 
 def _information(monitored: Monitored) -> dict[str, float]:
     encoder = monitored.project or monitored.encoder
-    views = _two_views(monitored, "information", MOST_IN_POOL, encoder, monitored.views)
+    views = _two_views(monitored, "evaluation.monitor: information", MOST_IN_POOL, encoder, monitored.views)
     estimate = view_information(*views, monitored.device)
     return {"holdout_information": estimate.nats, "holdout_information_share": estimate.nats / estimate.bound}
 
 
 def _two_views(
-    monitored: Monitored, name: str, most: int, encoder: Encoder, recipe: ViewsConfig | None = None
+    monitored: Monitored, where: str, most: int, encoder: Encoder, recipe: ViewsConfig | None = None
 ) -> tuple[Tensor, Tensor]:
     few = limit(monitored.holdout, most)
     if len(few) < 2:
-        raise DataError(f"evaluation.monitor: {name} compares images, got {len(few)} held-out image(s); hold more out")
+        raise DataError(f"{where} compares images, got {len(few)} held-out image(s); hold more out")
     return two_views(
         encoder,
         few,

@@ -362,3 +362,27 @@ def test_alignment_and_uniformity_are_better_where_views_agree_and_images_do_not
     assert measure(nn.Flatten(), ViewsConfig(recipe="none")) == pytest.approx(expected, rel=1e-4)
     assert measure(nn.Flatten(), CROPS) < expected
     assert measure(nn.Flatten(), CROPS) == measure(nn.Flatten(), CROPS)
+
+
+class Counted(nn.Flatten):
+    """Pixels as embeddings; remembers how many views each pass has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes: list[int] = []
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.passes.append(len(images))
+        return super().forward(images)
+
+
+def test_a_pass_has_two_views_of_a_batch_of_images_at_most(digits: tuple[ImageSet, ImageSet]) -> None:
+    encoder = Counted()
+    in_batches = _of_digits(digits, "alignment_uniformity", encoder, batch_size=50).by_name["alignment_uniformity"]
+    assert max(encoder.passes) == 2 * 50
+    at_once = _of_digits(digits, "alignment_uniformity", batch_size=512).by_name["alignment_uniformity"]
+    assert in_batches == pytest.approx(at_once, abs=1e-6)
+    with pytest.raises(
+        DataError, match=r"evaluation\.objective: alignment_uniformity compares images, got 1 held-out image"
+    ):
+        _of_digits((digits[0], digits[1].rows(torch.tensor([0]))), "alignment_uniformity")
