@@ -35,7 +35,8 @@ def write_features(request: CardRequest, on_progress: OnProgress = silent) -> st
     subject = open_subject(request.encoders[0], checkpoint_name(request.checkpoint))
     if request.scaling is not None:
         subject = subject.scaled(*request.scaling)
-    measured = named_set(request.datasets[0] if request.datasets else None, subject, request.data_root)
+    dataset = request.datasets[0] if request.datasets else None
+    measured = named_set(dataset, subject, request.data_root, needs_test=False)
     set_threads(num_cores())
     tables: list[Columns] = []
     for part, whole in parts_of(measured).items():

@@ -150,10 +150,14 @@ def short_names(sets: Sequence[MeasuredSet]) -> list[str]:
     return unique_names(slug(short_name(measured.name)) or "images" for measured in sets)
 
 
-def named_set(name: str | None, subject: Subject, data_root: str | None) -> MeasuredSet:
-    """Return a dataset by its name, read with the same settings as the run's own images; None: these themselves."""
+def named_set(name: str | None, subject: Subject, data_root: str | None, *, needs_test: bool = True) -> MeasuredSet:
+    """Return a dataset by its name, read with the same settings as the run's own images; None: these themselves.
+
+    Unless ``needs_test``, a dataset may have one part, which is both.
+    """
     if subject.trained is not None:
-        name, train, test = images_of_run(subject.trained, name, data_root, subject.preprocessing)
+        read_by = subject.preprocessing
+        name, train, test = images_of_run(subject.trained, name, data_root, read_by, needs_test=needs_test)
     elif name is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset")
     else:
@@ -161,7 +165,7 @@ def named_set(name: str | None, subject: Subject, data_root: str | None) -> Meas
         side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
         colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
         reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
-        train, test = load_both(name, data_root, reading)
+        train, test = load_both(name, data_root, reading, needs_test=needs_test)
     return MeasuredSet(name, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
 
 

@@ -48,7 +48,7 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     place = page_place(request.to, (), "search.html")
     contents = [_content(file) for file in request.images]
     subject = open_subject(request.encoder, checkpoint_name(request.checkpoint))
-    measured = named_set(request.dataset, subject, request.data_root)
+    measured = named_set(request.dataset, subject, request.data_root, needs_test=False)
     parts = parts_of(measured)
     channels, height, width = measured.train.images.shape[1:]
     side = height if height == width else subject.preprocessing.image_size

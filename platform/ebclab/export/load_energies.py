@@ -103,6 +103,6 @@ def _reference_images(trained: TrainedEncoder, data_root: str | None) -> Tensor:
     """Return at most ``REFERENCES`` training images (M, C, H, W) of a run; of a stream, no others are read."""
     data = trained.config.data
     if not data.digest.startswith(STREAMED):
-        return limit(images_of_run(trained, None, data_root)[1], REFERENCES).images
+        return limit(images_of_run(trained, None, data_root, needs_test=False)[1], REFERENCES).images
     source = open_source(data.name, "train", Reading.of(data))
     return read_rows(source, source.index.at(limited(source.index.keys, REFERENCES))).images

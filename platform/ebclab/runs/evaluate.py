@@ -164,11 +164,17 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
 
 
 def images_of_run(
-    trained: TrainedEncoder, dataset: str | None, root: str | None, preprocessing: Preprocessing | None = None
+    trained: TrainedEncoder,
+    dataset: str | None,
+    root: str | None,
+    preprocessing: Preprocessing | None = None,
+    *,
+    needs_test: bool = True,
 ) -> tuple[str, ImageSet, ImageSet]:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
     None means the run's own dataset, and its own folder of datasets. ``preprocessing`` scales images of other datasets.
+    Unless ``needs_test``, a dataset may have one part, which is both.
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
@@ -179,7 +185,7 @@ def images_of_run(
         reading = replace(reading, labels="")
     if preprocessing is not None and preprocessing != trained.preprocessing and name != data.name and reading.resize:
         reading = replace(reading, resize=preprocessing.read_size, resampling=preprocessing.resampling)
-    train, test = load_both(name, root or data.root, reading)
+    train, test = load_both(name, root or data.root, reading, needs_test=needs_test)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")

@@ -70,6 +70,13 @@ def test_a_file_has_every_image_with_its_features_and_names(
 
 
 @pytest.mark.usefixtures("photos")
+def test_a_folder_without_parts_is_one_part() -> None:
+    assert main(["evaluate", "pixels", "--dataset", "folder:photos/test", "--features", "out.npz"]) == 0
+    columns, _ = of_npz("out.npz")
+    assert columns["part"].tolist() == ["train"] * 6
+
+
+@pytest.mark.usefixtures("photos")
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -83,7 +83,7 @@ def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
 ) -> None:
     from ebclab.card import images
 
-    def load(name: str, root: str | None, reading: object) -> object:
+    def load(*args: object, **options: object) -> object:
         parts = (digits.train, digits.test)
         return tuple(replace(part, name="wide", images=part.images.expand(-1, 3, -1, -1)) for part in parts)
 

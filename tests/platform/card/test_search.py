@@ -62,6 +62,15 @@ def test_images_of_both_parts_are_found_by_cosine_with_their_files(photos: dict[
     assert Path(found.page).read_text(encoding="utf-8").count("<tr>") == 2 * (1 + 5)
 
 
+def test_a_folder_without_parts_is_searched_whole(photos: dict[str, np.ndarray]) -> None:
+    put(Path("query.png"), encoded(photos["train/dog/1.png"]))
+    (table,) = search(SearchRequest("pixels", ("query.png",), dataset="folder:photos/train")).tables
+    assert sorted(str(row[3]) for row in table.rows) == [
+        file.removeprefix("train/") for file in sorted(photos) if file.startswith("train/")
+    ]
+    assert str(table.rows[0][3]) == "dog/1.png"
+
+
 def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
     image = torch.from_numpy(next(iter(photos.values())))
     put(Path("query.png"), encoded(image.numpy()))

@@ -168,8 +168,8 @@ def _hunt(tmp_path_factory: pytest.TempPathFactory) -> FinishedSweep:
 def _load_few(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate_run.load_both
 
-    def few(name: str, root: str | None, reading: Any) -> tuple[ImageSet, ImageSet]:
-        return tuple(images.rows(torch.arange(60)) for images in whole(name, root, reading))  # type: ignore[return-value]
+    def few(*given: Any, **more: Any) -> tuple[ImageSet, ImageSet]:
+        return tuple(images.rows(torch.arange(60)) for images in whole(*given, **more))  # type: ignore[return-value]
 
     monkeypatch.setattr(evaluate_run, "load_both", few)
 

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from made_up_images import encoded, pixels, put
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -45,12 +46,12 @@ IMAGES = torch.randint(256, (5, 1, 8, 8), dtype=torch.uint8, generator=torch.Gen
 
 
 @pytest.fixture
-def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Make a run of random weights on digits, of which 60 stand for the training set."""
     _load_few(monkeypatch)
 
-    def make(name: str) -> Path:
-        config = compose(name, overrides=[*TINY, *FORMS[name]])
+    def make(name: str, *settings: str) -> Path:
+        config = compose(name, overrides=[*TINY, *FORMS[name], *settings])
         classes = 10 if METHODS[name].needs_labels else 0
         method = build_method(config, METHODS[name], 1, torch.device("cpu"), 8, num_classes=classes)
         with torch.no_grad():  # statistics and slow copies that are not those of the start
@@ -88,7 +89,7 @@ def without_ebclab(folders: list[Path]) -> list[dict[str, Tensor]]:
 
 
 def test_a_run_its_export_and_the_cards_code_give_the_same_energies(
-    tmp_path: Path, run_of: Callable[[str], Path]
+    tmp_path: Path, run_of: Callable[..., Path]
 ) -> None:
     names = [name for name in FORMS if name != "simclr"]
     folders = [export_run(run_of(name), tmp_path / f"{name}-out" / "export")[0] for name in names]
@@ -108,7 +109,7 @@ def test_a_run_its_export_and_the_cards_code_give_the_same_energies(
             assert of_export.source == "60 training images of digits, chosen by hash"
 
 
-def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[[str], Path]) -> None:
+def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[..., Path]) -> None:
     folder, _ = export_run(run_of("jem"), tmp_path / "out")
     assert not any("pair_energy" in code for code in code_on_the_card(folder))
     with pytest.raises(UserError, match=r"energies of pairs are defined for ebclr, vem-langevin, .*, got jem"):
@@ -116,7 +117,7 @@ def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[[str],
 
 
 def test_the_code_with_ebclab_runs_as_printed(
-    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = export_run(run_of("ebclr"), tmp_path / "out")
     monkeypatch.chdir(folder)
@@ -126,7 +127,7 @@ def test_the_code_with_ebclab_runs_as_printed(
     assert torch.equal(names["likely"], names["energies"].energy(names["images"]))
 
 
-def test_energies_of_ebclr_are_equations_8_and_20_in_float64(run_of: Callable[[str], Path]) -> None:
+def test_energies_of_ebclr_are_equations_8_and_20_in_float64(run_of: Callable[..., Path]) -> None:
     found = load_energies(run_of("ebclr"))
     method, tau = found.method.double(), found.method.config.temperature  # type: ignore[attr-defined]
     vectors = []
@@ -146,8 +147,15 @@ def test_energies_of_ebclr_are_equations_8_and_20_in_float64(run_of: Callable[[s
     torch.testing.assert_close(found.pair_energy(IMAGES, IMAGES), pairs, rtol=1e-4, atol=1e-4)
 
 
+def test_references_come_from_a_folder_that_has_no_test_part(tmp_path: Path, run_of: Callable[..., Path]) -> None:
+    for seed in range(60):
+        put(tmp_path / "photos" / f"{seed}.png", encoded(pixels(seed, 8, 8)))
+    run = run_of("ebclr", f"data.name=folder:{tmp_path / 'photos'}", "data.colour=grey", "views.recipe=none")
+    assert load_energies(run).references.shape == (60, 6)
+
+
 def test_an_export_of_a_method_without_energies_has_the_files_it_had(
-    tmp_path: Path, run_of: Callable[[str], Path]
+    tmp_path: Path, run_of: Callable[..., Path]
 ) -> None:
     run = run_of("simclr")
     folder, _ = export_run(run, tmp_path / "out")
@@ -169,7 +177,7 @@ def test_an_export_of_a_method_without_energies_has_the_files_it_had(
 
 @pytest.mark.parametrize("error", [DataError("no such folder"), StoreError("no answer"), None])
 def test_a_run_without_its_images_or_a_finite_head_is_exported_without_energies(
-    tmp_path: Path, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, error: Exception | None
+    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     run = RunFolder(run_of("ebclr"))
     if error is not None:

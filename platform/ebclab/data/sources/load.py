@@ -90,8 +90,16 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
     return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
 
 
-def load_both(name: str, root: str | None, reading: Reading = _AS_STORED) -> tuple[ImageSet, ImageSet]:
-    """Return training and test images as ``load_split`` does, with each part of a location opened once."""
+def load_both(
+    name: str, root: str | None, reading: Reading = _AS_STORED, *, needs_test: bool = True
+) -> tuple[ImageSet, ImageSet]:
+    """Return training and test images as ``load_split`` does, with each part of a location opened once.
+
+    Unless ``needs_test``, a dataset without a test part gives its training images for both.
+    """
+    if not needs_test and "test" not in splits_of(name):
+        alone = load_split(name, root, "train", reading)
+        return alone, alone
     if location_of(name) is None:
         return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
     test, training = _with_training(name, "test", reading)
