@@ -41,7 +41,7 @@ MULTIPLICATIONS: Mapping[str, float] = {
     "pyramidnet-110-84": 7.6e8,
     "wrn28": 5.95e9,
 }
-"""Multiplications of a forward pass of one 32 x 32 image, by encoder with a CIFAR stem."""
+"""Multiplications of a forward pass of one 32 x 32 image, by encoder with a CIFAR stem and its usual width."""
 
 GPU_FLOPS = 1e13
 """Sustained operations per second of a GPU in training; assumed, not measured."""
@@ -101,7 +101,8 @@ def _core_seconds(config: ExperimentConfig) -> float:
 
 
 def _gpu_seconds(config: ExperimentConfig) -> float:
-    count = MULTIPLICATIONS.get(config.encoder.name, math.nan) * (_side(config) / 32) ** 2
+    counted = MULTIPLICATIONS if (config.encoder.stem, config.encoder.width) == ("cifar", 0) else {}
+    count = counted.get(config.encoder.name, math.nan) * (_side(config) / 32) ** 2
     passes = 2 * 3 * 2  # two views; backward costs twice the forward pass; multiply and add
     return _images(config) * _weight(config) * passes * count / GPU_FLOPS
 

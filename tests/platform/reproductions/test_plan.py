@@ -124,7 +124,9 @@ def test_two_runs_cost_their_images_or_their_operations(scale, settings, run, de
     assert (cost.seconds, cost.device) == (pytest.approx(2 * (run + SECONDS_PER_RUN)), device)
 
 
-@pytest.mark.parametrize("given", ["encoder.name=small", "data.name=folder:mine"])
+@pytest.mark.parametrize(
+    "given", ["encoder.name=small", "encoder.stem=imagenet", "encoder.width=8", "data.name=folder:mine"]
+)
 def test_what_was_never_counted_has_no_estimate(given: str):
     """An encoder that no study has ended in a KeyError after the training; images of the user's cost nothing."""
     scales = {"paper": {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
