@@ -91,7 +91,8 @@ def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[s
 
 
 def _write_npz(file: BinaryIO, columns: Columns, facts: dict[str, Any]) -> None:
-    np.savez(file, allow_pickle=False, **columns, metadata=np.array(json.dumps(facts)))
+    arrays: dict[str, Any] = {**columns, "metadata": np.array(json.dumps(facts))}
+    np.savez(file, **arrays)
 
 
 def _write_parquet(file: BinaryIO, columns: Columns, facts: dict[str, Any]) -> None:

@@ -70,6 +70,14 @@ def test_a_file_has_every_image_with_its_features_and_names(
 
 
 @pytest.mark.usefixtures("photos")
+def test_a_file_has_no_array_but_those_said_with_an_older_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays: dict[str, Any] = {}
+    monkeypatch.setattr(np, "savez", lambda file, **given: arrays.update(given))  # before 2.1, all names are arrays
+    assert main(["evaluate", "pixels", "--dataset", "folder:photos", "--features", "out.npz"]) == 0
+    assert set(arrays) == {"features", "part", "label", "class", "key", "image", "metadata"}
+
+
+@pytest.mark.usefixtures("photos")
 def test_a_folder_without_parts_is_one_part() -> None:
     assert main(["evaluate", "pixels", "--dataset", "folder:photos/test", "--features", "out.npz"]) == 0
     columns, _ = of_npz("out.npz")
