@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -104,7 +105,9 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     saved = read_typed(path, Evaluation, what="not an evaluation", remedy="`ebclab evaluate` writes it again")
     if saved.step != trained.step:
         return []
-    return list(saved.rows.get(trained.config.method_name, {}).values())
+    labelled = f"; {saved.num_train:,} labelled training images"  # fewer than all in a sweep with a data.train_limit
+    own = saved.rows.get(trained.config.method_name, {})
+    return [replace(score, detail=f"{score.detail}{labelled}") for score in own.values()]
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:

@@ -29,7 +29,9 @@ def test_scores_of_another_checkpoint_stay_off_the_card(
     found = Evaluation("digits", "last", step, True, 128, 400, {"simclr": {"knn": score}})
     (run / "evaluation.json").write_text(json.dumps(found.to_mapping()))
     folder, notes = export_run(run, tmp_path / "out")
-    assert ("75.0" in (folder / "README.md").read_text()) == is_shown
+    card = (folder / "README.md").read_text()
+    assert ("75.0" in card) == is_shown
+    assert ("a probe; 128 labelled training images" in card) == is_shown
     assert any(note.startswith("no scores") for note in notes) != is_shown
 
 
