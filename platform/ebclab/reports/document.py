@@ -136,7 +136,7 @@ def _tiles(record: SweepRecord, cost: Cost) -> Iterator[tuple[str, str]]:
     yield clock(3600 * cost.trial_hours), f"of training, h:mm:ss{gpus}"
     if cost.money is not None:
         yield f"{cost.money:,.2f}", f"at {cost.price} a GPU-hour" if cost.used_gpus else "no GPU was used"
-    if saved.trials:
+    if saved.seconds:
         share = saved.seconds / (saved.seconds + saved.seconds_spent)
         yield f"{share:.0%}", "of the search's time saved by early stopping"
 

@@ -80,15 +80,16 @@ class Folder:
         state: str,
         reason: str,
         metrics: dict[str, float] | None = None,
+        seconds: float = 10.0,  # an epoch
     ) -> None:
         shared = {"trial": name, "kind": kind, "number": number, "seed": seed, "epochs": 4}
         self.log.append("trial", **shared, point=point if kind == "search" else {}, settings=point)
         self.log.append("running", trial=name)
         for epoch, value in enumerate(values, start=1):
-            told = {"epoch": epoch, "objective": value, "seconds": 10.0 * epoch, "metrics": metrics or {}}
+            told = {"epoch": epoch, "objective": value, "seconds": seconds * epoch, "metrics": metrics or {}}
             self.log.append("epoch", trial=name, **told)
         if state != "running":
-            self.log.append("ended", trial=name, state=state, reason=reason, seconds=10.0 * len(values))
+            self.log.append("ended", trial=name, state=state, reason=reason, seconds=seconds * len(values))
 
     def fill(self) -> None:
         """Write twelve trials, three of them stopped and one diverged, and three confirmed settings."""

@@ -220,6 +220,13 @@ def test_trials_of_equal_length_have_no_scale_of_epochs(sweep_folder: Callable[.
     assert "stopped early" not in dots.note
 
 
+def test_a_search_of_milliseconds_saved_no_share_of_time(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.search(0, [0.3], "stopped", "no gain", seconds=0.01)
+    page = Path(write_report([folder.path])).read_text(encoding="utf-8")
+    assert "saved by early stopping" not in page.partition("<script")[0]
+
+
 @pytest.mark.parametrize("program", ["/venv/bin/ebclab", "/lib/python/ebclab/__main__.py"])
 def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Callable[..., Any], program: str) -> None:
     folder = sweep_folder()
