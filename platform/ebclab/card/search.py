@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -51,8 +52,10 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     measured = named_set(request.dataset, subject, request.data_root, needs_test=False)
     parts = parts_of(measured)
     channels, height, width = measured.train.images.shape[1:]
-    side = height if height == width else subject.preprocessing.image_size
-    reading = Reading(side, "rgb" if channels == 3 else "grey", resampling=subject.preprocessing.resampling)
+    colour: Literal["rgb", "grey"] = "rgb" if channels == 3 else "grey"
+    seen = subject.preprocessing
+    side = height if height == width else seen.image_size
+    reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
     queries = torch.stack([_decoded(*each, reading) for each in zip(request.images, contents, strict=True)])
     set_threads(num_cores())
     bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])

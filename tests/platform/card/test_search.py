@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from made_up_images import encoded, put
+from made_up_images import pixels as made_up_pixels
 from torch import nn
 
 from ebclab.card import search as module
@@ -69,6 +71,18 @@ def test_a_folder_without_parts_is_searched_whole(photos: dict[str, np.ndarray])
         file.removeprefix("train/") for file in sorted(photos) if file.startswith("train/")
     ]
     assert str(table.rows[0][3]) == "dog/1.png"
+
+
+def test_a_photograph_is_decoded_as_those_of_the_dataset(photos: dict[str, np.ndarray]) -> None:
+    subject = module.open_subject("pixels")
+    reduced = replace(subject.preprocessing, read_size=6, decoding="reduced")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(module, "open_subject", lambda *_: replace(subject, preprocessing=reduced))
+        for seed in range(3):
+            put(Path("large", f"{seed}.jpg"), encoded(made_up_pixels(seed, 60, 60), "JPEG"))
+        (table,) = search(SearchRequest("pixels", ("large/1.jpg",), dataset="folder:large")).tables
+    assert str(table.rows[0][3]) == "1.jpg"
+    assert float(getattr(table.rows[0][1], "value", 0)) == pytest.approx(1, abs=1e-6)
 
 
 def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
