@@ -54,9 +54,10 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     channels, height, width = measured.train.images.shape[1:]
     colour: Literal["rgb", "grey"] = "rgb" if channels == 3 else "grey"
     seen = subject.preprocessing
-    side = height if height == width else seen.image_size
+    side = height if height == width else 0  # images that are not cropped are squeezed
     reading = Reading(side, colour, decoding=seen.decoding, resampling=seen.resampling)
-    queries = torch.stack([_decoded(*each, reading) for each in zip(request.images, contents, strict=True)])
+    decoded = [_decoded(*each, reading) for each in zip(request.images, contents, strict=True)]
+    queries = torch.stack([_fitting(each, height, width) for each in decoded])
     set_threads(num_cores())
     bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])
     found = (_unit_features(subject, queries, silent, "given") @ bank.T).topk(min(request.count, len(bank)), dim=1)
@@ -66,7 +67,7 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
         nearest = list(zip(likeness.tolist(), rows.tolist(), strict=True))
         tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
-        shown = [Tile(_fitting(query, height, width), "searched for")]
+        shown = [Tile(query, "searched for")]
         shown += [Tile(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
         png = as_png(draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]))
         picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
@@ -114,7 +115,7 @@ def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:
 
 
 def _fitting(image: Tensor, height: int, width: int) -> Tensor:
-    """Return an image scaled to the dataset's size, to be shown beside its images."""
+    """Return an image scaled to the size of the dataset's images."""
     if image.shape[1:] == (height, width):
         return image
     scaled = functional.interpolate(image[None].float(), (height, width), mode="bilinear", antialias=True)

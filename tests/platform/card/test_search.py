@@ -85,6 +85,17 @@ def test_a_photograph_is_decoded_as_those_of_the_dataset(photos: dict[str, np.nd
     assert float(getattr(table.rows[0][1], "value", 0)) == pytest.approx(1, abs=1e-6)
 
 
+def test_images_that_are_not_square_are_compared_whole(photos: dict[str, np.ndarray]) -> None:
+    for seed in range(3):
+        put(Path("wide", f"{seed}.png"), encoded(made_up_pixels(seed, 6, 10)))
+    put(Path("larger.png"), encoded(made_up_pixels(2, 6, 10).repeat(2, axis=0).repeat(2, axis=1)))
+    files = ("wide/1.png", "larger.png")
+    one, other = search(SearchRequest("pixels", files, dataset="folder:wide")).tables
+    assert (str(one.rows[0][3]), str(other.rows[0][3])) == ("1.png", "2.png")
+    assert float(getattr(one.rows[0][1], "value", 0)) == pytest.approx(1, abs=1e-6)
+    assert float(getattr(other.rows[0][1], "value", 0)) == pytest.approx(1, abs=0.01)  # scaled with rounding
+
+
 def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
     image = torch.from_numpy(next(iter(photos.values())))
     put(Path("query.png"), encoded(image.numpy()))
