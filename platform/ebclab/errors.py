@@ -36,6 +36,10 @@ class DataError(UserError):
     """A dataset is missing, damaged or unsuitable."""
 
 
+class MixedSizesError(DataError):
+    """Image files of a dataset have several sizes, and nothing says to which they are scaled."""
+
+
 class RunError(UserError):
     """A run folder is missing, in use, damaged or cannot be written."""
 

@@ -16,6 +16,7 @@ CODES = {
     **dict.fromkeys(("UnmeasuredError", "ExportError"), WORK_FAILED),
     **dict.fromkeys(("UserError", "ConfigError", "DataError", "RunError", "CallbackError", "StoreError"), WRONG_INPUT),
     **dict.fromkeys(("LostLeaseError", "UnsavedError", "UnreachableError", "VersionError"), WRONG_INPUT),
+    "MixedSizesError": WRONG_INPUT,
     "InterruptedRunError": 128 + signal.SIGINT,  # as a shell reports a command that Ctrl-C has ended
 }
 

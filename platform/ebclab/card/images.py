@@ -165,7 +165,7 @@ def named_set(name: str | None, subject: Subject, data_root: str | None, *, need
         side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
         colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
         reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
-        train, test = load_both(name, data_root, reading, needs_test=needs_test)
+        train, test = load_both(name, data_root, reading, needs_test=needs_test, side=preprocessing.image_size)
     return MeasuredSet(name, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
 
 

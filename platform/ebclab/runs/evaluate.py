@@ -183,9 +183,12 @@ def images_of_run(
     is_other = name != data.name and name.startswith(FOLDER)
     if reading.labels and is_other and not Location(name.removeprefix(FOLDER)).has(reading.labels):
         reading = replace(reading, labels="")
-    if preprocessing is not None and preprocessing != trained.preprocessing and name != data.name and reading.resize:
-        reading = replace(reading, resize=preprocessing.read_size, resampling=preprocessing.resampling)
-    train, test = load_both(name, root or data.root, reading, needs_test=needs_test)
+    seen = preprocessing or trained.preprocessing
+    if name != data.name:
+        resize = seen.read_size if reading.resize and seen != trained.preprocessing else reading.resize
+        reading = replace(reading, resize=resize, resampling=seen.resampling)
+    side = 0 if name == data.name else seen.image_size
+    train, test = load_both(name, root or data.root, reading, needs_test=needs_test, side=side)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")

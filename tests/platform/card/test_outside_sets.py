@@ -139,3 +139,26 @@ def test_images_are_scaled_as_asked_for_and_not_as_the_encoders_own_were(tmp_pat
     torch.testing.assert_close(seen(stored), (pixels - seen.mean[0]) / seen.std[0])
     assert len({asked.digest, subject().digest, subject().scaled(12, "bilinear").digest}) == 3
     assert "12 x 12, bicubic" in asked.origin
+
+
+def test_image_files_of_several_sizes_are_scaled_to_what_the_encoder_takes(tmp_path: Path) -> None:
+    draw = numpy.random.default_rng(0)
+    for part in ("train", "test"):
+        for place, shape in enumerate([(23, 31), (15, 15)]):
+            (tmp_path / part).mkdir(exist_ok=True)
+            Image.fromarray(draw.integers(0, 256, shape, dtype=numpy.uint8)).save(tmp_path / part / f"{place}.png")
+    plain, asked = subject(), subject().scaled(12, "bicubic")
+    of_run: Any = SimpleNamespace(
+        config=SimpleNamespace(data=DataConfig(name="digits", colour="grey")), preprocessing=plain.preprocessing
+    )
+    for encoder, side, how in ((plain, 8, "BILINEAR"), (asked, 12, "BICUBIC")):
+        with Image.open(tmp_path / "test" / "0.png") as picture:
+            square = picture.crop((4, 0, 27, 23)).resize((side, side), Image.Resampling[how])
+            expected = torch.from_numpy(numpy.array(square))[None]
+        for each in (encoder, replace(encoder, trained=of_run)):
+            test = named_set(f"folder:{tmp_path}", each, None).test
+            assert test.images.shape == (2, 1, side, side)
+            assert (test.images == expected).flatten(1).all(dim=1).any()
+    of_run.config.data = DataConfig(name=f"folder:{tmp_path}", colour="grey")
+    with pytest.raises(DataError, match=r"data\.resize: the images must be of one size"):
+        named_set(None, replace(plain, trained=of_run), None)

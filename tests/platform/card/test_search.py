@@ -96,6 +96,14 @@ def test_images_that_are_not_square_are_compared_whole(photos: dict[str, np.ndar
     assert float(getattr(other.rows[0][1], "value", 0)) == pytest.approx(1, abs=0.01)  # scaled with rounding
 
 
+def test_photographs_of_several_sizes_are_scaled_to_what_the_encoder_takes(photos: dict[str, np.ndarray]) -> None:
+    for seed, (height, width) in enumerate([(8, 12), (12, 8), (9, 9)]):
+        put(Path("mixed", f"{seed}.png"), encoded(made_up_pixels(seed, height, width)))
+    (table,) = search(SearchRequest("pixels", ("mixed/1.png",), dataset="folder:mixed")).tables
+    assert str(table.rows[0][3]) == "1.png"
+    assert float(getattr(table.rows[0][1], "value", 0)) == pytest.approx(1, abs=1e-6)
+
+
 def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
     image = torch.from_numpy(next(iter(photos.values())))
     put(Path("query.png"), encoded(image.numpy()))

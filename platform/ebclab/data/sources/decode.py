@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ebclab.config.sections import DataConfig
 from ebclab.data.photograph import DAMAGE, Decoding, Resampling, TooManyPixelsError, kind_of_damage, read_photograph
-from ebclab.errors import DataError
+from ebclab.errors import DataError, MixedSizesError
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def decode_images(encoded: Iterable[tuple[str, bytes]], reading: Reading, exampl
             good.append(False)
             continue
         if tuple(image.shape) != example.shape:
-            raise mixed_sizes(_example(name, image), example)
+            raise MixedSizesError(str(mixed_sizes(_example(name, image), example)))
         images.append(image)
         good.append(True)
     stacked = torch.stack(images) if images else torch.empty(0, *example.shape, dtype=torch.uint8)

@@ -37,7 +37,7 @@ from ebclab.data.sources.layouts import layout_splits, open_layout
 from ebclab.data.sources.location import any_word, location_of, splits_among, tell_once, tell_unlabelled
 from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
-from ebclab.errors import DataError
+from ebclab.errors import DataError, MixedSizesError
 from ebclab.storage.filesystem import Location
 
 _log = logging.getLogger("ebclab.data")
@@ -91,12 +91,24 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
 
 
 def load_both(
-    name: str, root: str | None, reading: Reading = _AS_STORED, *, needs_test: bool = True
+    name: str, root: str | None, reading: Reading = _AS_STORED, *, needs_test: bool = True, side: int = 0
 ) -> tuple[ImageSet, ImageSet]:
     """Return training and test images as ``load_split`` does, with each part of a location opened once.
 
-    Unless ``needs_test``, a dataset without a test part gives its training images for both.
+    Args:
+        needs_test: Whether a dataset without a test part is refused; else its training images are both parts.
+        side: Side, pixels, of the squares to which image files of several sizes are scaled; 0: they are refused.
     """
+    try:
+        return _both(name, root, reading, needs_test)
+    except MixedSizesError:
+        if not side or reading.resize:
+            raise
+        tell_once(f"{name}: images of several sizes, their largest central squares are scaled to {side} pixels")
+        return _both(name, root, replace(reading, resize=side), needs_test)
+
+
+def _both(name: str, root: str | None, reading: Reading, needs_test: bool) -> tuple[ImageSet, ImageSet]:
     if not needs_test and "test" not in splits_of(name):
         alone = load_split(name, root, "train", reading)
         return alone, alone
