@@ -188,7 +188,7 @@ def class_and_file(part: Split, images: ImageSet, dataset: str) -> list[tuple[st
 def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: str | None) -> OutsideSet:
     """Return the out-of-distribution images of ``near=NAME`` or ``far=NAME``: a dataset, ``inverted`` or ``rotated``.
 
-    NAME alone means far, unless it is one of these two.
+    NAME alone means far, unless it is one of these two. A dataset without a test part gives all of its images.
     """
     if "=" in text.partition(":")[0]:
         kind, _, name = text.partition("=")
@@ -202,7 +202,7 @@ def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: s
         return OutsideSet(name, kind, half, inside)
     if name not in DATASETS and (meant := nearest(name, get_args(Alteration))):
         raise UserError(f"--ood: no such images, got {name}; did you mean {meant}?")
-    other = named_set(name, subject, data_root)
+    other = named_set(name, subject, data_root, needs_test=False)
     known = [measured.train, measured.test]  # with --train-limit and --test-limit, a subset
     if any(
         torch.equal(limit(part, len(each)).images, each.images) for part in (other.train, other.test) for each in known

@@ -108,6 +108,12 @@ def test_a_place_that_ends_like_an_alteration_is_read(digits: MeasuredSet, tmp_p
     assert (found.kind, len(found.outside), len(found.inside)) == ("far", 6, len(digits.test))
 
 
+def test_all_images_of_a_folder_without_parts_are_outside(digits: MeasuredSet, tmp_path: Path) -> None:
+    colour_folder(tmp_path)
+    measured = named_set("digits", subject(3), None)
+    assert len(outside_set(f"far=folder:{tmp_path / 'train'}", subject(3), measured, None).outside) == 6
+
+
 @pytest.mark.parametrize("given", ["beside=digits", "=digits", "near=", ""])
 def test_what_is_neither_near_nor_far_is_a_sentence(digits: MeasuredSet, given: str) -> None:
     with pytest.raises(UserError, match="--ood: must be NAME, near=NAME or far=NAME, got"):
