@@ -87,11 +87,16 @@ def test_pairs_are_ranked_by_energy_beside_cosine(measuring: Measuring, found: F
     assert numbers["pair-rank-correlation"] == pytest.approx(1, abs=1e-6)  # this energy is minus the cosine
 
 
-def test_the_rank_correlation_is_spearmans() -> None:
+@pytest.mark.parametrize("levels", [0, 1000, 3])
+def test_the_rank_correlation_is_spearmans_and_none_of_equal_pairs(levels: int) -> None:
     values = torch.rand(2, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    energy, cosine = (values * levels).floor()
     same = torch.eye(12, dtype=torch.bool)
-    found = {each.name: each.value for each in energies._of_pairs(values[0], values[1], same, torch.arange(12))}
-    expected = stats.spearmanr(values[0].flatten(), -values[1].flatten()).statistic
+    found = {each.name: each.value for each in energies._of_pairs(energy, cosine, same, torch.arange(12))}
+    if not levels:
+        assert "pair-rank-correlation" not in found
+        return
+    expected = stats.spearmanr(energy.flatten(), -cosine.flatten()).statistic
     assert found["pair-rank-correlation"] == pytest.approx(expected)
 
 

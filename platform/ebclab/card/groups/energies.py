@@ -149,16 +149,23 @@ def _of_pairs(energy: Tensor, cosine: Tensor, same: Tensor, keys: Tensor) -> lis
         numbers.append(
             Number("pair-other", "pair energy, views of two images", value, equal.protocol, n, "neither", "nats")
         )
-        ranks = torch.stack([each.flatten().argsort().argsort().double() for each in (energy, -cosine)])
-        value = float(torch.corrcoef(ranks)[0, 1])
+        value = float(torch.corrcoef(torch.stack([_shared_ranks(each) for each in (energy, -cosine)]))[0, 1])
         protocol = f"Spearman's, of the ranks of all pairs by pair energy and by the cosine of embeddings; {words}"
         title = "rank correlation with cosine"
-        numbers.append(Number("pair-rank-correlation", title, value, protocol, n, "neither", "plain"))
+        if math.isfinite(value):  # there is none where all pairs are alike
+            numbers.append(Number("pair-rank-correlation", title, value, protocol, n, "neither", "plain"))
     for name, by, wanted in (("energy", "pair energy", energy), ("cosine", "cosine of embeddings", -cosine)):
         right = wanted.argmin(dim=1) == own
         protocol = f"share of first views whose nearest second view, by {by}, is of the same image; {words}"
         numbers.append(accuracy(f"pair-found-{name}", f"same image found by {by}", right, keys, protocol=protocol))
     return numbers
+
+
+def _shared_ranks(values: Tensor) -> Tensor:
+    """Return the ranks (n n,) of values (n, n) from 1; equal values share the mean of theirs."""
+    _, places, counts = torch.unique(values.flatten(), return_inverse=True, return_counts=True)
+    ranks: Tensor = counts.cumsum(0) - (counts.double() - 1) / 2
+    return ranks[places]
 
 
 def _picture(
