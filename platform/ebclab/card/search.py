@@ -19,6 +19,7 @@ from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.options import option_problems
 from ebclab.data.image_grid import Tile, as_png, draw_grid
+from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE
 from ebclab.data.sources.decode import LeftOut, Reading, decode_image
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
@@ -62,13 +63,12 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])
     found = (_unit_features(subject, queries, silent, "given") @ bank.T).topk(min(request.count, len(bank)), dim=1)
     names = [row for part, each in parts.items() for row in class_and_file(part, each, measured.name)]
-    pixels = torch.cat([each.images for each in parts.values()])
-    tables, sections = [], []
+    tables, sections, every = [], [], list(parts.values())
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
         nearest = list(zip(likeness.tolist(), rows.tolist(), strict=True))
         tables.append(_table(Path(file).name, [(value, *names[row]) for value, row in nearest]))
         shown = [Tile(query, "searched for")]
-        shown += [Tile(pixels[row], f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
+        shown += [Tile(_image(every, row), f"{rank}: {value:.3f}") for rank, (value, row) in enumerate(nearest, 1)]
         png = as_png(draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]))
         picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
         sections.append(Section(Path(file).name, (picture, tables[-1])))
@@ -112,6 +112,12 @@ def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:
         (rank, numeric(f"{value:.3f}", value), label, file) for rank, (value, label, file) in enumerate(found, 1)
     )
     return Table(title, ("rank", "similarity", "class", "image"), rows)
+
+
+def _image(parts: Sequence[ImageSet], row: int) -> Tensor:
+    """Return an image by its row in all parts, which may have images of other sizes than each other."""
+    first, *others = parts
+    return first.images[row] if row < len(first) else _image(others, row - len(first))
 
 
 def _fitting(image: Tensor, height: int, width: int) -> Tensor:

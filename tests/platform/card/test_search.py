@@ -104,6 +104,15 @@ def test_photographs_of_several_sizes_are_scaled_to_what_the_encoder_takes(photo
     assert float(getattr(table.rows[0][1], "value", 0)) == pytest.approx(1, abs=1e-6)
 
 
+def test_the_test_part_may_have_images_of_another_size(photos: dict[str, np.ndarray]) -> None:
+    for part, side in (("train", 6), ("test", 8)):
+        for seed in range(2):
+            put(Path("sizes", part, f"{seed}.png"), encoded(made_up_pixels(seed + side, side, side)))
+    (table,) = search(SearchRequest("pixels", ("sizes/train/1.png",), dataset="folder:sizes")).tables
+    assert str(table.rows[0][3]) == "train/1.png"
+    assert len(table.rows) == 4
+
+
 def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.ndarray]) -> None:
     image = torch.from_numpy(next(iter(photos.values())))
     put(Path("query.png"), encoded(image.numpy()))
