@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ from energy_contrast.method import Draw, Method, Requirements
 from energy_contrast.networks.batch_norm import groups_in, has_batch_norm, require_groups
 
 _BYTES_OF_A_PIXEL = 4  # views are float32
+_made: list[weakref.ref[Method]] = []  # the newest method of this process
 
 
 @dataclass(frozen=True)
@@ -139,13 +142,24 @@ def method_for(
     Labels are those of all training images, as ``classes_of`` takes them.
     """
     size = preprocessing.image_size
+    _free_before()
     require_different_views(config, method_class, channels)
     require_room_for_views(config, method_class, channels, size, device, ranks)
     num_classes = classes_of(config, method_class, labels, class_names)
     method = build_method(config, method_class, channels, device, size, weights, num_classes)
     method.pixel_range, method.num_images = preprocessing.pixel_range, len(labels)
     memory_of(method, channels, size)
+    _made[:] = [weakref.ref(method)]
     return method, num_classes
+
+
+def _free_before() -> None:
+    """Free what the run before in this process has left in circles of references, such as EBCLR's replay buffer.
+
+    Python looks for them when it has made many objects, which runs do not; looking takes half a second.
+    """
+    if any(method() is not None for method in _made):
+        gc.collect()
 
 
 def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:

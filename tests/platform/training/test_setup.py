@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,7 @@ from ebclab.training import setup
 from ebclab.training.loop import train_step
 from energy_contrast.catalog import METHODS
 from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.method import Method
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -97,3 +100,27 @@ def test_the_predictors_rate_is_the_peak_where_it_is_constant_and_else_the_sched
             if weight.grad is not None:
                 own = peak if rate == "constant" and name.startswith("predictor.") else scheduled
                 torch.testing.assert_close(weight.detach(), before[name] - own * weight.grad, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["ebclr", "jem", "simclr"])
+def test_a_process_holds_the_memory_of_one_run(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Energies of chains refer to their method: without a search for such circles, its replay buffer would stay."""
+    small = ["data.train_limit=64", "training.batch_size=32", "encoder.width=4"]
+    small += ["method.buffer_size=64"] if method != "simclr" else []
+    config, made = compose(method, overrides=small), list[weakref.ref[Method]]()
+    alive, build = list[int](), setup.build_method
+
+    def built(*given: Any, **options: Any) -> Method:
+        alive.append(sum(earlier() is not None for earlier in made))
+        new = build(*given, **options)
+        made.append(weakref.ref(new))
+        return new
+
+    monkeypatch.setattr(setup, "build_method", built)
+    gc.disable()
+    try:
+        for _ in range(3):
+            setup.prepare(config, torch.device("cpu"), None, METHODS[method])
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0]
