@@ -299,16 +299,13 @@ def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResource
     )
     try:
         tuner.fit()
-    except tune.TuneError as error:  # of what goes wrong in the classes below, it has the traceback as its text
-        raise _behind(error) from None
-
-
-def _behind(error: BaseException) -> BaseException:
-    """Return the error for the user that led to ``error``, such as of a log that cannot be written; else itself."""
-    behind: BaseException | None = error
-    while behind is not None and not isinstance(behind, EbclabError | OSError):
-        behind = behind.__cause__ or behind.__context__
-    return behind or error
+    except tune.TuneError as error:  # what goes wrong in the classes below, such as a log that cannot be written
+        behind: BaseException | None = error
+        while isinstance(behind, tune.TuneError):
+            behind = behind.__cause__ or behind.__context__
+        if isinstance(behind, EbclabError | OSError):
+            raise behind from None
+        raise
 
 
 def _name(trial: TuneTrial) -> str:
