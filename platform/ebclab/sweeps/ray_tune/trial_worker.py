@@ -28,6 +28,7 @@ from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunEr
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights, kept_weights
+from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import find, with_images_of, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
@@ -134,8 +135,9 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
     config = trial_config(setup.config, turn.settings, seed=turn.seed, epochs=turn.epochs, confirms=turn.confirms)
     report = TurnReport(run, config.evaluation.objective, turn.measured)
     with ExitStack() as stack:
-        stack.enter_context(_no_warnings())
+        stack.enter_context(_off_the_console())
         syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
+        stack.enter_context(LogEvents(run.metrics, active=not config.resources.workers))
         config = as_recorded(config, run, setup.methods)
         state = find(run, config, setup.methods, resume=False)
         if state == "finished":
@@ -192,15 +194,15 @@ def _initial_weights(weights: Path, folder: SweepFolder, init: InitConfig) -> In
 
 
 @contextmanager
-def _no_warnings() -> Iterator[None]:
+def _off_the_console() -> Iterator[None]:
     """Keep warnings off the console; a trial's warnings are in its run folder."""
     log = logging.getLogger("ebclab")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    before = log.propagate
+    log.propagate = False
     try:
         yield
     finally:
-        log.setLevel(level)
+        log.propagate = before
 
 
 def _claim_patiently(stack: ExitStack, run: RunFolder) -> Syncer:

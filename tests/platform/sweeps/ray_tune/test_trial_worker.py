@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import pickle
 import shutil
@@ -196,6 +197,25 @@ def test_answers_that_a_worker_elsewhere_wrote_into_the_store_are_told(
     there = SweepFolder.at(f"file://{tmp_path}/store/sweep")
     run_turn(turn(1, confirms=True), replace(setup, folder=there, config=config))
     assert typed(json.loads(reports[-1]["answers"]), Answers) == answers
+
+
+def test_warnings_of_a_trial_are_in_its_run_and_not_on_the_console(
+    setup: TrialSetup,
+    reports: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def train(*_: Any) -> None:
+        logging.getLogger("ebclab.training").warning("training.loggers: wandb failed")
+
+    monkeypatch.setattr(worker, "train_rank", train)
+    run_turn(turn(1), setup)
+    (event,) = setup.folder.run("0000").metrics.records()
+    assert (event["event"], event["text"]) == ("warning", "training.loggers: wandb failed")
+    assert "wandb" not in capfd.readouterr().err
+    assert not caplog.records
+    assert reports[-1]["outcome"] == "finished"
 
 
 def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, reports: list[dict[str, Any]]) -> None:
