@@ -98,8 +98,8 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
-    ranges = {name: FloatDistribution(0, 1) for name in space.by_name}
-    kinds = ranges | {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
+    kinds: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in space.by_name}
+    kinds |= {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
     with quiet_optuna():
         study = optuna.create_study(direction="maximize")
     for trial, value in zip(compared.trials, compared.values, strict=True):
