@@ -59,7 +59,10 @@ def conclude(
     if not best_first:
         reasons = Counter(trial.reason for trial in trials if trial.reason)
         why = "; ".join(f"{reason} ({num} times)" for reason, num in reasons.most_common(3)) or "nothing was run"
-        raise TrainingError(f"{folder.address}: no trial measured anything: {why}; see {folder.log.name} there")
+        raise TrainingError(
+            f"{folder.address}: no trial measured anything: {why}; see {folder.log.name} there, and delete the sweep "
+            "before the command is repeated, since failed trials are not trained again"
+        )
     if repeats := len(trials) - len(distinct(trials)):
         display.note(f"{repeats} of {count(len(trials), 'trial')} repeated the settings of another one")
     candidates = confirmed_settings(plan, log)

@@ -170,7 +170,7 @@ def test_the_settings_of_the_winner_are_a_file_that_a_run_takes_back(sweep: Swee
 
 def test_a_sweep_in_which_nothing_was_measured_names_the_reasons(sweep_plan: Plans, tmp_path: Path) -> None:
     made = Sweep(tmp_path / "mine", sweep_plan(trials=4))
-    with pytest.raises(TrainingError, match=r"mine: no trial measured anything: nothing was run; see .*trials\.jsonl"):
+    with pytest.raises(TrainingError, match=r"mine: no trial measured anything: nothing was run; see .*and delete"):
         made.conclude()
     for number, reason in enumerate(["out of memory: 8 GiB", "no such file", "out of memory: 8 GiB"]):
         made.add(f"{number:04d}", state="failed", reason=reason)
