@@ -155,6 +155,7 @@ def _train_on_workers(spec: RunSpec, seen: bytes, listener: Listener) -> RunSumm
 
     existed = _has_files(spec.run)
     with claim(spec.run, spec.config, seen) as syncer:
+        spec.run.stop.clear()  # a request to an earlier launch, which was killed
         try:
             return launch(replace(spec, token=syncer.token), listener)
         except UserError:

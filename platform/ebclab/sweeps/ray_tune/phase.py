@@ -234,6 +234,14 @@ class Phases:
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
 
+    def next_turn(self) -> Turn | None:
+        """Return the next turn, if there is one; its workers are not those that were asked to stop before."""
+        turn = self.scheduler.next_turn()
+        if turn is not None and self._plan.config.resources.workers:
+            with logged():
+                self._folder.run(turn.run_name).stop.clear()
+        return turn
+
     def end_workers(self, run_name: str) -> None:
         """Ask the workers of a turn that is over to stop: Tune only tells their trial's process, when it needs it."""
         if self._plan.config.resources.workers:
@@ -334,7 +342,7 @@ class _Turns(_Unsaved, Searcher):
         self._phases.go_on()
         if self._phases.scheduler.is_over:
             return str(Searcher.FINISHED)
-        turn = self._phases.scheduler.next_turn()
+        turn = self._phases.next_turn()
         return {"turn": asdict(turn)} if turn else None
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:

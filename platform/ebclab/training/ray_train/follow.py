@@ -24,7 +24,6 @@ def watch(work: Callable[[], Any], follower: RunFollower, stop: FileRequest) -> 
     ``stop`` is set by the first Ctrl-C or SIGTERM; a second one aborts. It is set too where the listener ends the run
     (SystemExit, of a sweep's trial): ``work`` has ended before that is raised, since the process may be used again.
     """
-    stop.clear()
     ended: list[Any] = []
     failed: list[Exception] = []
     left: SystemExit | None = None

@@ -180,6 +180,12 @@ def test_workers_are_told_that_their_trial_is_over(
     assert not asked.is_set
     assert judge.on_trial_result(None, trial, {**told, "epoch": 2, "metrics/loss": math.nan}) == "STOP"
     assert SweepFolder(tmp_path).run("0000").stop.is_set == bool(workers)
+    other = SweepFolder(tmp_path).run("0001").stop
+    other.set()  # of an earlier turn
+    following = made.phases.next_turn()
+    assert following is not None
+    assert following.run_name == "0001"
+    assert SweepFolder(tmp_path).run("0001").stop.is_set == (not workers)
 
 
 @pytest.mark.parametrize(

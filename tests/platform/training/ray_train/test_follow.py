@@ -137,10 +137,8 @@ def test_a_warning_that_the_full_disk_does_not_take_ends_nothing(
 
 def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: MetricsLog, tmp_path: Path) -> None:
     screen, stop = Screen(), FileRequest(LocalSignal(tmp_path / ".stop"))
-    stop.set()  # of an earlier launch
 
     def work() -> str:
-        assert not stop.is_set
         os.kill(os.getpid(), signal.SIGINT)
         while not stop.is_set:
             time.sleep(0.01)
@@ -171,6 +169,13 @@ def test_a_trial_that_its_sweep_ends_has_no_workers_left(log: MetricsLog, tmp_pa
         watch(work, RunFollower(log, 5, Ends()), stop)
     assert saved == ["checkpoint"]
     assert not stop.is_set
+
+
+def test_a_request_that_comes_before_the_workers_is_not_lost(log: MetricsLog, tmp_path: Path) -> None:
+    asked = FileRequest(LocalSignal(tmp_path / ".stop"))
+    asked.set()  # by a sweep whose time is over, while its trial's process started
+    seen = watch(lambda: asked.is_set, RunFollower(log, 5, Screen()), FileRequest(LocalSignal(tmp_path / ".stop")))
+    assert seen is True
 
 
 def test_what_the_work_raises_is_raised_here(log: MetricsLog, tmp_path: Path) -> None:
