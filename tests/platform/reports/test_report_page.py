@@ -18,7 +18,7 @@ from ebclab.cli import main
 from ebclab.reports.document import write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import commands
-from ebclab.reports.sweep_plots import learning_curves, slices
+from ebclab.reports.sweep_plots import contour, learning_curves, slices
 from ebclab.reports.together import rows
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.folder import SweepFolder
@@ -208,6 +208,16 @@ def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., An
     axes = curves.figure["layout"]["xaxis"]
     assert (axes["dtick"], axes["exponentformat"]) == (1, "none")
     assert dots.figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
+
+
+def test_the_numbers_of_a_surface_are_plain_for_the_page_to_save(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    folder.fill()
+    drawn = contour(read_sweep(folder.path))
+    assert drawn is not None
+    lines = drawn.figure["data"][0]["z"]  # arrays of bytes would be left out of the CSV that the page saves
+    known = [value for line in lines for value in line if value == value]
+    assert 0.5 < sum(known) / len(known) < 0.7  # trials have 0.5 to 0.64
 
 
 def test_trials_of_equal_length_have_no_scale_of_epochs(sweep_folder: Callable[..., Any]) -> None:
