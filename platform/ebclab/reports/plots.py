@@ -63,7 +63,9 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
     )
     figure.update_xaxes(exponentformat="none")  # 0.0001 as in the tables, not 100µ
     figure.update_yaxes(exponentformat="none")
-    return Plot(title, note, figure.to_plotly_json(), height)
+    # By part: the whole figure would write NumPy's numbers as bytes, which a CSV or a card's JSON could not show.
+    plain = {"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()}
+    return Plot(title, note, plain, height)
 
 
 def error_bars(values: Sequence[Interval], thickness: float) -> dict[str, Any]:

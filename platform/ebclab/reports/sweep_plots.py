@@ -294,8 +294,7 @@ def contour(record: SweepRecord) -> Plot | None:
     figure = plot_contour(study_of(record.plan.space, compared), params=[names[name] for name in top])
     for trace in figure.data:
         if trace.type == "contour":
-            surface = [[round(float(value), 6) for value in line] for line in trace.z]  # as numbers, which CSV has too
-            trace.update(z=surface, colorscale=SCALE, reversescale=False, opacity=0.9)
+            trace.update(colorscale=SCALE, reversescale=False, opacity=0.9)
             trace.colorbar.update(title={"text": record.objective_words, "side": "right"}, thickness=12)
         else:
             trace.update(marker={"color": ORANGE, "size": 7, "line": {"color": "#ffffff", "width": 1}})

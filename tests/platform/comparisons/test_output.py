@@ -25,6 +25,7 @@ from ebclab.comparisons.plots import (
 )
 from ebclab.comparisons.tables import tables, what_was_tuned
 from ebclab.document.document import Plot
+from ebclab.document.html import in_script
 from ebclab.document.markdown import as_markdown
 from ebclab.runs.references import Protocol, References
 from ebclab.storage.reading import read_json
@@ -140,6 +141,15 @@ def test_scores_that_are_close_have_ticks_that_differ_and_few_draws_whole_number
     assert [axis["tickformat"] for axis in axes] == [".1%"] * 3
     assert by_draws["layout"]["xaxis"]["dtick"] == 1
     assert {trace["mode"] for trace in by_draws["data"] if trace.get("fill")} == {"lines"}  # bands have no marks
+
+
+def test_curves_have_plain_numbers_which_the_page_saves_as_csv(comparison: MadeUp) -> None:
+    found = comparison.findings()
+    for drawn in (profile(found), learning(found, by_seconds=False)):
+        for trace in json.loads(in_script(figure(drawn)["data"])):
+            assert trace["x"] == sorted(trace["x"])
+            assert len(trace["x"]) == len(trace["y"])
+            assert all(0 <= share <= 1 for share in trace["y"])
 
 
 def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
