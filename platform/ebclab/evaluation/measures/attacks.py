@@ -102,8 +102,8 @@ def square_search(
     A black-box attack that uses logits and no gradients. It starts with vertical stripes of +-eps; each candidate sets
     one square, in each channel, to +-eps, and is accepted if it lowers the margin ``z_y - max_{k != y} z_k``. Squares
     shrink by the authors' schedule, rescaled from 10,000 queries; an image is not changed further once its margin is
-    negative. Departure: each image has its own squares, whereas the authors' code uses the same for all images of a
-    batch.
+    negative. Departures: each image has its own squares, whereas the authors' code uses the same for all images of a
+    batch; a square whose signs change nothing costs a query, whereas the authors' code draws its signs again.
     """
     with torch.no_grad():
         height, width = x.shape[2:]
