@@ -97,7 +97,11 @@ class Subject:
         side = preprocessing.image_size
         digest = hashlib.sha256(f"{self.digest} {side} {resampling}".encode()).hexdigest()
         origin = f"{self.origin}; images scaled to {side} x {side}, {resampling}"
-        return replace(self, preprocessing=preprocessing, digest=digest, origin=origin)
+        energies = self.energies  # of an export: its references stay as they were stored
+        if energies is not None:
+            words = f"{energies.source}, at the export's own size" if energies.source else ""
+            energies = replace(energies, preprocessing=preprocessing, source=words)
+        return replace(self, preprocessing=preprocessing, digest=digest, origin=origin, energies=energies)
 
     def without_folder(self) -> Subject:
         """Return the same encoder with all that groups read from its run's folder loaded into memory."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 
 from ebclab.card.groups import energies
 from ebclab.card.images import MeasuredSet, OutsideSet
@@ -22,6 +22,7 @@ from ebclab.data.image_grid import Tile, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views import make_views
 from ebclab.evaluation.measures.geometry import VIEWS
+from ebclab.export.energies import Energies
 from energy_contrast.sampling_method import ImageEnergy
 
 from .conftest import Cosines, MakeMeasuring, striped
@@ -149,6 +150,19 @@ def test_an_energy_without_pairs_has_a_remark_in_their_place(make: MakeMeasuring
         "Pairs of views are not ranked: energies of pairs are defined for ebclr, vem-langevin, vem-svgd, vem-image, "
         "got doubling.",
     )
+
+
+def test_energies_of_an_export_are_of_images_at_the_cards_size(make: MakeMeasuring, measured: MeasuredSet) -> None:
+    encoder = nn.Sequential(nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Flatten())  # of any size
+    plain, train = replace(make().subject, encoder=encoder), measured.train
+    stored = Energies(Cosines(plain.encoder), plain.preprocessing, torch.empty(0, 0))
+    stored = stored.with_references(train.images, "training images")
+    scaled = replace(plain, energies=stored).scaled(4, "bicubic")
+    found = energies.measure(make(subject=scaled))
+    references = embedded(make(subject=plain), train)
+    expected = [energy(v, references) for v in embedded(make(subject=scaled), measured.test)]
+    assert values(found)["test-mean"] == pytest.approx(sum(expected) / len(expected), abs=1e-5)
+    assert "references: training images, at the export's own size" in found.numbers[0].protocol
 
 
 def test_an_encoder_without_a_method_is_left_out_in_one_sentence(make: MakeMeasuring, tmp_path: Path) -> None:
