@@ -29,6 +29,7 @@ _MOST_LINES = 200
 
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT)
 _OF_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+_OF_PERMISSIONS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _COLLECT_AFTER = (50_000, 20, 20)
 """Thresholds of Python's garbage collector; by default, the first is 700."""
@@ -98,11 +99,12 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     except OSError as error:
-        if error.errno not in _OF_DISKS + _OF_NAMES:
+        if error.errno not in _OF_DISKS + _OF_NAMES + _OF_PERMISSIONS:
             raise
         place = _shown(str(error.filename or "the output"))
-        verb = "used" if error.errno in _OF_NAMES else "written"
-        say(f"error: {place}: cannot be {verb}, got {error.strerror}", err=True)
+        verb = "written" if error.errno in _OF_DISKS else "used"
+        remedy = "; check its permissions" if error.errno in _OF_PERMISSIONS else ""
+        say(f"error: {place}: cannot be {verb}, got {error.strerror}{remedy}", err=True)
         return UserError.exit_code
 
 

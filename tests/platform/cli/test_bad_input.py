@@ -154,6 +154,35 @@ def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytes
     assert outcome.refusal == "error: the output: cannot be written, got No space left on device\n"
 
 
+OF_ANOTHER = [
+    ["runs", "list", "--runs", "theirs"],
+    ["runs", "show", "theirs/one"],
+    ["runs", "delete", "one", "--runs", "theirs", "--yes"],
+    ["evaluate", "theirs/one"],
+    ["export", "theirs/one", "--to", "mine"],
+    ["report", "theirs/one"],
+    ["pretrain", "simclr", "--runs", "theirs"],
+    ["pretrain", "simclr", "--init", "theirs/one"],
+]
+
+
+@pytest.mark.parametrize("arguments", OF_ANOTHER, ids=" ".join)
+def test_a_folder_that_another_user_keeps_private_is_a_sentence(
+    arguments: list[str], ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = os.stat
+
+    def refused(path: Any, **options: Any) -> os.stat_result:
+        if "theirs" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return asked(path, **options)
+
+    monkeypatch.setattr(os, "stat", refused)  # root, as which tests may run, is never refused
+    refusal = ebclab(*arguments).refusal
+    assert "theirs" in refusal
+    assert ": cannot be used, got Permission denied; check its permissions\n" in refusal
+
+
 def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted:
         def __getattr__(self, name: str) -> None:
