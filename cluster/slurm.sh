@@ -23,6 +23,7 @@ chmod 700 ~/.ray && chmod 600 ~/.ray/auth_token
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 address=${nodes[0]}:6379 began=$PWD/.began-$SLURM_JOB_ID
 trap 'rm -f "$began"' EXIT
+rm -f "$began" # of the same job, before its node failed and Slurm queued it again
 srun --kill-on-bad-exit=1 --cpu-bind=none \
     ray symmetric-run --address="$address" --min-nodes="$SLURM_JOB_NUM_NODES" \
     --num-cpus="$SLURM_CPUS_ON_NODE" --num-gpus="${SLURM_GPUS_ON_NODE:-0}" \

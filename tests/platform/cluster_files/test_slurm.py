@@ -73,6 +73,7 @@ def test_ray_knows_every_argument_and_so_does_ebclab(tmp_path: Path, gpus: dict[
 def test_a_job_whose_command_fails_or_never_ran_has_failed(
     tmp_path: Path, given: dict[str, str], code: int, said: str
 ) -> None:
+    (tmp_path / ".began-7").touch()  # of this job, before its node failed and it was queued again
     done = played(tmp_path, **given)
     assert (done.returncode, done.stderr) == (code, said)
     assert list(tmp_path.glob(".began*")) == []
