@@ -91,7 +91,7 @@ def concurrent_of(text: str) -> int | None:
     """Return a number of concurrent trials; None for ``auto``."""
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise UserError(f"--concurrent: not a number of trials, got {text!r}; write auto or a number from 1")
     return int(text)
 

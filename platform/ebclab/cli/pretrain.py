@@ -191,7 +191,7 @@ def _worker_settings(workers: str | None) -> list[str]:
     if workers is None:
         return []
     fewest, _, most = workers.partition(":")
-    if not fewest.isdigit() or not (most or "0").isdigit() or workers.endswith(":"):
+    if not fewest.isdecimal() or not (most or "0").isdecimal() or workers.endswith(":"):
         raise UserError(f"--workers: not a number of workers, got {workers!r}; write 0, 2 or MIN:MAX such as 1:4")
     return [f"resources.workers={int(fewest)}", f"resources.max_workers={int(most or 0)}"]
 
