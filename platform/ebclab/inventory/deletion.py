@@ -149,6 +149,7 @@ def delete(target: Deletable) -> None:
             if aside.exists():  # left by a killed deletion
                 shutil.rmtree(aside)
             atomic.rename(folder.path, aside)
+            stack.close()  # NFS keeps an open lock file, under another name, and with it the folder
             shutil.rmtree(aside)
         except OSError as error:
             raise RunError(

@@ -17,6 +17,7 @@ from ebclab.inventory.folders import folders_with
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
 from ebclab.storage.lease import Lease, leased
+from ebclab.storage.lock import is_running
 from ebclab.storage.remote import COPIES, RemoteFolder
 
 from .conftest import worked_in
@@ -131,6 +132,13 @@ def test_the_new_name_of_a_folder_is_on_the_disk_before_its_files_go(
         ("sync", "runs", b""),
         ("remove", "runs/.two.deleted", None),
     ]
+
+
+def test_no_lock_is_open_while_files_go_or_nfs_would_keep_it(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = list[bool]()
+    monkeypatch.setattr(deletion.shutil, "rmtree", lambda path: held.append(is_running(path)))
+    delete(*find_named(["two"], None, None))
+    assert held == [False]
 
 
 def test_a_name_that_a_run_and_a_sweep_have_needs_the_folder(runs: Path, tmp_path: Path) -> None:
