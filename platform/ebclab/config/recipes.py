@@ -211,12 +211,16 @@ def merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> Plain:
     """Return ``lower`` with the values of ``upper`` over it, setting by setting.
 
     Two settings reset their section: a layer that sets ``views.recipe`` hides the view settings of lower layers, which
-    may belong to another recipe; one that sets ``init.weights`` hides the digest of other weights.
+    may belong to another recipe; one that sets ``init.weights`` hides the digest of other weights. One that sets
+    another ``data.name`` hides the digest of the images before.
     """
     for section, leader in (("views", "recipe"), ("init", "weights")):
         given = upper.get(section)
         if isinstance(given, Mapping) and leader in given:
             lower = {**lower, section: {}}
+    images = lower.get("data")
+    if isinstance(images, Mapping) and _dataset_of(upper) not in ("", _dataset_of(lower)):
+        lower = {**lower, "data": {key: value for key, value in images.items() if key != "digest"}}
     return _overlay(lower, upper)
 
 

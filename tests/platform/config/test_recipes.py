@@ -323,6 +323,15 @@ def test_an_empty_section_above_changes_nothing_below_and_null_replaces_a_value(
     assert merge({"data": {"root": "/images"}}, {"data": {"root": None}}) == {"data": {"root": None}}
 
 
+@pytest.mark.parametrize(
+    ("named", "digest"), [({"name": "mnist"}, {}), ({"name": "digits", "root": None}, {"digest": "a"})]
+)
+def test_naming_other_images_forgets_the_digest_of_those_below(named, digest):
+    """Settings that a run recorded are taken for another dataset, and checked against the same one."""
+    below = {"data": {"name": "digits", "digest": "a", "resize": 8}}
+    assert merge(below, {"data": named}) == {"data": {"resize": 8, **digest, **named}}
+
+
 def test_naming_a_view_recipe_forgets_the_views_below():
     below = {"views": {"recipe": "digits", "noise_std": 0.5}, "seed": 1}
     named = {"recipe": "none", "flip_rate": 1.0}
