@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 from torch import Tensor
@@ -14,7 +14,9 @@ from torch import Tensor
 from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
-CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+CONTROL_GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
+"""Files with the memory limit of a control group, by the name of its hierarchy: empty in version 2 of cgroups."""
 CONTAINER_CPUS = [
     Path("/sys/fs/cgroup") / name for name in ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
 ]
@@ -124,15 +126,29 @@ def free_bytes(device: torch.device) -> int:
 
     A device that cannot report its memory is assumed to share the machine's. Then this is Linux's "available" memory,
     which includes reclaimable file cache, so that images in the cache do not reduce it; at most the memory limit of the
-    container. Without these figures, the total memory is returned.
+    container, or of the job of Slurm. Without these figures, the total memory is returned.
     """
     tell = getattr(torch.get_device_module(device), "mem_get_info", None)
     if tell is not None:
         return int(tell(device)[0])
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     available = next((line.split()[1] for line in _lines(MEMINFO) if line.startswith("MemAvailable:")), "")
-    limit = next(iter(_lines(CONTAINER_LIMIT)), "")
-    return min(1024 * int(available) if available else total, int(limit) if limit.isdigit() else total)
+    return min(1024 * int(available) if available else total, *_memory_limits(), total)
+
+
+def _memory_limits() -> Iterator[int]:
+    """Yield the memory limits in bytes of the control groups of this process, and of those around them."""
+    for line in _lines(OWN_GROUPS) or ["0::/", "1:memory:/"]:
+        _, hierarchy, path = line.split(":", 2)
+        if (name := _MEMORY_LIMITS.get(hierarchy)) is None:
+            continue
+        group = PurePosixPath(
+            path
+        )  # within a container of Docker it may be the host's name, and only the outermost here
+        for each in (group, *group.parents):
+            limit = next(iter(_lines(CONTROL_GROUPS / hierarchy / str(each).lstrip("/") / name)), "")
+            if limit.isdecimal():
+                yield int(limit)
 
 
 def _lines(path: Path) -> list[str]:

@@ -22,7 +22,8 @@ TOTAL = 16_000_000 * 1024
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in which a test writes what the machine says of itself: 16 GB, and what is in the files there."""
     monkeypatch.setattr(device, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(device, "CONTAINER_LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(device, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(device, "OWN_GROUPS", tmp_path / "cgroup")
     monkeypatch.setattr(device.os, "sysconf", {"SC_PHYS_PAGES": TOTAL // 4096, "SC_PAGE_SIZE": 4096}.__getitem__)
     return tmp_path
 
@@ -70,6 +71,27 @@ def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
     for name, text in (("meminfo", available), ("memory.max", limit)):
         if text:
             (told / name).write_text(text)
+    assert free_bytes(CPU) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "expected"),
+    [
+        ("0::/", {"memory.max": "3000"}, 3000),
+        ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "2000", "slurm/job_7/step_0/memory.max": "max"}, 2000),
+        ("0::/a", {"memory.max": "3000", "a/memory.max": "4000"}, 3000),
+        ("5:cpu:/a\n4:memory:/a/b\n0::/", {"memory/a/b/memory.limit_in_bytes": "2000"}, 2000),
+        ("4:memory:/docker/1f", {"memory/memory.limit_in_bytes": "1000"}, 1000),  # the host's name of what is outermost
+        ("4:memory:/", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, TOTAL),  # no limit
+    ],
+)
+def test_the_least_limit_of_the_groups_around_a_process_counts(
+    told: Path, groups: str, limits: dict[str, str], expected: int
+) -> None:
+    (told / "cgroup").write_text(f"{groups}\n")
+    for name, text in limits.items():
+        (told / name).parent.mkdir(parents=True, exist_ok=True)
+        (told / name).write_text(f"{text}\n")
     assert free_bytes(CPU) == expected
 
 
