@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ebclab.config.addresses import credentials_problem, without_credentials
+from ebclab.config.addresses import credentials_problem, expanded, without_credentials
 from ebclab.config.named_hosts import named_hosts
 from ebclab.errors import EbclabError, UserError
 from ebclab.formatting import bounded, fitted, visible
@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
         _require_text(arguments)
         _require_no_credentials(arguments)
         with named_hosts(arguments):
-            return _run(argv)
+            return _run([*map(_at_home, arguments)] if arguments[:1] != ["submit"] else arguments)
     except EbclabError as error:
         say(fitted(f"error: {_shown(str(error))}", sys.stderr), err=True)
         return error.exit_code
@@ -108,7 +108,13 @@ def main(argv: list[str] | None = None) -> int:
         return UserError.exit_code
 
 
-def _run(argv: list[str] | None) -> int:
+def _at_home(argument: str) -> str:
+    """Return an argument with ~ as a home folder where shells leave it: in --runs=~/runs, and in submitted commands."""
+    option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+    return f"{option}{equals}{expanded(value) if value.startswith('~') else value}"
+
+
+def _run(argv: list[str]) -> int:
     import typer
 
     from ebclab.cli.app import app

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
+from ebclab.config.addresses import expanded
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
 from ebclab.storage.kinds import Kind
@@ -37,7 +38,7 @@ class Workspace:
     def at(cls, place: str | Path | RemoteFolder) -> Self:
         """Return the workspace at a path, at an address, or of a remote folder."""
         remote = place if isinstance(place, RemoteFolder) else remote_at(place)
-        return cls(Path(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
+        return cls(expanded(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
 
     @classmethod
     def named(cls, parent: str | Path, name: str) -> Self:

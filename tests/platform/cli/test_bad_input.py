@@ -154,6 +154,22 @@ def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytes
     assert outcome.refusal == "error: the output: cannot be written, got No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["runs", "list", "--runs=~/there"], "{home}/there"),
+        (["evaluate", "~/there/one"], "{home}/there/one"),
+        (["pretrain", "simclr", "--runs=~/there", "--name", "one", "--resume"], "{home}/there/one"),
+        (["pretrain", "simclr", "--config=~/one.yaml"], "{home}/one.yaml"),
+    ],
+)
+def test_a_home_that_the_shell_has_left_as_it_is_is_found(
+    arguments: list[str], place: str, ebclab: Ebclab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert place.format(home=tmp_path / "home") in ebclab(*arguments).refusal
+
+
 OF_ANOTHER = [
     ["runs", "list", "--runs", "theirs"],
     ["runs", "show", "theirs/one"],

@@ -394,3 +394,8 @@ def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_i
     assert not is_running(local.path)
     with pytest.raises(PermissionError), local.claim():
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), "x")
+
+
+def test_a_home_folder_may_be_written_as_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert Folder.named("~/runs", "one").path == Path("/home/me/runs/one")
