@@ -128,7 +128,7 @@ class Workspace:
     def remove(self, token: FencingToken | None = None) -> None:
         """Delete the folder, in the store and on the disk."""
         self.clear_store(token)
-        shutil.rmtree(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)  # NFS keeps a lock file that is open, and with it the folder
 
     def signal(self, name: str) -> SignalFile:
         """Return the signal file ``name``, with which processes that work in the folder communicate."""

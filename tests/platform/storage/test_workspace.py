@@ -399,3 +399,13 @@ def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_i
 def test_a_home_folder_may_be_written_as_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert Folder.named("~/runs", "one").path == Path("/home/me/runs/one")
+
+
+def test_a_folder_that_nfs_keeps_for_an_open_file_is_no_error(local: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+    write(local.path, a="a")
+    monkeypatch.setattr(os, "rmdir", kept)
+    local.remove()
+    assert list(local.path.iterdir()) == []
