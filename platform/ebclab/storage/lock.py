@@ -105,14 +105,16 @@ def kept_free(folder: Path) -> Iterator[bool]:
     """Yield whether no process holds the lock of ``folder``, which stays locked until exit."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDONLY))
+            stack.enter_context(_held(folder, fcntl.LOCK_EX, os.O_RDWR))  # NFS locks no file that is open to read alone
         except BlockingIOError:
             yield False
             return
         except FileNotFoundError:  # deleted meanwhile
             pass
         except OSError as error:
-            raise RunError(f"{_where(folder, error)}: cannot be locked, got {error.strerror}; delete it") from error
+            is_no_file = error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR)
+            remedy = "delete it" if is_no_file else "check its permissions"
+            raise RunError(f"{_where(folder, error)}: cannot be locked, got {error.strerror}; {remedy}") from error
         yield True
 
 

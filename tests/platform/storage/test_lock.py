@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -69,6 +70,28 @@ def test_a_reader_of_a_file_that_goes_before_it_is_locked_finds_none(
     (tmp_path / "lease").write_bytes(b"held")
     at_the_first_lock(monkeypatch, (tmp_path / "lease").unlink)
     assert LocalFile(tmp_path / "lease", "it").read() is None
+
+
+def test_a_folder_on_nfs_can_be_claimed_kept_free_and_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, an exclusive lock needs a file that is open for writing (flock(2), NFS details)."""
+    own = fcntl.flock
+
+    def flock(file: int, how: int) -> None:
+        is_for_reading = fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if how & fcntl.LOCK_EX and is_for_reading:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        own(file, how)
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    claim(tmp_path)
+    with kept_free(tmp_path) as is_free:
+        assert is_free
+        assert is_running(tmp_path)
+        with kept_free(tmp_path) as is_free_again:
+            assert not is_free_again
+    assert not is_running(tmp_path)
 
 
 def test_who_deletes_the_lock_file_does_not_free_the_folder(tmp_path: Path) -> None:
