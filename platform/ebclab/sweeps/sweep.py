@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.config import to_mapping
+from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.experiment import methods_of
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
@@ -80,10 +80,7 @@ def sweep(
     given = None if images is None else load_images(plan.config, images)
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))
-    if name is None:
-        name = f"{as_file_name(plan.config.method_name)}-{short_name(plan.config.data.name)}"
-    else:
-        require_folder_name(name)
+    name = default_name(plan.config) if name is None else require_folder_name(name)
     folder = SweepFolder.named(sweeps, name)
     folder.require_free()
     folder.pull()
@@ -107,6 +104,11 @@ def sweep(
             shown.note(f"warning: {warning}")
     with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as log:
         return conclude(folder, plan, log, methods, shown, probes, references=references)
+
+
+def default_name(config: ExperimentConfig) -> str:
+    """Return the name of a sweep that gets none: its method and dataset."""
+    return f"{as_file_name(config.method_name)}-{short_name(config.data.name)}"
 
 
 def with_initial_weights(

@@ -103,19 +103,23 @@ def test_all_mistakes_come_at_once(ebclab: Ebclab) -> None:
     assert all(word in said for word in ("did you mean asha", "temprature", "beta1", "graces"))
 
 
-def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(ebclab: Ebclab) -> None:
+@pytest.mark.parametrize(("name", "given"), [("s", ["--name", "s"]), ("simclr-digits", [])])
+def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
+    ebclab: Ebclab, name: str, given: list[str]
+) -> None:
     space = parse_space({"parameters": RATE}, "test")
     with claim_sweep(
-        SweepFolder(Path("sweeps/s")), library.make_plan(library.compose("simclr"), library.SweepRequest(space=space))
+        SweepFolder(Path("sweeps", name)),
+        library.make_plan(library.compose("simclr"), library.SweepRequest(space=space)),
     ):
         pass
     wider = _space({"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})
-    resumed = ("sweep", "simclr", "--name", "s", "--resume")
+    resumed = ("sweep", "simclr", *given, "--resume")
     said = ebclab(*resumed, "--space", wider).refusal
     assert "space.parameters.optimizer.learning_rate.loguniform: [0.0001, 1.0] in the sweep, [1e-05, 1.0] now" in said
     said = ebclab(*resumed, "--trials", "8").refusal
     assert "--trials: a resumed sweep may grow, not shrink, got 8; it has 16" in said
-    assert "nothing to resume, no sweep of this name" in ebclab("sweep", "simclr", "--resume").refusal
+    assert "nothing to resume, no sweep of this name" in ebclab("sweep", "moco", "--resume").refusal
 
 
 def test_a_folder_that_is_no_sweep_is_left_alone(ebclab: Ebclab) -> None:
