@@ -36,7 +36,7 @@ class ReportOptions:
         metavar="FILE",
         is_place_of_results=True,
     )
-    price_per_gpu_hour: float | None = option(None, "Price of one GPU-hour, in any currency.", metavar="P")
+    price_per_gpu_hour: float | None = option(None, "Price of one GPU-hour, in any currency.", metavar="P", minimum=0)
     optuna: str | None = option(
         None, "Also write the trials of sweeps as a journal for optuna-dashboard.", metavar="FILE"
     )
