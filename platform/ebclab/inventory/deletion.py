@@ -46,6 +46,7 @@ _FOLDERS: dict[str, type[Workspace]] = {
 }
 _SPENT = ("last-*", "best-*")  # not kept-*: requested by the user
 _LEFT = (".last-*", ".best-*", ".kept-*")
+_DELETED = ".*.deleted"  # a folder while it is deleted
 _GENERATION = re.compile("[1-9][0-9]{0,8}")
 _log = logging.getLogger("ebclab.sweeps")
 
@@ -144,7 +145,7 @@ def delete(target: Deletable) -> None:
             shutil.rmtree(folder.path, ignore_errors=True)  # the local copy
             return
         stack.enter_context(locked(folder.path, busy=folder.kind.busy, option=folder.kind.option))
-        aside = folder.path.with_name(f".{folder.path.name}.deleted")
+        aside = folder.path.with_name(_DELETED.replace("*", folder.path.name))
         try:
             if aside.exists():  # left by a killed deletion
                 shutil.rmtree(aside)
@@ -177,7 +178,7 @@ class Waste:
     """A folder that can be deleted."""
 
     path: Path  # the folder
-    owner: Path  # the run or sweep that it belongs to and whose lock protects it
+    owner: Path  # the run or sweep that it belongs to and whose lock protects it, or the folder of runs or sweeps
     why: str  # what the folder contains, as text for the user
 
 
@@ -190,7 +191,8 @@ def find_waste(
     confirmation runs, the best search trials, and trials that a resumed sweep would continue. Symbolic links are not
     followed; their targets are never deleted.
     """
-    owners = [*folders_with(runs, RUN.settings), *folders_with(sweeps, SWEEP.settings)]
+    owners = [each for each in (runs, sweeps, comparisons, reproductions) if each]
+    owners += [*folders_with(runs, RUN.settings), *folders_with(sweeps, SWEEP.settings)]
     for place, kind, member in ((comparisons, COMPARISON, SWEEP), (reproductions, REPRODUCTION, RUN)):
         for folder in folders_with(place, kind.settings) if place else ():
             owners += folders_with(folder / kind.inside, member.settings)
@@ -223,6 +225,8 @@ def _waste_of(owner: Path) -> list[Waste]:
     """Return the folders that can be deleted from a run or sweep that no process uses."""
     wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
     wasted += _left_of_checkpoints(owner)
+    deleted = [path for path in sorted(owner.glob(_DELETED)) if _is_own_folder(path, owner)]
+    wasted += [Waste(path, owner, "what killed deletions left") for path in deleted]
     if not SweepFolder(owner).plan.is_file():
         return wasted
     try:

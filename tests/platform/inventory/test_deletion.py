@@ -12,7 +12,7 @@ from store_requests import before_requests
 from ebclab.config import compose, to_yaml
 from ebclab.errors import LostLeaseError, RunError, UserError
 from ebclab.inventory import deletion
-from ebclab.inventory.deletion import delete, find_named, obstacle
+from ebclab.inventory.deletion import delete, find_named, find_waste, obstacle, remove
 from ebclab.inventory.folders import folders_with
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
@@ -105,7 +105,10 @@ def test_what_a_process_works_in_is_refused_before_anything_is_deleted(runs: Pat
     assert (runs / "one" / "result.json").exists()
 
 
-def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, is_cleaned: bool
+) -> None:
     def killed(path: Path, **_: object) -> None:
         (path / "config.yaml").unlink()
         raise KeyboardInterrupt
@@ -116,8 +119,13 @@ def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs: Path, mo
         with pytest.raises(KeyboardInterrupt):
             delete(two)
     assert [path.name for path in folders_with(runs, "config.yaml")] == ["one"]
-    shutil.copytree(runs / "one", runs / "two")
-    delete(*find_named(["two"], None, None))
+    if is_cleaned:
+        wastes = find_waste(runs, runs.parent / "sweeps")
+        assert [(each.path, each.why) for each in wastes] == [(runs / ".two.deleted", "what killed deletions left")]
+        assert remove(wastes) == (1000 + len("{}"), [])
+    else:
+        shutil.copytree(runs / "one", runs / "two")
+        delete(*find_named(["two"], None, None))
     assert sorted(path.name for path in runs.iterdir()) == ["one"]
 
 
