@@ -142,9 +142,7 @@ def _memory_limits() -> Iterator[int]:
         _, hierarchy, path = line.split(":", 2)
         if (name := _MEMORY_LIMITS.get(hierarchy)) is None:
             continue
-        group = PurePosixPath(
-            path
-        )  # within a container of Docker it may be the host's name, and only the outermost here
+        group = PurePosixPath(path)  # of the host, also within some containers, which see the outermost alone
         for each in (group, *group.parents):
             limit = next(iter(_lines(CONTROL_GROUPS / hierarchy / str(each).lstrip("/") / name)), "")
             if limit.isdecimal():
