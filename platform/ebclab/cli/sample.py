@@ -41,7 +41,7 @@ class SampleOptions(SampleRequest):
 
 @takes(SampleOptions)
 def sample(options: SampleOptions, as_json: Json = False) -> None:
-    """Run long chains of an energy-based run; draw them by step, and measure them beside real test images."""
+    """Run long chains of an energy-based run; draw them by step, and measure them beside real images."""
     from ebclab.config.encoder import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import checkpoint_name
@@ -72,7 +72,7 @@ def _print_table(done: Samples) -> None:
     say(f"{weights}: {count(asked.count, 'chain')} from {asked.source}")
     found = _rows([*done.samples.values(), done.test_images])
     rows: list[tuple[CellValue, ...]] = [(title, *map(numeric, cells)) for title, cells in found]
-    heads = ("after steps", *(f"{step:,}" for step in done.samples), "test images")
+    heads = ("after steps", *(f"{step:,}" for step in done.samples), done.real_images)
     lines = [
         "saturated: pixels more than a tenth of the range beyond black or white",
         "distances: root mean square over pixels, black 0, white 1",
@@ -81,7 +81,7 @@ def _print_table(done: Samples) -> None:
         accuracy = done.judge["test_accuracy"]
         lines.append(
             f"answers: a logistic regression on pixels of {count(done.judge['train_images'], 'training image')}"
-            + ("" if accuracy is None else f", which is right on {100 * accuracy:.1f} % of test images")
+            + ("" if accuracy is None else f", which is right on {100 * accuracy:.1f} % of {done.real_images}")
         )
     print_blocks([Table("", heads, tuple(rows)), *map(Remark, lines)])
 

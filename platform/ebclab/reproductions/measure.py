@@ -199,7 +199,7 @@ def _of_samples(run: RunResult, wanted: Sequence[Wanted], data_root: str | None)
         value = last["energy"] - real["energy"] if name == _GAP else last[name]
         if value is None:
             raise UnmeasuredError(f"{run.address}: samples have no {name} without training labels of two classes")
-        found[each] = Found(value, chains if name == _GAP else f"{chains}; test images {real[name]:.3g}")
+        found[each] = Found(value, chains if name == _GAP else f"{chains}; {done.real_images} {real[name]:.3g}")
     return found
 
 

@@ -15,9 +15,10 @@ from ebclab.config.addresses import expanded, is_address
 from ebclab.config.experiment import methods_of, to_mapping
 from ebclab.config.recipes import apply_overrides
 from ebclab.data.image_grid import as_png
+from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_split
+from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.samples import SampleMeasures, draw_chains, fit_judge, measure_samples
@@ -49,7 +50,8 @@ class Samples:
     # what the classifier of real images is, and its accuracy on test images; None without labels
     judge: dict[str, Any] | None
     samples: dict[int, SampleMeasures]  # measures of the chains, by the number of steps
-    test_images: SampleMeasures  # the same measures of as many test images, or of all there are
+    test_images: SampleMeasures  # the same measures of as many real images, or of all there are
+    real_images: str = "test images"  # what these are
     written: tuple[str, ...] = ()  # paths or addresses of the picture and of the numbers
 
     def to_mapping(self) -> dict[str, Any]:
@@ -87,8 +89,7 @@ def sample_chains(
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     saved = _checkpoint(run, checkpoint_kind, request)
     prepared = prepare(config, device, images[0] if images else None, method_class)
-    data = config.data
-    test = own_images(images[1]) if images else load_split(data.name, data.root, "test", Reading.of(data))
+    real_images, test = _real_images(config, prepared, images)
     training = prepared.training
     load_model(training.method, saved, run.address)
     if request.source == "buffer":
@@ -121,6 +122,7 @@ def sample_chains(
             step: measure(*moment) for step, *moment in zip(trace.steps, trace.positions, trace.energies, strict=True)
         },
         test_images=measure(beside.positions[0], beside.energies[0]),
+        real_images=real_images,
     )
     return _written(
         done, trace, prepared.preprocessing.pixel_range, run, None if to is None else expanded(str(to)).absolute()
@@ -156,6 +158,18 @@ def _checkpoint(run: RunFolder, kind: checkpoint.Kind, request: SampleRequest) -
             f"--from: the {kind} checkpoint of {run.address} holds no buffer, got buffer; use noise or data"
         )
     return saved
+
+
+def _real_images(
+    config: ExperimentConfig, prepared: Prepared, images: tuple[Images, Images] | None
+) -> tuple[str, ImageSet]:
+    """Return what real images stand beside samples: test images; without any, those held out or all for training."""
+    if images:
+        return "test images", own_images(images[1])
+    data = config.data
+    if "test" in splits_of(data.name):
+        return "test images", load_split(data.name, data.root, "test", Reading.of(data))
+    return ("held-out images", prepared.holdout) if len(prepared.holdout) else ("training images", prepared.bank)
 
 
 def _start(request: SampleRequest, prepared: Prepared, batch: Batch, generator: torch.Generator) -> ChainStart:

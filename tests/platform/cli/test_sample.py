@@ -98,6 +98,23 @@ def test_chains_begin_in_noise_or_at_different_images_of_the_buffer(
     assert found["diversity"] == pytest.approx(math.sqrt(1 / 6), rel=0.02)  # E |u - v|^2 of two uniform numbers
 
 
+@pytest.mark.parametrize(("rate", "real"), [("0.3", "held-out images"), ("0", "training images")])
+def test_chains_of_a_run_without_test_images_stand_beside_others(ebclab: Ebclab, rate: str, real: str) -> None:
+    for number in range(32):
+        place = Path(f"images/{'ab'[number % 2]}/{number}.png")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.frombytes("L", (8, 8), bytes((pixel * (number + 1)) % 256 for pixel in range(64))).save(place)
+    settings = [f"data.holdout_rate={rate}", "data.name=folder:images", "training.batch_size=16", "encoder.width=4"]
+    settings += ["resources.threads=1", "evaluation.knn_neighbours=5", *SMALL["jem"][1::2]]
+    options = [word for each in settings for word in ("--set", each)]
+    assert ebclab("pretrain", "jem", "--epochs", "1", "--name", "j", *options).ok
+    done = ebclab("sample", "runs/j", "--steps", "1", "--count", "2").ok
+    assert real in done.out.splitlines()[2]  # heads of the columns
+    found = json.loads(Path("runs/j/chains-noise.json").read_text())
+    assert found["real_images"] == real
+    assert (found["test_images"]["nearest"] == 0) == (real == "training images")
+
+
 def test_settings_of_the_sampler_may_be_others_than_those_of_the_run(ebclab: Ebclab, runs: Path) -> None:
     command = ("sample", runs / "jem", "--steps", "3", "--count", "2", "--to", "out", "--json")
     still = ebclab(*command, "--set", "method.step_size=1e-30", "--set", "method.noise_std=0")
