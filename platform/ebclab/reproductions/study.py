@@ -384,10 +384,25 @@ def _wrong_measures(study: Study) -> list[str]:
         row, _, reached = rest.partition("/")
         if kind == EFFICIENCY and not study.has(row, reached):
             lines.append(f"columns.{name}.measure: no such cell, got {rest!r}; write efficiency/ROW/COLUMN")
-        if column.epoch and kind not in (*PROBES, "log"):
-            lines.append(f"columns.{name}.epoch: {kind} is measured at the end alone, got {column.epoch}; leave it out")
-        if column.outside and kind != "card":
-            lines.append(f"columns.{name}.outside: {kind} has no images from outside; choose a measure of a card")
+        lines += _not_of_its_kind(f"columns.{name}", column, column.measure)
+    return lines + [
+        line
+        for scale, changes in study.scales.items()
+        for name, change in changes.columns.items()
+        if name in study.columns
+        for line in _not_of_its_kind(
+            f"scales.{scale}.columns.{name}", change, change.measure or study.columns[name].measure
+        )
+    ]
+
+
+def _not_of_its_kind(place: str, column: StudyColumn | ColumnAtScale, measure: str) -> list[str]:
+    """Return a line for each key of a column, in the study or at a scale, that its measure would ignore."""
+    kind, lines = measure.partition("/")[0], []
+    if column.epoch and kind not in (*PROBES, "log"):
+        lines.append(f"{place}.epoch: {kind} is measured at the end alone, got {column.epoch}; leave it out")
+    if column.outside and kind != "card":
+        lines.append(f"{place}.outside: {kind} has no images from outside; choose a measure of a card")
     return lines
 
 

@@ -51,13 +51,17 @@ def test_a_card_or_a_time_has_no_epoch_and_a_probe_no_images_from_outside():
         "k": {"title": "k", "measure": "knn", "outside": "near=inverted"},
         "f": {"title": "f", "measure": "efficiency/x/none"},
     }
+    changes = {"t": {"epoch": 2}, "c": {"epoch": 2, "outside": "far=mnist"}, "k": {"epoch": 2, "outside": "far=mnist"}}
     with pytest.raises(ConfigError) as caught:
-        _study(columns)
+        _study(columns, scales={"smoke": {"set": TINY, "columns": changes}})
     assert [line.partition(",")[0] for line in caught.value.problems] == [
         "table9.yaml: columns.t.epoch: seconds-per-epoch is measured at the end alone",
         "table9.yaml: columns.c.epoch: card is measured at the end alone",
         "table9.yaml: columns.k.outside: knn has no images from outside; choose a measure of a card",
         "table9.yaml: columns.f.measure: no such cell",
+        "table9.yaml: scales.smoke.columns.t.epoch: seconds-per-epoch is measured at the end alone",
+        "table9.yaml: scales.smoke.columns.c.epoch: card is measured at the end alone",
+        "table9.yaml: scales.smoke.columns.k.outside: knn has no images from outside; choose a measure of a card",
     ]
 
 
