@@ -22,6 +22,7 @@ from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 
 _SCORES_AT_ONCE = 2**24  # a (rows, n) block of float32 scores takes 64 MiB
+_COORDINATES_AT_ONCE = 2**23  # a (rows, k, D) block of float64 differences takes 64 MiB
 
 
 def knn_predictions(
@@ -73,7 +74,9 @@ def ebclr_knn_predictions(
     half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2); rank by the bracket
     predictions = []
     for rows, _, block in _nearest(bank, queries, half_squares, neighbours, on_progress):
-        distance = (block[:, None].double() - bank[rows].double()).norm(dim=2)  # (rows, k)
+        few = max(1, _COORDINATES_AT_ONCE // (neighbours * bank.shape[1]))
+        parts = zip(torch.split(block, few), torch.split(rows, few), strict=True)
+        distance = torch.cat([(part[:, None].double() - bank[near].double()).norm(dim=2) for part, near in parts])
         exact = distance == 0
         votes = torch.where(exact.any(dim=1, keepdim=True), exact.double(), 1 / distance)
         predictions.append(_winners(bank_labels[rows], votes, num_classes))

@@ -1,11 +1,13 @@
 """kNN rules against slow loops, scikit-learn and closed forms."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ebclab.errors import DataError
 from ebclab.evaluation import knn
@@ -90,6 +92,29 @@ def test_blocks_do_not_change_predictions(monkeypatch: pytest.MonkeyPatch) -> No
     )
     assert torch.equal(blocks, whole)
     assert seen == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+
+
+class Largest(TorchDispatchMode):
+    """Counts the numbers of the largest float64 tensor that an operation returns."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and found.dtype == torch.float64:
+            self.count = max(self.count, found.numel())
+        return found
+
+
+def test_votes_by_distance_never_hold_the_features_of_all_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(5)
+    bank, queries = torch.randn(30, 64, generator=draw), torch.randn(50, 64, generator=draw)
+    labels = torch.randint(0, 5, (30,), generator=draw)
+    whole = ebclr_knn_predictions(bank, labels, queries, num_classes=5)
+    monkeypatch.setattr(knn, "_COORDINATES_AT_ONCE", 4 * 20 * 64)
+    with Largest() as largest:
+        assert torch.equal(ebclr_knn_predictions(bank, labels, queries, num_classes=5), whole)
+    assert largest.count == 4 * 20 * 64  # of 50 queries, 4 at a time
 
 
 def test_more_neighbours_than_rows_is_one_sentence() -> None:
