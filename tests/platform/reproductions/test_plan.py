@@ -17,7 +17,7 @@ from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
 from ebclab.reproductions.measure import RunOutcome
 from ebclab.reproductions.plan import plan_study
-from ebclab.reproductions.study import Study, load_study
+from ebclab.reproductions.study import Scale, Study, load_study
 from ebclab.reproductions.table import LEFT_OUT, beside_the_paper, cost_in_words, table_document, table_of_plan
 
 from .conftest import TINY, refused, study_mapping, study_of
@@ -125,13 +125,21 @@ def test_two_runs_cost_their_images_or_their_operations(scale, settings, run, de
 
 
 @pytest.mark.parametrize(
-    "given", ["encoder.name=small", "encoder.stem=imagenet", "encoder.width=8", "data.name=folder:mine"]
+    ("scale", "given"),
+    [
+        ("paper", "encoder.name=small"),
+        ("paper", "encoder.stem=imagenet"),
+        ("paper", "encoder.width=8"),
+        ("paper", "data.name=folder:mine"),
+        ("small", "encoder.name=resnet50"),  # two cores were timed with the small encoder of usual width alone
+        ("small", "encoder={name: small, width: 64}"),
+    ],
 )
-def test_what_was_never_counted_has_no_estimate(given: str):
+def test_what_was_never_counted_has_no_estimate(scale: Scale, given: str):
     """An encoder that no study has ended in a KeyError after the training; images of the user's cost nothing."""
-    scales = {"paper": {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
+    scales = {scale: {"set": ["data.name=cifar10", "encoder.name=resnet18", "training.epochs=1"]}}
     own = [given, "views.recipe=flatclr-cifar"]
-    plan = plan_study(study_of(scales=scales), "paper", assignments=own)
+    plan = plan_study(study_of(scales=scales), scale, assignments=own)
     table = table_of_plan(plan, {name: RunOutcome(problem="none") for name in plan.runs})
     assert (table.expected.seconds, table.expected.in_words()) == (None, "no estimate")
     assert cost_in_words(table) == f"{len(plan.runs)} runs, 0:00 of training; no estimate"
