@@ -46,17 +46,22 @@ class LinearHead:
         return features @ self.weights.to(features) + self.biases.to(features)
 
 
+def require_every_class(y: Tensor, num_classes: int) -> None:
+    """Refuse labels (n,) that lack a class, which no classifier could be fitted to."""
+    missing = sorted(set(range(num_classes)) - set(y.tolist()))
+    if missing:
+        raise DataError(
+            f"labels: a classifier needs an image of every class, got none of class "
+            f"{', '.join(map(str, missing[:5]))}{' ...' if missing[5:] else ''}; add images, or measure on a "
+            "dataset whose training part has all classes"
+        )
+
+
 class HeadFitting:
     """Training features and labels of classifiers, standardised once for all penalties."""
 
     def __init__(self, x: Tensor, y: Tensor, num_classes: int) -> None:
-        missing = sorted(set(range(num_classes)) - set(y.tolist()))
-        if missing:
-            raise DataError(
-                f"labels: a classifier needs an image of every class, got none of class "
-                f"{', '.join(map(str, missing[:5]))}{' ...' if missing[5:] else ''}; add images, or measure on a "
-                "dataset whose training part has all classes"
-            )
+        require_every_class(y, num_classes)
         self._mean, self._std = (part.cpu() for part in moments(x))
         self._regression = SoftmaxRegression((x.cpu().double() - self._mean) / self._std, y.cpu(), num_classes)
 

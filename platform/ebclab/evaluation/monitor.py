@@ -6,7 +6,8 @@ Shapes: n images of the bank, m held-out images, D features, K classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,14 +18,14 @@ from torch.nn import functional
 from ebclab.config.sections import EvaluationConfig, ViewsConfig
 from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.hashing import hash_words, unit_interval
-from ebclab.data.holdout import label_list, limit
+from ebclab.data.holdout import LabelList, label_list, limit
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
-from ebclab.evaluation.linear_head import LinearHead, few_labels_head, fit_head
+from ebclab.evaluation.linear_head import LinearHead, few_labels_head, fit_head, require_every_class
 from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
     bin_table,
@@ -99,19 +100,40 @@ def holdout_scores(
         spread = (uniformity(first) + uniformity(second)) / 2
         scores["alignment_uniformity"] = -float(alignment(first, second) + spread)
     seconds = {}
-    own = [] if config.objective in ANSWERED else [MONITOR_OF.get(config.objective, "")]
-    for name in filter(None, dict.fromkeys((*monitors, *own))):
+    for name in _with_objective(monitors, config.objective):
         began = time.monotonic()
-        try:
+        with _said_of(name, bank, holdout):
             scores |= MEASURES[name](monitored)
-        except DataError as error:
-            sizes = f"{len(bank):,} images that are trained on, at most evaluation.knn_bank_limit, and {len(holdout):,}"
-            raise DataError(f"monitor {name}, which looks at {sizes} held out: {error}") from error
         seconds[name] = time.monotonic() - began
     if config.objective not in scores:
         scores[config.objective] = -scores[config.objective.removeprefix("minus_")]
     answers = probed[config.objective].answers if config.objective in probed else None
     return HoldoutScores(scores, answers, seconds)
+
+
+def require_images(train: ImageSet, holdout: ImageSet, config: EvaluationConfig) -> None:
+    """Refuse monitors of a run before it trains whose images are too few, or lack a class."""
+    bank = limit(train, config.knn_bank_limit)
+    for name in _with_objective(config.monitor, config.objective):
+        if name in _NEEDS:
+            with _said_of(name, bank, holdout):
+                _NEEDS[name](bank, holdout)
+
+
+def _with_objective(monitors: Sequence[str], objective: str) -> list[str]:
+    """Return the monitors with the one that measures the objective, if one does."""
+    own = [] if objective in ANSWERED else [MONITOR_OF.get(objective, "")]
+    return [name for name in dict.fromkeys((*monitors, *own)) if name]
+
+
+@contextmanager
+def _said_of(name: str, bank: ImageSet, holdout: ImageSet) -> Iterator[None]:
+    """Name the monitor and its images in a problem with them."""
+    try:
+        yield
+    except DataError as error:
+        sizes = f"{len(bank):,} images that are trained on, at most evaluation.knn_bank_limit, and {len(holdout):,}"
+        raise DataError(f"monitor {name}, which looks at {sizes} held out: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -134,7 +156,7 @@ class Monitored:
     @property
     def num_classes(self) -> int:
         """K: the largest label of both sets, plus 1."""
-        return int(max(self.bank.labels.max(), self.holdout.labels.max())) + 1
+        return _num_classes(self.bank, self.holdout)
 
     @cached_property
     def held(self) -> Tensor:
@@ -165,6 +187,19 @@ class Monitored:
         return compute_features(
             self.encoder, images.images, self.preprocessing, batch_size=self.config.batch_size, device=self.device
         ).to(self.device)
+
+
+def _num_classes(bank: ImageSet, holdout: ImageSet) -> int:
+    return int(max(bank.labels.max(), holdout.labels.max())) + 1
+
+
+def _require_every_class(bank: ImageSet, holdout: ImageSet) -> None:
+    require_every_class(bank.labels, _num_classes(bank, holdout))
+
+
+def _known_labels(bank: ImageSet, holdout: ImageSet) -> LabelList:
+    """Return the images of the bank whose labels are known to few-labels."""
+    return label_list(bank, _PERCENT, 0, _num_classes(bank, holdout))
 
 
 def _classification(monitored: Monitored) -> dict[str, float]:
@@ -221,26 +256,32 @@ def _calibration(monitored: Monitored) -> dict[str, float]:
 
 def _few_labels(monitored: Monitored) -> dict[str, float]:
     bank = monitored.bank
-    labels = label_list(bank, _PERCENT, 0, monitored.num_classes)
+    labels = _known_labels(bank, monitored.holdout)
     x, y = monitored.known.cpu()[labels.rows], bank.labels[labels.rows]
     head = few_labels_head(x, y, labels, usual_l2=monitored.config.linear_l2)
     right = head.logits(monitored.held.cpu().double()).argmax(dim=1) == monitored.holdout.labels
     return {"holdout_few_labels": float(right.double().mean())}
 
 
-def _out_of_distribution(monitored: Monitored) -> dict[str, float]:
-    if len(monitored.bank) < NEIGHBOUR:
+def _altered(bank: ImageSet, holdout: ImageSet) -> Tensor:
+    """Return which held-out images out-of-distribution alters, (m,) bool; refuse too few images."""
+    if len(bank) < NEIGHBOUR:
         raise DataError(
             f"evaluation.monitor: out-of-distribution needs {NEIGHBOUR} images that are trained on, got "
-            f"{len(monitored.bank)}; leave it out"
+            f"{len(bank)}; leave it out"
         )
 
-    is_altered = halves(monitored.holdout.keys)
+    is_altered = halves(holdout.keys)
     if bool(is_altered.all() or not is_altered.any()):
         raise DataError(
             "evaluation.monitor: out-of-distribution compares two halves of the held-out images, got "
             f"{int(is_altered.sum())} of {len(is_altered)} in one of them; hold more out"
         )
+    return is_altered
+
+
+def _out_of_distribution(monitored: Monitored) -> dict[str, float]:
+    is_altered = _altered(monitored.bank, monitored.holdout)
 
     def score(alteration: Alteration) -> float:
         inside, outside = altered_half(monitored.holdout, alteration, is_altered)
@@ -291,6 +332,14 @@ def _module(monitored: Monitored) -> nn.Module:
         raise TypeError(f"an encoder that is not a module has no views and no gradients, got {type(monitored.encoder)}")
     return monitored.encoder
 
+
+_NEEDS: dict[str, Callable[[ImageSet, ImageSet], object]] = {
+    "calibration": _require_every_class,
+    "few-labels": _known_labels,
+    "out-of-distribution": _altered,
+    "robustness": _require_every_class,
+}
+"""Refusals of bank and held-out images, by monitor."""
 
 MEASURES: dict[str, Callable[[Monitored], dict[str, float]]] = {
     "classification": _classification,

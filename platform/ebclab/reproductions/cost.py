@@ -91,8 +91,8 @@ def estimate(plan: StudyPlan) -> StudyCost:
         f"operations of the passes of all steps at {GPU_FLOPS / 1e12:.0f} TFLOP/s, which is assumed; methods weighed "
         "by counted arithmetic; probes left out"
         if on_gpu
-        else "images a second of a SimCLR step of the small encoder, measured on two processor cores, scaled by pixels, "
-        "at batches of 256 (smaller ones take longer); methods weighed by counted arithmetic; "
+        else "images a second of a SimCLR step of the small encoder, measured on two processor cores, scaled by "
+        "pixels, at batches of 256 (smaller ones take longer); methods weighed by counted arithmetic; "
         f"probes by images, a card {CARD_SECONDS:.0f} s at least"
     )
     known = seconds if math.isfinite(seconds) else None

@@ -11,6 +11,7 @@ from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.holdout import Split
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
+from ebclab.evaluation.monitor import require_images
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
@@ -44,6 +45,9 @@ def require_judgeable(plan: SweepPlan, split: Split) -> None:
         )
     if problem := labels_problem(plan.config.evaluation, unlabelled):
         raise UserError(problem)
+    for scored in (split.holdout, split.confirm):
+        if scored is not None:
+            require_images(split.train, scored, plan.config.evaluation)
 
 
 def require_trainable(

@@ -15,7 +15,7 @@ from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError
-from ebclab.evaluation.monitor import HoldoutScores, holdout_scores
+from ebclab.evaluation.monitor import HoldoutScores, holdout_scores, require_images
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.formatting import size
 from ebclab.runs.checkpoint import Checkpoint
@@ -142,6 +142,8 @@ def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], H
         raise DataError(problem)
     if len(prepared.holdout) == 0 or (config.evaluation.objective in NEED_LABELS and unlabelled):
         return None
+    if config.evaluation.knn_every:
+        require_images(prepared.bank, prepared.holdout, config.evaluation)
 
     def score(monitored: bool) -> HoldoutScores:
         with prepared.training.averaged():

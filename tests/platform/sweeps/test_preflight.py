@@ -56,6 +56,7 @@ def problems(plan: SweepPlan, images: Split, methods: Any = METHODS) -> list[str
               (("effective_rank", "alignment_uniformity"), 0, None))
           for name in names),
         ([], {"unlabelled": 1}, "got 1 images without"),
+        (["evaluation.monitor=[few-labels]"], {"classes": 9}, r"monitor few-labels.* 80 images .* one for each of 9"),
         ([], {"held": 0}, r"data\.holdout_rate: a sweep chooses by held-out images, got none of 100"),
         (["data.confirm_rate=0.1"], {}, r"data\.confirm_rate: confirming runs have no images .* got none of 80"),
         (["data.confirm_rate=0.1"], {"kept": 20}, None),

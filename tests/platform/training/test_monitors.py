@@ -68,3 +68,12 @@ def test_a_monitor_that_needs_labels_is_refused_before_the_first_step(tmp_path: 
     with pytest.raises(DataError, match=r"calibration needs labels of two classes, got \d+ images without"):
         _run(tmp_path, "run", "evaluation.monitor=[calibration]", "evaluation.objective=effective_rank", images=images)
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize("monitor", ["calibration", "robustness", "few-labels", "out-of-distribution"])
+def test_a_monitor_of_too_few_images_is_refused_before_the_first_step(tmp_path: Path, monitor: str) -> None:
+    few = ["evaluation.knn_bank_limit=8", "evaluation.knn_neighbours=5"]  # of ten classes
+    with pytest.raises(DataError, match=f"monitor {monitor}, which looks at 8 images that are trained on"):
+        _run(tmp_path, "run", f"evaluation.monitor=[{monitor}]", *few)
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
