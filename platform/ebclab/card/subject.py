@@ -35,6 +35,8 @@ from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.training.restore import weights_behind
 
+_RESIZED = "; images resized to "  # in the origin of a network of timm, whose own evaluation scales otherwise
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -96,7 +98,7 @@ class Subject:
         preprocessing = self.preprocessing.scaled(side, resampling)
         side = preprocessing.image_size
         digest = hashlib.sha256(f"{self.digest} {side} {resampling}".encode()).hexdigest()
-        origin = f"{self.origin}; images scaled to {side} x {side}, {resampling}"
+        origin = f"{self.origin.partition(_RESIZED)[0]}; images scaled to {side} x {side}, {resampling}"
         energies = self.energies  # of an export: its references stay as they were stored
         if energies is not None:
             words = f"{energies.source}, at the export's own size" if energies.source else ""
@@ -216,7 +218,7 @@ def _of_timm(where: str) -> Subject:
         encoder=encoder.eval(),
         preprocessing=preprocessing,
         in_channels=len(mean),
-        origin=f"timm's weights for {name}",
+        origin=f"timm's weights for {name}{_RESIZED}{size} x {size}, bilinear, without timm's own crop",
         digest=_digest(encoder, preprocessing, {"name": where}),
         random_weights=lambda seed: _seeded(seed, lambda: create(name, len(mean), 0)),
     )

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import nn
 
 from ebclab.card.images import MeasuredSet, named_set, outside_set
-from ebclab.card.subject import Subject
+from ebclab.card.subject import Subject, open_subject
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
@@ -145,6 +145,16 @@ def test_images_are_scaled_as_asked_for_and_not_as_the_encoders_own_were(tmp_pat
     torch.testing.assert_close(seen(stored), (pixels - seen.mean[0]) / seen.std[0])
     assert len({asked.digest, subject().digest, subject().scaled(12, "bilinear").digest}) == 3
     assert "12 x 12, bicubic" in asked.origin
+
+
+def test_the_origin_of_an_encoder_of_timm_says_how_images_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = nn.Conv2d(3, 2, 3), 224, (0.5,) * 3, (0.5,) * 3
+    monkeypatch.setattr("ebclab.card.subject.weights_problem", lambda name: None)
+    monkeypatch.setattr("ebclab.card.subject.pretrained_encoder", lambda name: loaded)
+    known = open_subject("timm/net")
+    whole = "timm's weights for net; images resized to 224 x 224, bilinear, without timm's own crop"
+    assert (known.origin, known.preprocessing.read_size) == (whole, 0)
+    assert known.scaled(0, "bicubic").origin == "timm's weights for net; images scaled to 224 x 224, bicubic"
 
 
 def test_image_files_of_several_sizes_are_scaled_to_what_the_encoder_takes(tmp_path: Path) -> None:
