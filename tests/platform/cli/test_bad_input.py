@@ -117,6 +117,14 @@ ERROR_PATHS = [
         ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
         "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256",
     ),
+    (
+        ["pretrain", "simclr", "--workers", "\N{SUPERSCRIPT TWO}"],
+        "--workers: not a number of workers, got '\N{SUPERSCRIPT TWO}'",
+    ),
+    (
+        ["sweep", "simclr", "--concurrent", "\N{SUPERSCRIPT TWO}"],
+        "--concurrent: not a number of trials, got '\N{SUPERSCRIPT TWO}'",
+    ),
     (["report", "x", "--price-per-gpu-hour", "-1"], "--price-per-gpu-hour: must be at least 0, got -1"),
     # a run that is not there
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
