@@ -21,6 +21,8 @@ from ebclab.data.holdout import LabelList
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import LBFGS
+from ebclab.formatting import size as readable
+from ebclab.hardware import free_bytes
 from ebclab.optimization.softmax_regression import Minimum, SoftmaxRegression
 
 _log = logging.getLogger("ebclab.evaluation")
@@ -57,11 +59,28 @@ def require_every_class(y: Tensor, num_classes: int) -> None:
         )
 
 
+def _require_memory(num_images: int, size: int, num_classes: int) -> None:
+    """Refuse features (n, D) and K classes of which the solver holds more than the machine's free memory.
+
+    It holds three float64 copies of the features when it begins; then one, one in float32, and (K, n) three times.
+    """
+    columns = min(num_images, size) + 1
+    needed = num_images * max(24 * size, 12 * columns + 24 * num_classes)
+    free = free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise DataError(
+            f"linear classifier: {num_classes:,} classes on {size:,} features of {num_images:,} images "
+            f"do not fit into memory, got {readable(needed)} at least, {readable(free)} free; use fewer images, or "
+            "for the linear probe another protocol than lbfgs"
+        )
+
+
 class HeadFitting:
     """Training features and labels of classifiers, standardised once for all penalties."""
 
     def __init__(self, x: Tensor, y: Tensor, num_classes: int) -> None:
         require_every_class(y, num_classes)
+        _require_memory(len(x), x.shape[1], num_classes)
         self._mean, self._std = (part.cpu() for part in moments(x))
         self._regression = SoftmaxRegression((x.cpu().double() - self._mean) / self._std, y.cpu(), num_classes)
 

@@ -12,11 +12,30 @@ from sklearn.preprocessing import StandardScaler
 
 from ebclab.data.holdout import LabelList, label_list
 from ebclab.data.image_set import ImageSet
+from ebclab.errors import DataError
 from ebclab.evaluation.linear_head import PENALTIES, best_head, few_labels_head, fit_head, num_folds
 
 
 def plain(images: int, l2: float) -> LogisticRegression:
     return LogisticRegression(C=1 / (images * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
+
+
+@pytest.mark.parametrize(
+    ("size", "needed"),
+    [
+        (9, 6 * 3 * 8 * 9),  # float64 features: standardised, turned, and these with ones
+        (2, 6 * ((8 + 4) * 3 + 3 * 8 * 2)),  # features and ones in both precisions; answers of two places, and logits
+    ],
+)
+def test_a_classifier_that_does_not_fit_into_memory_is_refused_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, size: int, needed: int
+) -> None:
+    x, y = torch.randn(6, size, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+    monkeypatch.setattr("ebclab.evaluation.linear_head.free_bytes", lambda device: needed)
+    fit_head(x, y, 2, 1e-2)
+    monkeypatch.setattr("ebclab.evaluation.linear_head.free_bytes", lambda device: needed - 1)
+    with pytest.raises(DataError, match=f"2 classes on {size} features of 6 images do not fit .* at least, .* free;"):
+        fit_head(x, y, 2, 1e-2)
 
 
 def test_the_best_classifier_is_that_of_scikit_learn_with_each_penalty() -> None:
