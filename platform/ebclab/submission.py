@@ -53,6 +53,7 @@ For ``compare``, the value is ``METHOD=FILE``.
 """
 
 _SHOWN_HERE = ("demo", "show", "submit")
+_ON_ONE_MACHINE = ("cluster", "reproduce", "search")
 
 
 def require_verb(arguments: Sequence[str]) -> str:
@@ -62,6 +63,8 @@ def require_verb(arguments: Sequence[str]) -> str:
     verb = arguments[0]
     if verb in _SHOWN_HERE:
         raise UserError(f"submit: {verb} needs no cluster; run `ebclab {verb}` here")
+    if verb in _ON_ONE_MACHINE:
+        raise UserError(f"submit: {verb} cannot be submitted; run `ebclab {verb}` here, or on a machine of the cluster")
     if verb not in _VERBS:
         raise UserError(f"submit: no such verb, got {verb!r}; {did_you_mean(verb, _VERBS)}")
     problems = [problem for text in arguments if (problem := credentials_problem(text))]

@@ -37,6 +37,7 @@ from ebclab.submission import (
         (["show", "--methods"], "show needs no cluster; run `ebclab show` here"),
         (["submit", "--list"], "submit needs no cluster"),
         (["--name", "x"], "no such verb, got '--name'"),
+        (["reproduce", "ebclr/table1"], "submit: reproduce cannot be submitted; run `ebclab reproduce` here"),
     ],
 )
 def test_a_wrong_verb_is_answered_with_the_right_one(arguments: list[str], sentence: str) -> None:
