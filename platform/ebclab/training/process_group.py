@@ -5,20 +5,36 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, TrainingError, UserError
+from ebclab.errors import (
+    DivergedError,
+    EbclabError,
+    InterruptedRunError,
+    StoreError,
+    TrainingError,
+    UserError,
+    VersionError,
+)
 
 T = TypeVar("T")
 
-_BY_EXIT_CODE: dict[int, type[EbclabError]] = {
-    error.exit_code: error for error in (DivergedError, UserError, InterruptedRunError)
+ErrorKind = Literal[
+    "DivergedError", "TrainingError", "VersionError", "StoreError", "UserError", "InterruptedRunError", "EbclabError"
+]
+_SHARED: dict[ErrorKind, type[EbclabError]] = {
+    "DivergedError": DivergedError,
+    "TrainingError": TrainingError,
+    "VersionError": VersionError,
+    "StoreError": StoreError,
+    "UserError": UserError,
+    "InterruptedRunError": InterruptedRunError,
+    "EbclabError": EbclabError,
 }
-_SHARED: tuple[type[EbclabError], ...] = (DivergedError, TrainingError, UserError, InterruptedRunError, EbclabError)
-"""Error classes that ranks tell each other, narrower ones first, since a run only goes back after a DivergedError."""
+"""Error classes that processes of a run tell each other, narrower ones first: what follows depends on them."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,12 @@ class Ranks:
             result = work()
         except (EbclabError, OSError) as error:
             own = error
-        plain = None if own is None else (_kind(own), str(own))
+        plain = None if own is None else (kind_of(own), str(own))
         errors = [error for error in self.gather(plain) if error is not None]
         if own is not None:
             raise own
         for kind, text in errors:
-            raise _SHARED[kind](text)
+            raise raised_elsewhere(kind, text)
         return result
 
     def of_first(self, work: Callable[[], T]) -> T:
@@ -100,13 +116,13 @@ ALONE = Ranks()
 """The one rank of a run in one process."""
 
 
-def _kind(error: EbclabError | OSError) -> int:
-    """Return the index in ``_SHARED`` of the narrowest class that fits an error; of the system, TrainingError."""
+def kind_of(error: EbclabError | OSError) -> ErrorKind:
+    """Return the narrowest shared class that fits an error; of the system, TrainingError."""
     if isinstance(error, OSError):
-        return _SHARED.index(TrainingError)
-    return next(number for number, kind in enumerate(_SHARED) if isinstance(error, kind))
+        return "TrainingError"
+    return next(kind for kind, shared in _SHARED.items() if isinstance(error, shared))
 
 
-def raised_elsewhere(exit_code: int, text: str) -> EbclabError:
+def raised_elsewhere(kind: ErrorKind, text: str) -> EbclabError:
     """Return the error of another process as one of this process, with the same sentence and exit code."""
-    return _BY_EXIT_CODE[exit_code](text)
+    return _SHARED[kind](text)

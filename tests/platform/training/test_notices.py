@@ -123,8 +123,8 @@ FAULTS: dict[str, tuple[Any, str, int]] = {  # what refuses, and the step at whi
 }
 
 
-def enter(run: RunFolder, rank: int) -> tuple[int, str]:
-    """Train as a worker where rank 0 alone cannot pull the run; return its exit code and its sentence."""
+def enter(run: RunFolder, rank: int) -> tuple[str | None, str]:
+    """Train as a worker where rank 0 alone cannot pull the run; return the kind of its error and its sentence."""
     config = compose("simclr", overrides=TINY)
     run.path.mkdir(exist_ok=True)
     atomic.write_text(run.config_path, to_yaml(config))
@@ -133,7 +133,7 @@ def enter(run: RunFolder, rank: int) -> tuple[int, str]:
             patch.setattr(RunFolder, "pull", _refuse)
         spec = RunSpec(run, config, METHODS["simclr"], None, ())
         ended = train_on_worker(spec, Placement((2,), 1, 0), Origin.here())
-    return ended.exit_code, ended.text
+    return ended.kind, ended.text
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def test_two_ranks_save_between_epochs_and_go_on(both: list[dict[str, Any]]) -> 
 
 def test_a_store_that_rank_0_alone_cannot_read_ends_both_before_they_train(both: list[dict[str, Any]]) -> None:
     for found in both:
-        assert found["entering"] == (2, "s3://runs/x: no permission")
+        assert found["entering"] == ("UserError", "s3://runs/x: no permission")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -9,8 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from ebclab.errors import DivergedError, InterruptedRunError, RunError, TrainingError, UserError
-from ebclab.training.process_group import ALONE, Ranks, raised_elsewhere
+from ebclab.errors import (
+    DivergedError,
+    EbclabError,
+    ExportError,
+    InterruptedRunError,
+    RunError,
+    StoreError,
+    TrainingError,
+    UserError,
+    VersionError,
+)
+from ebclab.training.process_group import ALONE, Ranks, kind_of, raised_elsewhere
 
 
 def _refuse() -> None:
@@ -97,8 +107,23 @@ def test_one_rank_talks_to_nobody() -> None:
         ALONE.together(_refuse)
 
 
-@pytest.mark.parametrize("kind", [DivergedError, UserError, InterruptedRunError])
-def test_an_error_of_another_process_keeps_its_sentence_and_its_exit_code(kind: type[UserError]) -> None:
-    error = raised_elsewhere(kind.exit_code, "a sentence")
-    assert type(error) is kind
+@pytest.mark.parametrize(
+    ("own", "there"),
+    [
+        (DivergedError, DivergedError),
+        (TrainingError, TrainingError),
+        (VersionError, VersionError),
+        (StoreError, StoreError),
+        (RunError, UserError),
+        (InterruptedRunError, InterruptedRunError),
+        (ExportError, EbclabError),
+        (OSError, TrainingError),
+    ],
+)
+def test_an_error_of_another_process_keeps_its_sentence_and_what_depends_on_its_kind(
+    own: type[EbclabError | OSError], there: type[EbclabError]
+) -> None:
+    error = raised_elsewhere(kind_of(own("a sentence")), "a sentence")
+    assert type(error) is there
     assert str(error) == "a sentence"
+    assert error.exit_code == getattr(own, "exit_code", TrainingError.exit_code)

@@ -92,7 +92,7 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
         except (TrainingFailedError, RayError) as error:
             raise (head.lost() or _failure(spec, error)) from error
     if outcome.summary is None:
-        raise raised_elsewhere(outcome.exit_code, outcome.text)
+        raise raised_elsewhere(outcome.kind or "EbclabError", outcome.text)
     return outcome.summary
 
 

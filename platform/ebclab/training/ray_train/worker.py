@@ -24,7 +24,7 @@ from ebclab.storage.reading import json_value, typed
 from ebclab.storage.signal_file import SignalFile
 from ebclab.storage.sync import Syncer
 from ebclab.training.listener import Listener
-from ebclab.training.process_group import Ranks
+from ebclab.training.process_group import ErrorKind, Ranks, kind_of
 from ebclab.training.rank import train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
 from ebclab.training.setup import Prepared, RunSpec, prepare
@@ -48,7 +48,7 @@ _log = logging.getLogger("ebclab.training")
 class WorkerOutcome:
     """How a worker's part of a run ended."""
 
-    exit_code: int  # 0, or the exit code of the error that ended it
+    kind: ErrorKind | None  # that of the error that ended it; None without one
     text: str = ""  # the error's sentence for the user; empty without one
     summary: RunSummary | None = None  # the run's result, from rank 0 of a finished run
 
@@ -91,11 +91,11 @@ def train_on_worker(
     except DataError as error:
         if part is None or ranks.alone:
             return _refused(error)
-        refusal.write(json.dumps({"exit_code": error.exit_code, "text": str(error)}).encode())
+        refusal.write(json.dumps({"kind": kind_of(error), "text": str(error)}).encode())
         raise RuntimeError(str(error)) from error
     except EbclabError as error:
         return _refused(error)
-    return WorkerOutcome(0, summary=summary)
+    return WorkerOutcome(None, summary=summary)
 
 
 def _recorded(refusal: SignalFile, run: RunFolder) -> WorkerOutcome | None:
@@ -119,7 +119,7 @@ def _log_deaths(run: RunFolder) -> None:
 
 
 def _refused(error: EbclabError) -> WorkerOutcome:
-    return WorkerOutcome(error.exit_code, str(error))
+    return WorkerOutcome(kind_of(error), str(error))
 
 
 def _prepared(spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None) -> Prepared:

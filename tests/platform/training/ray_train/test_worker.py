@@ -35,22 +35,24 @@ def _outcome(folder: Path) -> WorkerOutcome:
 
 
 def test_a_worker_that_was_started_again_returns_the_sentence_of_the_one_before(refusal: Path) -> None:
-    refusal.write_text(json.dumps({"exit_code": 2, "text": "a.png: cannot be decoded"}))
-    assert _outcome(refusal.parent) == WorkerOutcome(2, "a.png: cannot be decoded")
+    refusal.write_text(json.dumps({"kind": "UserError", "text": "a.png: cannot be decoded"}))
+    assert _outcome(refusal.parent) == WorkerOutcome("UserError", "a.png: cannot be decoded")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"exit_code": "x", "text": 3}', b"[" * 9999])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"kind": "x", "text": 3}', b"[" * 9999])
 def test_a_damaged_sentence_is_one_of_its_own(refusal: Path, content: bytes) -> None:
     refusal.write_bytes(content)
     outcome = _outcome(refusal.parent)
-    assert outcome.exit_code == 2
+    assert outcome.kind == "UserError"
     assert outcome.text.startswith(f"{refusal.parent}: {REFUSAL} cannot be read, got ")
 
 
 def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
     os.mkfifo(refusal)
     outcome = _outcome(refusal.parent)
-    assert outcome == WorkerOutcome(2, f"{refusal}: cannot be read, got a pipe or a device, not a file; delete it")
+    assert outcome == WorkerOutcome(
+        "UserError", f"{refusal}: cannot be read, got a pipe or a device, not a file; delete it"
+    )
 
 
 def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(
