@@ -80,8 +80,6 @@ def _checked(places: Sequence[str | Path], price: float | None) -> tuple[list[st
     kind = str(kinds[unique[0]])
     if price is not None and kind == "run":
         raise UserError("--price-per-gpu-hour: of sweeps only, got runs; leave it out")
-    if not (price is None or price >= 0):
-        raise UserError(f"--price-per-gpu-hour: must not be negative, got {price:g}")
     return unique, kind
 
 

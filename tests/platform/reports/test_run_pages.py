@@ -274,7 +274,6 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "runs/first", "--to", "reproductions/vem/plan.json/page.html"], "--to: no such folder"),
         (["report", "runs/first", "--to", "/proc/page.html"], "cannot be written"),
         (["report", "no/where"], "no run, sweep or comparison here; `ebclab runs list`"),
-        (["report", "sweeps/hunt", "--price-per-gpu-hour", "-1"], "must not be negative"),
         (["report", "runs/first", "--watch", "--to", "page.html"], "--to: --watch writes no files, got page.html;"),
         (["report", "sweeps/hunt", "--watch", "--optuna", "o.log"], "--optuna: --watch writes no files, got o.log;"),
         (["report", "runs/frst", "--watch"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),

@@ -134,7 +134,9 @@ def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypat
         return _other_label(load_split(name, root, split, *reading))
 
     monkeypatch.setattr("ebclab.training.setup.load_split", changed)
-    monkeypatch.setattr("ebclab.runs.evaluate.load_both", lambda *given: tuple(map(_other_label, load_both(*given))))
+    monkeypatch.setattr(
+        "ebclab.runs.evaluate.load_both", lambda *given, **more: tuple(map(_other_label, load_both(*given, **more)))
+    )
     with pytest.raises(DataError, match="digits: not the images that the run was trained on, by their digest; restore"):
         ebclab.evaluate(run, only=["knn"])
     (run / "result.json").unlink()
