@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from ray import tune
+from ray.train._internal.session import get_session
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.cluster.versions import Origin
@@ -66,6 +67,7 @@ class SharedImages:
 _log = logging.getLogger("ebclab.storage")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_CLOSE_SECONDS = 600.0  # Tune waits as long, at the end of a sweep ten seconds
 _LOCK_SECONDS = 30.0  # the process of a killed sweep may hold a run folder a little longer
 
 
@@ -115,6 +117,23 @@ def run_turn(config: Mapping[str, Any], setup: TrialSetup) -> None:
         if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
             shutil.rmtree(run.path, ignore_errors=True)
     tune.report({"outcome": state, "reason": reason, "answers": answers})
+
+
+class _Closing:
+    """Part of Tune's class around ``run_turn``: a trial that is ended closes its folder, loggers and workers first.
+
+    Where its process is not used again, Tune would end it at once, and the reservation of a trial's workers could stay.
+    """
+
+    def cleanup(self) -> None:
+        try:
+            if session := get_session():
+                session.finish(timeout=_CLOSE_SECONDS)
+        finally:
+            super().cleanup()  # type: ignore[misc]
+
+
+run_turn.__mixins__ = (_Closing,)  # type: ignore[attr-defined]
 
 
 def _failure(run: RunFolder, error: Exception) -> tuple[str, str]:
