@@ -68,7 +68,7 @@ def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_
         changed.require_same_here()
 
 
-def test_a_worker_with_other_versions_returns_the_sentence_and_exit_code_2_before_it_trains(
+def test_a_worker_with_other_versions_returns_the_sentence_and_its_kind_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "Ranks", SimpleNamespace(of_process_group=Ranks))
@@ -76,6 +76,6 @@ def test_a_worker_with_other_versions_returns_the_sentence_and_exit_code_2_befor
     spec = RunSpec(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))
     elsewhere = Origin("the-head", {**versions_here(), "ebclab": "0.0.9 (bbbbbbbb)"})
     told = worker.train_on_worker(spec, Placement((1,), 1.0, 0), elsewhere)
-    assert told.exit_code == 2
+    assert told.kind == "VersionError"
     assert "got 0.0.9 (bbbbbbbb) where the command runs" in told.text
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from ray import tune
-from ray.train._internal.session import get_session
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.cluster.versions import Origin
@@ -126,6 +125,8 @@ class _Closing:
     """
 
     def cleanup(self) -> None:
+        from ebclab.cluster.train_internals import get_session  # imported late: it takes a second
+
         try:
             if session := get_session():
                 session.finish(timeout=_CLOSE_SECONDS)
