@@ -113,10 +113,10 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
         (Tests("every pattern of the package", ("tests/platform/test_patterns.py",)),),
     ),
     "tokens": (
-        "whoever listens where a cluster should",
+        "another program on the port of a cluster",
         (
             Tests(
-                "the token stays here",
+                "no token is sent to it",
                 ("tests/platform/cluster/test_token.py", "tests/platform/cluster/test_socket_owner.py"),
             ),
         ),

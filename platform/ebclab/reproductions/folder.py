@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ebclab.config import to_mapping
-from ebclab.config.addresses import expanded, is_address
 from ebclab.config.options import values_of
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
@@ -64,7 +63,7 @@ class ReproductionFolder(Workspace):
     def of_plan(cls, plan: StudyPlan, to: str | None) -> ReproductionFolder:
         """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder."""
         usual = f"reproductions/{plan.study.name.replace('/', '-')}-{plan.scale}"
-        return cls.at(usual if to is None else to if is_address(to) else expanded(to))
+        return cls.at(usual if to is None else to)
 
     @property
     def page(self) -> Path:
