@@ -16,7 +16,7 @@ from ebclab.document.document import Document, Facts, Folded, Items, Remark, Sec
 from ebclab.formatting import clock
 from ebclab.interval import Interval
 from ebclab.reports.place import write_result
-from ebclab.runs.environment import command_in_words, machine_in_words, versions_in_words
+from ebclab.runs.environment import command_in_words, versions_in_words
 from ebclab.sweeps.log import finite
 
 
@@ -79,13 +79,13 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
 
 
 def _made_by(findings: ComparisonFindings) -> dict[str, str]:
-    """Return command, commit, versions and machine of the processes that ran the searches; empty if none has begun."""
+    """Return what ran the searches, and the machines of their trials; empty if none has begun."""
     environments = [each.environment for each in findings.sweeps]
     texts = {
         "command": [command_in_words(each) for each in environments],
         "commit": [str(each.get("commit") or "") for each in environments],
         "versions": [versions_in_words(each) for each in environments],
-        "machine": [machine_in_words(each, "a trial") for each in environments],
+        "machine": [machine for each in findings.sweeps for machine in each.machines],
     }
     if not environments:
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Literal
@@ -331,6 +331,7 @@ def read_findings(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonF
     for planned in plan.sweeps:
         sweep = folder.sweep(planned.name).of("reader").pull()
         if sweep.plan.is_file() and sweep.log.is_file():
-            found.append(read_sweep(planned, sweep.read_log(), plan.request.metric))
+            measured = read_sweep(planned, sweep.read_log(), plan.request.metric)
+            found.append(replace(measured, machines=tuple(sweep.machines(measured.environment))))
     references = References.read(folder.references, folder.address_of(folder.references))
     return ComparisonFindings(plan, tuple(found), references)

@@ -20,7 +20,7 @@ from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import Protocol
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.proposals import ConfirmProposals, ranked
-from ebclab.sweeps.results import BASELINE, SettingsTest
+from ebclab.sweeps.results import BASELINE, SettingsTest, scores_over_seeds
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
 from ebclab.sweeps.trial import LOST, State, Trial
@@ -127,6 +127,7 @@ class MeasuredSweep:
     train_limit: int = 0  # labelled images of the probes on the test images; 0: all
     # command, commit, versions and machine of the process that ran the sweep last; empty if not known
     environment: Mapping[str, Any] = field(default_factory=dict)
+    machines: tuple[str, ...] = ()  # that trials ran on, in words
     problem: str = ""  # what is missing; empty if the sweep is complete
 
     @property
@@ -255,18 +256,17 @@ def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog,
 
 
 def _tested(log: SweepLog, source: str, seeds: Sequence[int], done: Sequence[int]) -> dict[str, Measurements]:
-    """Return the accuracies on the test images by probe; empty unless measured for exactly the finished runs."""
-    for found in SettingsTest.all_in(log):
-        if found.trial == source and sorted(found.seeds) == list(done):
-            return {
-                probe: _with_lost(
-                    seeds,
-                    dict(zip(found.seeds, score.values, strict=True)),
-                    dict(zip(found.seeds, score.answers, strict=False)),
-                )
-                for probe, score in found.scores.items()
-            }
-    return {}
+    """Return the accuracies on the test images by probe; empty unless measured for all finished runs."""
+    tested = SettingsTest.of_runs(log, source)
+    if not done or not tested.keys() >= set(done):
+        return {}
+    runs = {seed: tested[seed] for seed in done}
+    return {
+        probe: _with_lost(
+            seeds, dict(zip(done, score.values, strict=True)), dict(zip(done, score.answers, strict=False))
+        )
+        for probe, score in scores_over_seeds(runs, 1).items()
+    }
 
 
 def _with_lost(seeds: Sequence[int], values: Mapping[int, float], answers: Mapping[int, Answers]) -> Measurements:

@@ -15,8 +15,6 @@ from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.interval import Interval
 from ebclab.reports.comparable import Footing, footing, importance
 from ebclab.reports.references import OverReference, over_references
-from ebclab.runs.environment import machine_in_words, read_environment
-from ebclab.runs.folder import ENVIRONMENT
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import RUN
 from ebclab.storage.object_store import Store
@@ -139,10 +137,7 @@ class SweepRecord:
     @cached_property
     def machines(self) -> list[str]:
         """Descriptions of the machines that trials ran on, from their run folders; else of the sweep's own process."""
-        written = [read_environment(path) for path in sorted(self.folder.trials.glob(f"*/{ENVIRONMENT}"))]
-        names = dict.fromkeys(machine_in_words(each, "a trial") for each in written)
-        known = [name for name in names if name]
-        return known or [name for name in [machine_in_words(self.environment, "a trial")] if name]
+        return self.folder.machines(self.environment)
 
     @cached_property
     def split(self) -> tuple[int, int] | None:

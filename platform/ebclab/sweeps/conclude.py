@@ -6,14 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
+from ebclab.data.sources.load import load_both
 from ebclab.errors import StoreError, TrainingError, UserError
-from ebclab.evaluation.answers import Score
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
@@ -28,12 +28,14 @@ from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run, distinct, ranked
 from ebclab.sweeps.results import (
     ConfirmedSettings,
+    RunTest,
     SeedScores,
     SettingsTest,
     StoppingSavings,
     SweepResult,
     gain_on_test_set,
     readings_of_test_set,
+    scores_over_seeds,
 )
 from ebclab.sweeps.trial import Trial
 from energy_contrast.method import Method
@@ -74,7 +76,14 @@ def conclude(
     chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
     wanted = [entry for entry in chosen if entry is not None]
     limit = SettingsTest.limit_in(log, plan)
-    measure = partial(evaluate_run, only=probes, train_limit=limit, methods=methods, on_progress=in_lines(display.note))
+    measure = partial(
+        evaluate_run,
+        only=probes,
+        train_limit=limit,
+        methods=methods,
+        load=cache(load_both),
+        on_progress=in_lines(display.note),
+    )
     tests = _read_test_set(folder, log, wanted, len(candidates), limit, measure, display) if probes else {}
     if references and tests:
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
@@ -112,24 +121,30 @@ def _read_test_set(
     measure: Callable[[RunFolder], Evaluation],
     display: SweepDisplay,
 ) -> dict[str, dict[str, SeedScores]]:
-    """Evaluate the confirming runs of some settings on the test set, unless the log already has their scores.
+    """Evaluate those confirming runs of some settings on the test set whose scores are not in the log yet.
 
     The log names the runs before they read the test set. The labelled images are those that the plan leaves to training
     and selection, ``limit`` of them or all. Scores are by source of the settings and by probe, without settings whose
     runs cannot be evaluated.
     """
-    new = [entry for entry in wanted if SettingsTest.known(log, entry, compared) is None]
-    runs = {entry.source: {seed: confirming_run(entry.source, seed) for seed in entry.seeds} for entry in new}
+    tested = {entry.source: SettingsTest.of_runs(log, entry.source) for entry in wanted}
+    runs = {
+        entry.source: {
+            seed: confirming_run(entry.source, seed) for seed in entry.seeds if seed not in tested[entry.source]
+        }
+        for entry in wanted
+    }
     for source, by_seed in list(runs.items()):
         if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
             _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
+        if gone or not by_seed:
             del runs[source]
     names = [name for by_seed in runs.values() for name in by_seed.values()]
     if runs:
         log.append("test_read", runs=names)
     started, done = time.monotonic(), 0
-    for entry in [entry for entry in new if entry.source in runs]:
-        measured: dict[str, list[Score]] = {}
+    for entry in [entry for entry in wanted if entry.source in runs]:
+        found = tested[entry.source]
         try:
             for seed, name in runs[entry.source].items():
                 passed = time.monotonic() - started
@@ -137,18 +152,15 @@ def _read_test_set(
                 done += 1
                 where = f"run {done} of {len(names)}: {entry.source}, seed {seed}"
                 display.note(f"reading the test set, {where}{left}")
-                for probe, score in next(iter(measure(folder.run(name)).rows.values())).items():
-                    measured.setdefault(probe, []).append(score)
+                scores = next(iter(measure(folder.run(name)).rows.values()))
+                found[seed] = {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
         except StoreError:  # the run itself may be fine; the same command tries again
             raise
         except UserError as error:
             _say_untested(entry.source, str(error), log, display)
             continue
-        scores = {
-            probe: SeedScores.of(entry.seeds, [s.value for s in each], [s.answers for s in each if s.answers], compared)
-            for probe, each in measured.items()
-        }
-        SettingsTest(entry.source, entry.seeds, scores, limit).write(log)
+        whole = scores_over_seeds({seed: found[seed] for seed in entry.seeds}, compared)
+        SettingsTest(entry.source, entry.seeds, whole, limit).write(log)
     known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
 

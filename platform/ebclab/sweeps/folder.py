@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from ebclab.errors import RunError, UserError
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.environment import machine_in_words, read_environment
+from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.references import FILE
 from ebclab.storage.kinds import SWEEP
 from ebclab.storage.mirror import Mirror
@@ -81,6 +82,12 @@ class SweepFolder(Workspace):
     def initial_weights(self) -> Path:
         """Initial weights of the encoders of all trials, if they are not random."""
         return self.path / "init.safetensors"
+
+    def machines(self, own: Mapping[str, Any]) -> list[str]:
+        """Return the machines that trials ran on, in words, from their run folders; else the sweep's own, ``own``."""
+        written = [read_environment(path) for path in sorted(self.trials.glob(f"*/{ENVIRONMENT}"))]
+        known = dict.fromkeys(machine_in_words(each, "a trial") for each in written if each)
+        return list(known) or [name for name in [machine_in_words(own, "a trial")] if name]
 
     @property
     def references(self) -> Path:

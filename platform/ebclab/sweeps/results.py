@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
@@ -42,7 +42,9 @@ class SeedScores:
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers], compared: int) -> SeedScores:
+    def of(
+        cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers | None], compared: int
+    ) -> SeedScores:
         """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
         measured = Measurements.of(seeds, values, answers)
         found = mean_and_interval(measured, compared, is_rate=True)
@@ -111,6 +113,27 @@ class ConfirmedSettings(SeedScores):
         }
 
 
+class RunTest(NamedTuple):
+    """What a probe measured of a run on the test set."""
+
+    value: float
+    answers: Answers | None  # None: not known, as in logs of older versions
+
+
+def scores_over_seeds(runs: Mapping[int, Mapping[str, RunTest]], compared: int) -> dict[str, SeedScores]:
+    """Return the test scores of runs, which are by seed, for each probe that measured all of them."""
+    probes = [probe for probe in next(iter(runs.values())) if all(probe in found for found in runs.values())]
+    return {
+        probe: SeedScores.of(
+            list(runs),
+            [found[probe].value for found in runs.values()],
+            [found[probe].answers for found in runs.values()],
+            compared,
+        )
+        for probe in probes
+    }
+
+
 @dataclass(frozen=True)
 class SettingsTest:
     """The event in a sweep's log that holds the test scores of some settings."""
@@ -121,19 +144,37 @@ class SettingsTest:
     # labelled training images of the probes; 0: all, as older versions used whatever the plan said
     train_limit: int = 0
 
+    def __post_init__(self) -> None:
+        for probe, each in self.scores.items():
+            if len(each.values) != len(self.seeds) or len(each.answers) not in (0, len(self.seeds)):
+                numbers = f"{len(self.seeds)} seeds, {len(each.values)} values, {len(each.answers)} answers"
+                raise ValueError(f"scores.{probe}: one of each per run, got {numbers}")
+
     @classmethod
     def known(cls, log: SweepLog, entry: ConfirmedSettings, compared: int) -> dict[str, SeedScores] | None:
-        """Return the test scores of the runs behind ``entry``; None if they have not been tested.
+        """Return the test scores of the runs behind ``entry``; None if one of them has not been tested.
 
         Intervals depend on the number of settings that the sweep ``compared``.
         """
-        for found in cls.all_in(log):
-            if (found.trial, found.seeds) == (entry.source, entry.seeds):
-                return {
-                    name: SeedScores.of(entry.seeds, score.values, score.answers, compared)
-                    for name, score in found.scores.items()
-                }
-        return None
+        tested = cls.of_runs(log, entry.source)
+        if not tested.keys() >= set(entry.seeds):
+            return None
+        return scores_over_seeds({seed: tested[seed] for seed in entry.seeds}, compared)
+
+    @classmethod
+    def of_runs(cls, log: SweepLog, source: str) -> dict[int, dict[str, RunTest]]:
+        """Return the newest test of each run of the settings ``source``: by seed and by probe."""
+        runs: dict[int, dict[str, RunTest]] = {}
+        for found in (found for found in cls.all_in(log) if found.trial == source):
+            for place, seed in enumerate(found.seeds):
+                runs.setdefault(
+                    seed,
+                    {
+                        probe: RunTest(each.values[place], each.answers[place] if each.answers else None)
+                        for probe, each in found.scores.items()
+                    },
+                )
+        return runs
 
     @classmethod
     def all_in(cls, log: SweepLog) -> Iterator[SettingsTest]:

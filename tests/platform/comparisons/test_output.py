@@ -29,6 +29,7 @@ from ebclab.document.html import in_script
 from ebclab.document.markdown import as_markdown
 from ebclab.runs.references import Protocol, References
 from ebclab.storage.reading import read_json
+from ebclab.sweeps.log import SweepLog
 from energy_contrast.catalog import METHODS
 
 Make = Callable[..., MadeUp]
@@ -262,11 +263,24 @@ def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
     ]
 
 
+def test_the_page_names_the_gpu_that_trials_ran_on_and_not_the_processor_that_ran_the_search(
+    comparison: MadeUp,
+) -> None:
+    planned = comparison.plan.sweeps[0]
+    own = {"device": "cpu", "processor": "Z80", "machine": "x86_64"}
+    SweepLog(comparison.folder.sweep(planned.name).log).append("resumed", environment=own)
+    assert facts(comparison.findings())["machine"] == "Z80, x86_64"
+    run = comparison.folder.sweep(planned.name).trials / "0000"
+    run.mkdir()
+    (run / "environment.json").write_text(json.dumps(own | {"device": "NVIDIA H200"}), encoding="utf-8")
+    assert facts(comparison.findings())["machine"] == "NVIDIA H200, Z80, x86_64"
+
+
 def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
     environment = {"command": ["/bin/ebclab", "compare", "simclr"], "commit": "abc-dirty", "torch": "2.0"}
     found = comparison.findings()
     assert facts(found)["command"] == "not written down"
-    made = [replace(each, environment=environment | {"processor": "Z80"}) for each in found.sweeps]
+    made = [replace(each, environment=environment, machines=("Z80",)) for each in found.sweeps]
     text = as_markdown(comparison_document(replace(found, sweeps=tuple(made)), ()))
     for each in ("ebclab compare simclr", "abc-dirty", "torch 2.0", "Z80"):
         assert text.count(each) == 1

@@ -275,16 +275,25 @@ def test_starting_settings_that_win_have_no_gain_over_themselves(
     assert fake.read == [f"confirm-{source}-seed{seed}" for source in sources for seed in (1, 2)]
 
 
-def test_a_grown_sweep_reads_the_test_set_again_and_counts_it(sweep: Sweep, fake: FakeEvaluation) -> None:
+def test_a_grown_sweep_reads_the_test_set_with_its_new_runs_alone_and_counts_it(
+    sweep: Sweep, fake: FakeEvaluation
+) -> None:
     sweep.confirm("0001", 0.9, 0.8)
-    assert sweep.conclude(top=1, seeds=2).test_readings == 1
+    before = sweep.conclude(top=1, seeds=2)
+    assert before.test_readings == 1
     assert sweep.conclude().test_readings == 1  # nothing new: nothing is read
     sweep.confirm("0001", 0.7, first_seed=3)
-    assert sweep.conclude(seeds=3).test_readings == 2
+    grown = sweep.conclude(seeds=3)
+    assert grown.test_readings == 2
     assert readings_of_test_set(SweepLog(sweep.log.path)) == [
         ["confirm-0001-seed1", "confirm-0001-seed2"],
-        ["confirm-0001-seed1", "confirm-0001-seed2", "confirm-0001-seed3"],
+        ["confirm-0001-seed3"],
     ]
+    assert before.test is not None
+    assert grown.test is not None
+    assert grown.test["knn"].values[:2] == before.test["knn"].values
+    assert grown.test["knn"].values[2] == 0.7  # three of ten images wrong
+    assert len(grown.test["knn"].answers) == 3
 
 
 @pytest.mark.parametrize("is_old", [False, True])

@@ -17,6 +17,7 @@ from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import (
     BASELINE,
     ConfirmedSettings,
+    SeedScores,
     SettingsTest,
     StoppingSavings,
     SweepResult,
@@ -155,6 +156,24 @@ def test_a_damaged_event_of_a_test_is_one_sentence(tmp_path: Path) -> None:
     log.append("tested", trial="0002")
     with pytest.raises(RunError, match=rf"{log.path}: its event `tested` cannot be read, got seeds: Field required"):
         SettingsTest.known(log, run_with(1), 3)
+
+
+def test_a_test_without_a_value_for_each_run_is_damaged(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "trials.jsonl")
+    log.append("tested", trial="0002", seeds=[1, 2], scores={"knn": {"values": [0.4], "mean": 0.4}})
+    with pytest.raises(RunError, match="one of each per run, got 2 seeds, 1 values, 0 answers"):
+        SettingsTest.known(log, run_with(1, 2), 1)
+
+
+def test_the_newest_test_of_a_run_counts(tmp_path: Path) -> None:
+    log = SweepLog(tmp_path / "trials.jsonl")
+    for values in ({1: 0.25, 2: 0.5}, {2: 0.75, 3: 1.0}):
+        scores = SeedScores.of(list(values), list(values.values()), (), 1)
+        SettingsTest("0002", tuple(values), {"knn": scores}).write(log)
+    known = SettingsTest.known(log, run_with(1, 2, 3), 1)
+    assert known is not None
+    assert known["knn"].values == (0.25, 0.75, 1.0)
+    assert SettingsTest.known(log, run_with(1, 4), 1) is None
 
 
 def test_test_scores_that_an_older_version_wrote_have_an_interval_over_seeds_only(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
     elif paths:  # none are needed of what is embedded
         folder, files = paths[0].parent, ", ".join(path.name for path in paths)
-        _log.warning("%s %s: checksums not known, accepted unchecked: %s in %s", dataset.name, split, files, folder)
+        tell_once(f"{dataset.name} {split}: checksums not known, accepted unchecked: {files} in {folder}")
     train_release = release if split == "train" else _release_of(dataset, train_paths)
     if train_release is not None and train_release.mean is not None and train_release.std is not None:
         mean, std = train_release.mean, train_release.std
