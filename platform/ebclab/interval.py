@@ -64,9 +64,10 @@ class NumberFormat:
         """Return the ends of an interval, with more digits if they would read the same; empty if there is none."""
         if low is None or high is None:
             return ""
-        for more in range(_MORE_DIGITS + 1):
+        most = 0 if low == high or isinstance(self.digits, str) else _MORE_DIGITS
+        for more in range(most + 1):
             first, last = self._digits(low, more), self._digits(high, more)
-            if first != last or isinstance(self.digits, str):
+            if first != last:
                 break
         return f"{first}{self.end_unit} to {last}{self.end_unit}"
 

@@ -16,7 +16,7 @@ from ebclab.interval import PERCENT, POINTS, SHARE, Interval, NumberFormat
         ("holdout_linear", 0.94421, 0.945, "94.4% to 94.5%"),
         ("effective_rank", 12.0, 12.5, "12.000 to 12.500"),
         ("effective_rank", 12.00001, 12.00002, "12.00001 to 12.00002"),
-        ("effective_rank", 1.0, 1.0, "1.0000000 to 1.0000000"),
+        ("effective_rank", 1.0, 1.0, "1.000 to 1.000"),
         ("effective_rank", None, 1.0, ""),
     ],
 )
