@@ -24,6 +24,7 @@ import ebclab
 from ebclab.cli import main
 from ebclab.config import parse_yaml
 from ebclab.evaluation.answers import table_of
+from ebclab.runs.evaluate import evaluate_run
 from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
@@ -103,6 +104,27 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     again = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SweepDisplay())
     assert with_checksum(again.to_mapping()) == json.loads((folder / "result.json").read_text())
     assert len(_log(folder)) == lines  # a finished sweep only tells
+
+
+def test_a_cluster_reads_the_test_set_with_the_numbers_of_this_process(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **options: Any) -> Any:
+        raise AssertionError("read here")
+
+    monkeypatch.setenv("RAY_ADDRESS", cluster)
+    monkeypatch.setattr("ebclab.sweeps.conclude.evaluate_run", refused)
+    monkeypatch.setattr("ebclab.runs.references.evaluate_encoder", refused)
+    plan = _plan("training.epochs=1", trials=1, top=1, seeds=2, baseline=False)
+    result = ebclab.sweep(plan, sweeps=tmp_path, name="mine", display=SweepDisplay(), limits=ONE)
+    assert result.test is not None
+    for place, seed in enumerate((1, 2)):
+        here = evaluate_run(tmp_path / "mine" / "trials" / f"confirm-0000-seed{seed}", train_limit=320).rows["simclr"]
+        assert {name: score.values[place] for name, score in result.test.items()} == {
+            name: score.value for name, score in here.items()
+        }
+    kept = json.loads((tmp_path / "mine" / "references.json").read_text(encoding="utf-8"))
+    assert len(kept["references"]) == 2 * 3  # knn and linear, of raw pixels and two untrained encoders
 
 
 def test_trials_that_fail_diverge_or_run_out_of_memory_are_recorded_and_never_end_the_sweep(

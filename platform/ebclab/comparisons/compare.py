@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import TrainingError
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
@@ -79,9 +79,9 @@ def compare(
         write_comparison(folder.plan, plan)
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
-        try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note)
-        syncer.push()
-        with _one_ray(plan, shown) if left else nullcontext():
+        with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
+            try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note, each)
+            syncer.push()
             for number, planned in enumerate(left, start=1):
                 shown.note(f"search {number} of {len(left)}: {planned.name}")
                 try:
@@ -97,9 +97,9 @@ def compare(
                 except TrainingError as error:
                     failed.append(f"{planned.name}: {error}")
                     shown.note(failed[-1])
-        found = read_findings(folder, plan)
-        found.require_measured(folder.address)
-        try_references(folder.references, _protocols(plan, found.sweeps), shown.note)
+            found = read_findings(folder, plan)
+            found.require_measured(folder.address)
+            try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
         found = read_findings(folder, plan)
         write_findings(folder, found)
         syncer.push()
@@ -113,7 +113,7 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
     """
     shown, pilot = choose_sweep_display(), pilot_plan(plan, num_seeds)
     require_runnable(plan)
-    with folder.claim(), _one_ray(plan, shown):
+    with folder.claim(), _one_ray(plan, shown, limits):
         shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
         sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
 
@@ -173,11 +173,12 @@ def default_name(plan: ComparisonPlan) -> str:
 
 
 @contextmanager
-def _one_ray(plan: ComparisonPlan, display: SweepDisplay) -> Iterator[None]:
-    """Join a Ray cluster or start Ray, once for all sweeps."""
+def _one_ray(plan: ComparisonPlan, display: SweepDisplay, limits: Limits | None) -> Iterator[Each]:
+    """Join a Ray cluster or start Ray, once for all sweeps; yield what does other jobs there."""
     set_ray_switches()
     from ebclab.cluster.join import cluster_session  # imported late: Ray reads its switches on import
+    from ebclab.sweeps.ray_tune.phase import address_of, jobs_on_cluster, resources_of
 
-    address = plan.sweeps[0].plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
-    with cluster_session(address, display):
-        yield
+    first = plan.sweeps[0].plan
+    with cluster_session(address_of(first), display):
+        yield jobs_on_cluster(first, resources_of(first, limits or Limits()))

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,13 +16,14 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import load_both
-from ebclab.errors import RunError, UserError
+from ebclab.data.sources.load import KeptImages
+from ebclab.errors import EbclabError, RunError, UserError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_typed, with_checksum
@@ -107,47 +109,57 @@ def _seed(name: Name, seed: int) -> int:
 
 
 def measure_references(
-    path: Path, protocol: Protocol, seeds: Sequence[int], on_progress: OnProgress = silent
+    path: Path, protocol: Protocol, seeds: Sequence[int], on_progress: OnProgress = silent, each: Each = one_by_one
 ) -> References:
     """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known."""
-    known, config = References.read(path), protocol.config
+    known = References.read(path)
     wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
     there = {(each.name, each.key, each.seed) for each in known.references}
     missing = [(name, seed) for name, seed in wanted if (name, protocol.key(name), seed) not in there]
-    if not missing:
-        return known
-    reading = Reading.of(config.data)
-    train, test = load_both(config.data.name, config.data.root, reading)
-    train, preprocessing = limit(train, protocol.train_limit), preprocessing_for(config.views, train)
-    device = resolve_device(config.resources.device)
-    set_threads(min(config.resources.threads, num_cores()))
-    for name, seed in missing:
-
-        def report(done: int, total: int, what: str, name: str = name) -> None:
-            on_progress(done, total, f"{name}: {what}")
-
-        encoder, as_input = reference_encoder(name, replace(config, seed=seed), preprocessing)
-        rows = evaluate_encoder(
-            encoder.to(device),
-            train,
-            test,
-            as_input,
-            config.evaluation,
-            device=device,
-            only=(protocol.probe,),
-            seed=seed,
-            on_progress=report,
-        )
-        known = References((*known.references, _reference(name, protocol, seed, rows[protocol.probe])))
+    for _, outcome in each(partial(_measured, protocol, KeptImages(), on_progress), missing):
+        if isinstance(outcome, EbclabError):
+            raise outcome
+        known = References((*known.references, outcome))
         known.write(path)
     return known
 
 
-def try_references(path: Path, wanted: Iterable[tuple[Protocol, Sequence[int]]], say: Callable[[str], None]) -> None:
+def _measured(protocol: Protocol, load: KeptImages, on_progress: OnProgress, job: tuple[Name, int]) -> Reference:
+    """Return what a reference of these initial weights scores."""
+    (name, seed), config = job, protocol.config
+
+    def report(done: int, total: int, what: str) -> None:
+        on_progress(done, total, f"{name}: {what}")
+
+    train, test = load(config.data.name, config.data.root, Reading.of(config.data))
+    train = limit(train, protocol.train_limit)
+    device = resolve_device(config.resources.device)
+    set_threads(min(config.resources.threads, num_cores()))
+    encoder, as_input = reference_encoder(name, replace(config, seed=seed), preprocessing_for(config.views, train))
+    rows = evaluate_encoder(
+        encoder.to(device),
+        train,
+        test,
+        as_input,
+        config.evaluation,
+        device=device,
+        only=(protocol.probe,),
+        seed=seed,
+        on_progress=report,
+    )
+    return _reference(name, protocol, seed, rows[protocol.probe])
+
+
+def try_references(
+    path: Path,
+    wanted: Iterable[tuple[Protocol, Sequence[int]]],
+    say: Callable[[str], None],
+    each: Each = one_by_one,
+) -> None:
     """Measure the references of runs of several protocols, each with its seeds; a failure is only said."""
     try:
         for protocol, seeds in wanted:
-            measure_references(path, protocol, seeds, in_lines(say))
+            measure_references(path, protocol, seeds, in_lines(say) if each is one_by_one else silent, each)
     except UserError as error:
         say(f"raw pixels and the untrained encoder were not measured: {error}")
 

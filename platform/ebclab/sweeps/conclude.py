@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
-from ebclab.data.sources.load import load_both
-from ebclab.errors import StoreError, TrainingError, UserError
+from ebclab.data.sources.load import KeptImages
+from ebclab.errors import EbclabError, StoreError, TrainingError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
-from ebclab.runs.evaluate import Evaluation, evaluate_run
-from ebclab.runs.folder import RunFolder
+from ebclab.runs.evaluate import evaluate_run
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
 from ebclab.sweeps.display import SweepDisplay
@@ -35,7 +36,6 @@ from ebclab.sweeps.results import (
     SweepResult,
     gain_on_test_set,
     readings_of_test_set,
-    scores_over_seeds,
 )
 from ebclab.sweeps.trial import Trial
 from energy_contrast.method import Method
@@ -50,11 +50,12 @@ def conclude(
     probes: Sequence[str] = ("knn", "linear"),
     *,
     references: bool = True,
+    each: Each = one_by_one,
 ) -> SweepResult:
     """Write best.yaml, the TensorBoard pages and, last, result.json; return the result.
 
     ``probes`` are measured on the test set; without any, it is not read. ``references``: so are raw pixels and the
-    untrained encoder.
+    untrained encoder. ``each`` does the readings.
     """
     trials = log.of_kind("search")
     best_first = ranked(trials)
@@ -76,18 +77,13 @@ def conclude(
     chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
     wanted = [entry for entry in chosen if entry is not None]
     limit = SettingsTest.limit_in(log, plan)
-    measure = partial(
-        evaluate_run,
-        only=probes,
-        train_limit=limit,
-        methods=methods,
-        load=cache(load_both),
-        on_progress=in_lines(display.note),
-    )
-    tests = _read_test_set(folder, log, wanted, len(candidates), limit, measure, display) if probes else {}
+    tests = {}
+    if probes:
+        measured = partial(each, partial(_tested, folder, _how_to_test(probes, limit, methods, display, each)))
+        tests = _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
     if references and tests:
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
-        try_references(folder.references, protocols, display.note)
+        try_references(folder.references, protocols, display.note, each)
     own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
@@ -112,55 +108,63 @@ def conclude(
     return result
 
 
+def _how_to_test(
+    probes: Sequence[str], limit: int, methods: Mapping[str, type[Method]], display: SweepDisplay, each: Each
+) -> dict[str, Any]:
+    """Return options of ``evaluate_run``; only what is done here shows its progress."""
+    options = {"only": probes, "train_limit": limit, "methods": methods, "load": KeptImages()}
+    return options | ({"on_progress": in_lines(display.note)} if each is one_by_one else {})
+
+
+def _tested(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[str, RunTest]:
+    """Return what the probes measure of a run on the test set."""
+    scores = next(iter(evaluate_run(folder.run(name), **options).rows.values()))
+    return {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
+
+
 def _read_test_set(
     folder: SweepFolder,
     log: SweepLog,
     wanted: Sequence[ConfirmedSettings],
     compared: int,
     limit: int,
-    measure: Callable[[RunFolder], Evaluation],
+    measured: Callable[[Sequence[str]], Iterator[tuple[str, dict[str, RunTest] | EbclabError]]],
     display: SweepDisplay,
 ) -> dict[str, dict[str, SeedScores]]:
     """Evaluate those confirming runs of some settings on the test set whose scores are not in the log yet.
 
-    The log names the runs before they read the test set. The labelled images are those that the plan leaves to training
-    and selection, ``limit`` of them or all. Scores are by source of the settings and by probe, without settings whose
-    runs cannot be evaluated.
+    The log names the runs before they read the test set, and has each score as soon as it is known. The labelled images
+    are those that the plan leaves to training and selection, ``limit`` of them or all. Scores are by source of the
+    settings and by probe, without settings of which a run cannot be evaluated.
     """
-    tested = {entry.source: SettingsTest.of_runs(log, entry.source) for entry in wanted}
-    runs = {
-        entry.source: {
-            seed: confirming_run(entry.source, seed) for seed in entry.seeds if seed not in tested[entry.source]
-        }
-        for entry in wanted
-    }
-    for source, by_seed in list(runs.items()):
-        if gone := [name for name in by_seed.values() if not folder.run(name).newest_checkpoint()]:
+    runs: dict[str, tuple[str, int]] = {}
+    for source, seeds in ((entry.source, entry.seeds) for entry in wanted):
+        tested = SettingsTest.of_runs(log, source)
+        new = {confirming_run(source, seed): (source, seed) for seed in seeds if seed not in tested}
+        if gone := [name for name in new if not folder.run(name).newest_checkpoint()]:
             _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
-        if gone or not by_seed:
-            del runs[source]
-    names = [name for by_seed in runs.values() for name in by_seed.values()]
+        else:
+            runs |= new
     if runs:
-        log.append("test_read", runs=names)
-    started, done = time.monotonic(), 0
-    for entry in [entry for entry in wanted if entry.source in runs]:
-        found = tested[entry.source]
-        try:
-            for seed, name in runs[entry.source].items():
-                passed = time.monotonic() - started
-                left = f", about {clock(passed / done * (len(names) - done))} left" if done else ""
-                done += 1
-                where = f"run {done} of {len(names)}: {entry.source}, seed {seed}"
-                display.note(f"reading the test set, {where}{left}")
-                scores = next(iter(measure(folder.run(name)).rows.values()))
-                found[seed] = {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
-        except StoreError:  # the run itself may be fine; the same command tries again
-            raise
-        except UserError as error:
-            _say_untested(entry.source, str(error), log, display)
+        log.append("test_read", runs=list(runs))
+        display.note(f"reading the test set with {count(len(runs), 'run')}")
+    started, untested = time.monotonic(), set[str]()
+    for done, (name, outcome) in enumerate(measured(list(runs)), start=1):
+        source, seed = runs[name]
+        if isinstance(outcome, StoreError):  # the run itself may be fine; the same command tries again
+            raise outcome
+        if isinstance(outcome, EbclabError):
+            if source not in untested:
+                _say_untested(source, str(outcome), log, display)
+            untested.add(source)
             continue
-        whole = scores_over_seeds({seed: found[seed] for seed in entry.seeds}, compared)
-        SettingsTest(entry.source, entry.seeds, whole, limit).write(log)
+        scores = {
+            probe: SeedScores.of((seed,), (test.value,), (test.answers,), compared) for probe, test in outcome.items()
+        }
+        SettingsTest(source, (seed,), scores, limit).write(log)
+        left = clock((time.monotonic() - started) / done * (len(runs) - done))
+        more = f", about {left} left" if done < len(runs) else ""
+        display.note(f"{done} of {len(runs)} read: {source}, seed {seed}{more}")
     known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
 

@@ -102,8 +102,8 @@ def sweep(
     if not folder.log.exists():
         for warning in warnings:
             shown.note(f"warning: {warning}")
-    with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as log:
-        return conclude(folder, plan, log, methods, shown, probes, references=references)
+    with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as (log, each):
+        return conclude(folder, plan, log, methods, shown, probes, references=references, each=each)
 
 
 def default_name(config: ExperimentConfig) -> str:

@@ -20,10 +20,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
-from ebclab.errors import StoreError, TrainingError
+from ebclab.errors import RunError, StoreError, TrainingError
 from ebclab.evaluation.answers import Answers, score_of, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.storage.reading import typed, with_checksum
 from ebclab.sweeps import conclude as conclusion
 from ebclab.sweeps.conclude import conclude
@@ -46,6 +47,7 @@ class Sweep:
         self.folder.trials.mkdir(parents=True)
         self.log = SweepLog(self.folder.log)
         self.display = Remembering()
+        self.each: Each = one_by_one
 
     def add(self, name: str, *values: float, state: str = "finished", reason: str = "", **changes: Any) -> None:
         """Add a trial that measured ``values``, one second an epoch."""
@@ -63,7 +65,9 @@ class Sweep:
     def conclude(self, *probes: str, **changes: Any) -> SweepResult:
         """Change the plan and end the sweep."""
         self.plan = replace(self.plan, **changes)
-        return conclude(self.folder, self.plan, self.log, METHODS, self.display, probes or ("knn", "linear"))
+        return conclude(
+            self.folder, self.plan, self.log, METHODS, self.display, probes or ("knn", "linear"), each=self.each
+        )
 
 
 @pytest.fixture
@@ -225,13 +229,14 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
     for run in runs:
         shutil.rmtree(run)
     assert sweep.conclude().test == test
-    assert sum("reading the test set" in note for note in sweep.display.notes) == 2
+    assert sum(" of 2 read: " in note for note in sweep.display.notes) == 2
     (read,) = [event for event in sweep.log.events if event["event"] == "test_read"]
-    (tested,) = [event for event in sweep.log.events if event["event"] == "tested"]
+    first, second = [event for event in sweep.log.events if event["event"] == "tested"]
     assert read["runs"] == ["confirm-0001-seed1", "confirm-0001-seed2"]
-    assert sweep.log.events.index(read) < sweep.log.events.index(tested)
+    assert sweep.log.events.index(read) < sweep.log.events.index(first)
     for name in ("knn", "linear"):  # both runs are one: they agree on every image, and the images alone set the width
-        right = table_of([typed(one, Answers) for one in tested["scores"][name]["answers"]])
+        answers = [one for tested in (first, second) for one in tested["scores"][name]["answers"]]
+        right = table_of([typed(one, Answers) for one in answers])
         assert right.mean(axis=1).tolist() == pytest.approx(list(test[name].values))
         assert (test[name].low, test[name].high) == pytest.approx(mean_interval(right, 0.05))
         assert test[name].images == right.shape[1]
@@ -310,6 +315,39 @@ def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(
     assert [(each["only"], each["train_limit"]) for each in fake.options] == [(("knn",), 0 if is_old else 150)]
 
 
+def test_a_reading_that_is_cut_short_keeps_the_runs_that_it_has_read(sweep: Sweep, fake: FakeEvaluation) -> None:
+    sweep.confirm("0001", 0.9, 0.8, 0.7)
+
+    def last_first_and_then_cut_short(function: Any, jobs: Any, /) -> Any:
+        yield jobs[-1], function(jobs[-1])
+        raise KeyboardInterrupt
+
+    sweep.each = last_first_and_then_cut_short
+    with pytest.raises(KeyboardInterrupt):
+        sweep.conclude(top=1, seeds=3)
+    sweep.each = one_by_one
+    result = sweep.conclude()
+    assert fake.read == [f"confirm-0001-seed{seed}" for seed in (3, 1, 2)]
+    assert result.test is not None
+    assert result.test["knn"].values == (0.9, 0.8, 0.7)  # as many of ten images wrong as the seed
+
+
+def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_tested(
+    sweep: Sweep, fake: FakeEvaluation
+) -> None:
+    sweep.confirm("0001", 0.9, 0.8)
+    sweep.confirm("baseline", 0.8, 0.7)
+
+    def with_two_damaged(function: Any, jobs: Any, /) -> Any:
+        for job in reversed(jobs):
+            yield job, (RunError(f"{job}: damaged") if "0001" in job else function(job))
+
+    sweep.each = with_two_damaged
+    result = sweep.conclude(top=1, seeds=2, baseline=True)
+    assert (result.test, result.test_of_start is None) == (None, False)
+    assert [note for note in sweep.display.notes if "damaged" in note] == ["no test score: confirm-0001-seed2: damaged"]
+
+
 def test_the_reading_of_the_test_set_says_how_far_it_is(
     sweep: Sweep, fake: FakeEvaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,7 +356,8 @@ def test_the_reading_of_the_test_set_says_how_far_it_is(
     sweep.confirm("0001", 0.9, 0.9, 0.9)
     sweep.conclude(top=1, seeds=3)
     assert sweep.display.notes == [
-        "reading the test set, run 1 of 3: 0001, seed 1",
-        "reading the test set, run 2 of 3: 0001, seed 2, about 0:40 left",
-        "reading the test set, run 3 of 3: 0001, seed 3, about 0:15 left",
+        "reading the test set with 3 runs",
+        "1 of 3 read: 0001, seed 1, about 0:20 left",  # one took ten seconds
+        "2 of 3 read: 0001, seed 2, about 0:10 left",  # two took twenty
+        "3 of 3 read: 0001, seed 3",
     ]

@@ -21,6 +21,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from ebclab.background import logged
+from ebclab.cluster.each import each_on_cluster
 from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.holdout import Split
@@ -30,6 +31,7 @@ from ebclab.formatting import count
 from ebclab.runs import environment
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
 from ebclab.storage.reading import typed
 from ebclab.sweeps.display import SweepDisplay
@@ -55,8 +57,10 @@ def trained_sweep(
     limits: Limits,
     earlier: tuple[str | None, Sequence[tuple[Point, float]]] = (None, ()),
     weights: InitialWeights | None = None,
-) -> Iterator[SweepLog]:
+) -> Iterator[tuple[SweepLog, Each]]:
     """Train all trials of a sweep that has passed all checks; yield the log while the folder is claimed.
+
+    With it comes what does other jobs on the cluster.
 
     If this process has already joined a Ray instance, that one is used and left running.
 
@@ -64,7 +68,7 @@ def trained_sweep(
         earlier: Address of a sweep to learn from, None if there is none, and its points and objectives.
         weights: Initial weights of all trials' encoders; None means random weights.
     """
-    with cluster_session(plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local", display):
+    with cluster_session(address_of(plan), display):
         require_same_versions()
         resources = resources_of(plan, limits)
         with claim_sweep(folder, plan) as syncer:
@@ -89,7 +93,22 @@ def trained_sweep(
             )
             search = SearchProposals(plan, earlier[1])
             Phases(folder, plan, log, resources, display, search, limits.seconds).run(setup)
-            yield log
+            yield log, jobs_on_cluster(plan, resources)
+
+
+def address_of(plan: SweepPlan) -> str:
+    """Return the address of the cluster that a sweep joins; "local": one of its own on this machine."""
+    return plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
+
+
+def jobs_on_cluster(plan: SweepPlan, resources: TrialResources) -> Each:
+    """Return what does jobs beside the trials: this process if it has all that they could have, else the cluster's.
+
+    The head of a cluster is mostly a small machine without a GPU.
+    """
+    if address_of(plan) == "local" and (not resources.all_gpus or cluster_size()[1] <= 1):
+        return one_by_one
+    return partial(each_on_cluster, cpus=max(1.0, resources.cpus), on_gpu=resources.all_gpus > 0)
 
 
 def write_start(

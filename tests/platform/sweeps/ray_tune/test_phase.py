@@ -6,7 +6,7 @@ import math
 import signal
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,9 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
 from ray.exceptions import ActorDiedError
 
 from ebclab.cluster import join
+from ebclab.cluster.each import each_on_cluster
 from ebclab.errors import InterruptedRunError, RunError, UserError
+from ebclab.runs.jobs import one_by_one
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -186,6 +188,35 @@ def test_workers_are_told_that_their_trial_is_over(
     assert following is not None
     assert following.run_name == "0001"
     assert SweepFolder(tmp_path).run("0001").stop.is_set == (not workers)
+
+
+@pytest.mark.parametrize(
+    ("address", "trial_gpus", "all_gpus", "reserved"),
+    [
+        ("", 0.0, 0, None),
+        ("", 0.5, 1, None),  # this process has the one GPU
+        ("", 0.5, 8, {"cpus": 2.0, "on_gpu": True}),
+        ("head:6379", 0.0, 0, {"cpus": 2.0, "on_gpu": False}),
+        ("head:6379", 1.0, 1, {"cpus": 2.0, "on_gpu": True}),
+    ],
+)
+def test_what_trials_could_do_better_than_this_process_is_done_on_the_cluster(
+    sweep_plan: Callable[..., SweepPlan],
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    trial_gpus: float,
+    all_gpus: int,
+    reserved: dict[str, Any] | None,
+) -> None:
+    monkeypatch.setattr(phase, "cluster_size", lambda: (16.0, float(all_gpus)))
+    plan = sweep_plan(trials=1)
+    resources = replace(plan.config.resources, address=address or None)
+    plan = replace(plan, config=replace(plan.config, resources=resources))
+    each: Any = phase.jobs_on_cluster(plan, TrialResources(1, 2.0, trial_gpus, 2))
+    if reserved is None:
+        assert each is one_by_one
+    else:
+        assert (each.func, each.keywords) == (each_on_cluster, reserved)
 
 
 @pytest.mark.parametrize(
