@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,7 +131,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.phase import resources_of
 
-    address = plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
+    address = plan.config.resources.cluster
     where = "starting Ray on this machine" if address == "local" else f"asking the cluster at {address}"
     say(f"{where}, to see how many trials fit at once", err=True)
     with cluster_session(address, Listener()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.comparisons.cost import equal_seconds, require_runnable
+from ebclab.comparisons.cost import SweepCost, costs, equal_seconds, require_runnable
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.measured import MeasuredSweep, not_begun
@@ -161,9 +161,16 @@ def plan_of_request(
     before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
     folder.refuse_foreign()
     if request.budget == "seconds":
-        plan = make_comparison(request, equal_seconds(plan, before))
+        measured = costs if plan.sweeps[0].plan.config.resources.cluster == "local" else _costs_on_cluster
+        plan = make_comparison(request, equal_seconds(plan, before, measured))
     grown = growth(before, plan, folder.address) if before else []
     return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
+
+
+def _costs_on_cluster(plan: ComparisonPlan) -> list[SweepCost]:
+    """Return what sweeps cost on the machines that will train them, which may have GPUs where this one has none."""
+    with _one_ray(plan, choose_sweep_display(), None) as each:
+        return costs(plan, each)
 
 
 def default_name(plan: ComparisonPlan) -> str:
@@ -177,8 +184,8 @@ def _one_ray(plan: ComparisonPlan, display: SweepDisplay, limits: Limits | None)
     """Join a Ray cluster or start Ray, once for all sweeps; yield what does other jobs there."""
     set_ray_switches()
     from ebclab.cluster.join import cluster_session  # imported late: Ray reads its switches on import
-    from ebclab.sweeps.ray_tune.phase import address_of, jobs_on_cluster, resources_of
+    from ebclab.sweeps.ray_tune.phase import jobs_on_cluster, resources_of
 
     first = plan.sweeps[0].plan
-    with cluster_session(address_of(first), display):
+    with cluster_session(first.config.resources.cluster, display):
         yield jobs_on_cluster(first, resources_of(first, limits or Limits()))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 
 from ebclab.comparisons.plan import ComparisonPlan, EpochsOf, PlannedSweep
 from ebclab.config.experiment import ExperimentConfig, methods_of
 from ebclab.data.holdout import Split
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, splits_of
-from ebclab.errors import ConfigError, DataError, UserError
+from ebclab.errors import ConfigError, DataError, EbclabError, UserError
+from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.references import UNTRAINED, Protocol
 from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
@@ -34,15 +35,26 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-def _images_of(plan: ComparisonPlan) -> Callable[[str], Split]:
-    """Return a function that reads the images of a dataset, each once."""
-    configs = {planned.task.dataset: planned.plan.config for planned in reversed(plan.sweeps)}
-    return cache(lambda dataset: load_images(configs[dataset]))
+class _Images:
+    """Reads the images of a dataset, each once; a copy in another process reads its own."""
+
+    def __init__(self, plan: ComparisonPlan) -> None:
+        self._plan, self._read = plan, dict[str, Split]()
+
+    def __call__(self, dataset: str) -> Split:
+        if dataset not in self._read:
+            first = next(planned for planned in self._plan.sweeps if planned.task.dataset == dataset)
+            self._read[dataset] = load_images(first.plan.config)
+        return self._read[dataset]
+
+    def __reduce__(self) -> tuple[type[_Images], tuple[ComparisonPlan]]:
+        """Return how pickle makes one in another process: with nothing read yet."""
+        return type(self), (self._plan,)
 
 
 def require_runnable(plan: ComparisonPlan) -> list[str]:
     """Refuse a comparison with a sweep that could not run; return warnings."""
-    images, problems, warnings = _images_of(plan), dict[str, None](), dict[str, None]()
+    images, problems, warnings = _Images(plan), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
@@ -79,13 +91,13 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
         )
 
 
-def costs(plan: ComparisonPlan) -> list[SweepCost]:
+def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
-    images, seconds = _images_of(plan), dict[tuple[str, str, int], float]()
-    for key, planned in _different(plan).items():
-        config = planned.plan.config
-        threads = max(1, config.resources.threads)
-        seconds[key] = epoch_seconds(config, images(planned.task.dataset), methods_of(config), threads=threads)
+    seconds = dict[tuple[str, str, int], float]()
+    for planned, outcome in each(partial(_epoch_seconds, _Images(plan)), [*_different(plan).values()]):
+        if isinstance(outcome, EbclabError):
+            raise outcome
+        seconds[planned.key] = outcome
     return [
         SweepCost(
             planned,
@@ -96,9 +108,15 @@ def costs(plan: ComparisonPlan) -> list[SweepCost]:
     ]
 
 
+def _epoch_seconds(images: _Images, planned: PlannedSweep) -> float:
+    config = planned.plan.config
+    threads = max(1, config.resources.threads)
+    return epoch_seconds(config, images(planned.task.dataset), methods_of(config), threads=threads)
+
+
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
     """Return how often the test images are read, references included, and how long all of it takes."""
-    images, probe = _images_of(plan), plan.request.metric
+    images, probe = _Images(plan), plan.request.metric
     one, seeds = dict[str, float](), dict[str, set[int]]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
@@ -117,15 +135,20 @@ def num_test_images(config: ExperimentConfig) -> int:
     return len(load_split(config.data.name, config.data.root, "test", Reading.of(config.data)))
 
 
-def equal_seconds(plan: ComparisonPlan, before: ComparisonPlan | None) -> EpochsOf:
+def equal_seconds(
+    plan: ComparisonPlan,
+    before: ComparisonPlan | None,
+    measured: Callable[[ComparisonPlan], list[SweepCost]] | None = None,
+) -> EpochsOf:
     """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
 
     In ``plan`` all methods train for the same number of epochs. The epochs of a plan to continue, ``before``, are kept.
+    Seconds are ``measured``, by default in this process.
     """
     epochs = {planned.key: planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(planned.key in epochs for planned in plan.sweeps):
         return epochs
-    seconds = {each.planned.key: each.run_seconds for each in costs(plan)}
+    seconds = {each.planned.key: each.run_seconds for each in (measured or costs)(plan)}
     problems = dict[str, None]()
     for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
         first = seconds[plan.request.methods[0], planned.task.dataset, planned.task.batch_size]

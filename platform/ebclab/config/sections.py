@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -426,6 +427,11 @@ class ResourcesConfig:
     address: str | None = setting(
         None, "HOST:PORT of a running Ray cluster, or auto; none means $RAY_ADDRESS, then a new one on this machine."
     )
+
+    @property
+    def cluster(self) -> str:
+        """Address of the cluster to join; "local": a new one on this machine."""
+        return self.address or os.environ.get("RAY_ADDRESS") or "local"
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""

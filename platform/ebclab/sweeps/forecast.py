@@ -15,6 +15,7 @@ from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.features import compute_features
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.trained_encoder import untrained_encoder
+from ebclab.training.captured import AS_THEY_ARE
 from ebclab.training.loop import train_step
 from ebclab.training.setup import prepare
 from energy_contrast.method import Method
@@ -34,10 +35,12 @@ def epoch_seconds(
     """
     device = resolve_device(config.resources.device, deterministic=config.resources.deterministic)
     set_threads(min(threads, num_cores()))  # machines of the cluster may have more cores
-    longer = replace(config, training=replace(config.training, epochs=max(config.training.epochs, _MOST_STEPS + 2)))
-    prepared = prepare(longer, device, split, methods[config.method_name])  # longer, to have enough steps
+    enough = _MOST_STEPS + AS_THEY_ARE + 2
+    longer = replace(config, training=replace(config.training, epochs=max(config.training.epochs, enough)))
+    prepared = prepare(longer, device, split, methods[config.method_name])
     prepared.training.method.start(prepared.draw)
-    float(train_step(prepared.training)["loss"])  # the first step allocates memory; a number waits for the device
+    for _ in range(1 if prepared.training.captured is None else AS_THEY_ARE + 1):  # the last of these is recorded
+        float(train_step(prepared.training)["loss"])  # the first allocates memory; a number waits for the device
     steps, started = 0, time.perf_counter()
     while steps < _MOST_STEPS and (steps == 0 or time.perf_counter() - started < _MEASURE_SECONDS):
         float(train_step(prepared.training)["loss"])

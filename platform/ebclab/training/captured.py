@@ -20,7 +20,7 @@ from ebclab.errors import UserError
 from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method
 
-_AS_THEY_ARE = 3
+AS_THEY_ARE = 3
 """Steps before the recording: in them libraries and optimizers take the memory that they keep."""
 
 Metrics = dict[str, Tensor]
@@ -78,7 +78,7 @@ class CapturedSteps:
 
         A ``logged`` step measures more than others, and may look at the device.
         """
-        if logged or self._made < _AS_THEY_ARE:
+        if logged or self._made < AS_THEY_ARE:
             metrics = compute(batch)
             self._made += 1
             if self._recording is not None and self._recording.places != self._places():

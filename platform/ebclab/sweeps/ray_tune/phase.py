@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +67,7 @@ def trained_sweep(
         earlier: Address of a sweep to learn from, None if there is none, and its points and objectives.
         weights: Initial weights of all trials' encoders; None means random weights.
     """
-    with cluster_session(address_of(plan), display):
+    with cluster_session(plan.config.resources.cluster, display):
         require_same_versions()
         resources = resources_of(plan, limits)
         with claim_sweep(folder, plan) as syncer:
@@ -96,17 +95,12 @@ def trained_sweep(
             yield log, jobs_on_cluster(plan, resources)
 
 
-def address_of(plan: SweepPlan) -> str:
-    """Return the address of the cluster that a sweep joins; "local": one of its own on this machine."""
-    return plan.config.resources.address or os.environ.get("RAY_ADDRESS") or "local"
-
-
 def jobs_on_cluster(plan: SweepPlan, resources: TrialResources) -> Each:
     """Return what does jobs beside the trials: this process if it has all that they could have, else the cluster's.
 
     The head of a cluster is mostly a small machine without a GPU.
     """
-    if address_of(plan) == "local" and (not resources.all_gpus or cluster_size()[1] <= 1):
+    if plan.config.resources.cluster == "local" and (not resources.all_gpus or cluster_size()[1] <= 1):
         return one_by_one
     return partial(each_on_cluster, cpus=max(1.0, resources.cpus), on_gpu=resources.all_gpus > 0)
 

@@ -8,7 +8,6 @@ notices dead workers because it polls them every second.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -74,7 +73,7 @@ def launch(spec: RunSpec, listener: Listener) -> RunSummary:
         spec.run.signal(name).clear()
     spec.run.save_now.clear()
     follower = RunFollower(spec.run.metrics, spec.config.training.epochs, listener)
-    with cluster_session(resources.address or os.environ.get("RAY_ADDRESS") or "local", listener) as head:
+    with cluster_session(resources.cluster, listener) as head:
         require_same_versions()
         streamed = choice.delivery == "stream"
         placement = _place(spec, sizes, streamed=streamed)

@@ -47,9 +47,11 @@ def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_fits_the_method_that_it_names(example):
     method = {"digits": "flatclr", "ess-target": "simclr", "ebclr-energies": "ebclr", "vem-bank": "vem-langevin"}
+    method |= {"rate-and-temperature-adam": "ebclr"}
     name = method.get(example.removeprefix("examples/"), "flatclr" if "ess" in example else "vem-svgd")
     start = ["method.ess_target=0.4"] if "schedule" in example else []
-    config = compose(name, "fashion-mnist-small", overrides=start)
+    recipe = "cifar10-resnet18" if "rate-and-temperature" in example else "fashion-mnist-small"
+    config = compose(name, recipe, overrides=start)
     check_space(load_space(example, name), config, searched_live_only=False)
 
 
