@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from made_up_comparison import request_for
 from safetensors.torch import load_file
 from tests.support.waiting import until
 
 import ebclab
 from ebclab.cli import main
+from ebclab.comparisons.compare import plan_of_request
 from ebclab.config import parse_yaml
 from ebclab.evaluation.answers import table_of
 from ebclab.runs.evaluate import evaluate_run
@@ -125,6 +127,21 @@ def test_a_cluster_reads_the_test_set_with_the_numbers_of_this_process(
         }
     kept = json.loads((tmp_path / "mine" / "references.json").read_text(encoding="utf-8"))
     assert len(kept["references"]) == 2 * 3  # knn and linear, of raw pixels and two untrained encoders
+
+
+def test_equal_seconds_are_measured_on_the_cluster_that_trains(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any, **options: Any) -> Any:
+        raise AssertionError("measured here")
+
+    monkeypatch.setenv("RAY_ADDRESS", cluster)
+    monkeypatch.setattr("ebclab.comparisons.cost.epoch_seconds", refused)
+    asked = request_for("simclr", "dcl", budget="seconds", epochs=20, assignments=("data.train_limit=320",))
+    plan, _, _ = plan_of_request(asked, comparisons=tmp_path, name="mine")
+    epochs = {planned.method: planned.plan.config.training.epochs for planned in plan.sweeps}
+    assert epochs["simclr"] == 20
+    assert 5 <= epochs["dcl"] <= 80  # its step takes about as long
 
 
 def test_trials_that_fail_diverge_or_run_out_of_memory_are_recorded_and_never_end_the_sweep(
