@@ -468,7 +468,7 @@ def _simulated(power: Power) -> str:
 
 def _remedy(power: Power) -> str:
     if not power.images_suffice:
-        return f"as {count(power.design.images, 'test image')} do not allow more, however many seeds"
+        return f"and {count(power.design.images, 'test image')} do not allow 80 of 100, however many seeds"
     if power.seeds_for_margin is None:
         return f"and 80 of 100 take more than {max(MOST_SEEDS, power.design.seeds)} seeds"
     return f"and 80 of 100 take --seeds {power.seeds_for_margin}"

@@ -149,7 +149,7 @@ def test_every_form_of_the_page_says_what_it_can_find(
     for text in (folder.page.read_text(), folder.table.read_text(), " ".join(terminal.split())):
         assert f"a true difference of {power.points(saved['found'])} is found ahead, beyond noise, in 80 of 100" in text
         assert "the plan cannot see its own margin, a true difference of 0.5 points: found in" in text
-        assert "of 100 such comparisons, as 200 test images do not allow more, however many seeds" in text
+        assert "of 100 such comparisons, and 200 test images do not allow 80 of 100, however many seeds" in text
 
 
 def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
@@ -191,7 +191,7 @@ def test_a_margin_that_is_seen_is_no_warning_and_groups_are_named(few: None) -> 
     [
         (NO_IMAGES, 0.007, "of 100 such comparisons, and 80 of 100 take --seeds "),
         (NO_IMAGES, 0.002, "of 100 such comparisons, and 80 of 100 take more than 64 seeds"),
-        (NO_SEEDS, 0.01, "of 100 such comparisons, as 6,000 test images do not allow more, however many seeds"),
+        (NO_SEEDS, 0.01, "of 100 such comparisons, and 6,000 test images do not allow 80 of 100, however many seeds"),
     ],
 )
 def test_a_margin_that_is_not_seen_is_a_warning_with_what_it_takes(
