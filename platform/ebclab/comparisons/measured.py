@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import takewhile
 from statistics import stdev
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from ebclab.interval import Interval
 from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import Protocol
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.proposals import ConfirmProposals, ranked
+from ebclab.sweeps.proposals import ConfirmProposals, confirming_run, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest, scores_over_seeds
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
@@ -128,6 +129,7 @@ class MeasuredSweep:
     # command, commit, versions and machine of the process that ran the sweep last; empty if not known
     environment: Mapping[str, Any] = field(default_factory=dict)
     machines: tuple[str, ...] = ()  # that trials ran on, in words
+    seeds_over: int = 0  # number of the first seeds with which all runs of chosen and default settings have ended
     problem: str = ""  # what is missing; empty if the sweep is complete
 
     @property
@@ -211,21 +213,30 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
     default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == own else None)
     compared = footing(planned.plan.space, search)
+    seeds_over = _seeds_over(planned, log, proposals.settings)
     return replace(
         empty,
         tuned=tuned,
         default=default if planned.plan.baseline else None,
         importance=importance(planned.plan.space, compared.thinned()),
         test_readings=sum(event["event"] == "test_read" for event in log.events),
-        problem=_what_is_missing(planned, len(over), tuned),
+        seeds_over=seeds_over,
+        problem=_what_is_missing(planned, len(over), tuned, seeds_over),
     )
 
 
-def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns | None) -> str:
+def _seeds_over(planned: PlannedSweep, log: SweepLog, sources: Iterable[str]) -> int:
+    """Return with how many of the first seeds all runs of these settings have ended."""
+    over = {trial.id for trial in log.of_kind("confirm") if trial.is_over}
+    runs = ([confirming_run(source, seed) for source in sources] for seed in planned.plan.confirming_seeds)
+    return len(list(takewhile(over.issuperset, runs)))
+
+
+def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns | None, seeds_over: int) -> str:
     if planned.arm == "draws" and num_over < planned.plan.trials:
         return f"{num_over} of {planned.plan.trials} trials of the search are over; another draw may be chosen"
     if tuned is None:
-        return "the chosen settings have not been run with other seeds yet"
+        return f"runs with {seeds_over} of {planned.plan.seeds} other seeds are over; nothing is shown before all are"
     if tuned.all_lost:
         return "every run of the chosen settings was lost"
     return "" if tuned.tested else "the runs of the chosen settings have not read the test images"
@@ -233,7 +244,8 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
 
 def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog, metric: Metric) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
-    wanted = [trial for trial in log.of_kind("confirm") if trial.id.startswith(f"confirm-{source}-seed")]
+    names = {confirming_run(source, seed) for seed in planned.plan.confirming_seeds}
+    wanted = [trial for trial in log.of_kind("confirm") if trial.id in names]
     if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
         return None
     seeds = sorted(trial.seed for trial in wanted)

@@ -51,6 +51,8 @@ PILOT_SEEDS_APART = 500
 """Offset of the pilot's seeds from those of the comparison."""
 _STEPS, _CLOSE = 12, 0.01  # of the search for the smallest difference; a share of it
 _LIMITS = (0.05, 0.2, 0.8)  # of the true difference, tried in turn: higher ones take longer
+OWN = "measured in its own runs"
+_ASSUMED_SHARE = "; the share at all seeds alike is assumed"
 _FARTHEST = 6.0  # standard deviations of a seed's shift that are simulated
 
 
@@ -247,7 +249,7 @@ def _powers(findings: ComparisonFindings, known: Mapping[Task, tuple[Noise, int]
 
 def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise of its own runs; places without runs are left out."""
-    known = {place: _noise_at(findings, place, "measured in its own runs") for place in _places(findings)}
+    known = {place: _noise_at(findings, place, OWN) for place in _places(findings)}
     return _powers(findings, {place: noise for place, noise in known.items() if noise is not None})
 
 
@@ -255,8 +257,13 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
     findings = read_findings(folder, plan)
     piloted, known = _pilot_noise(plan, folder), dict[Task, tuple[Noise, int] | None]()
+    whole = {plan.request.seeds: findings}
     for place in _places(findings):
-        known[place] = _noise_at(findings, place, "measured in its own runs")
+        over = [each.seeds_over for each in findings.searches if _place(each.task) == place]
+        seeds = min((number for number in over if number > 1), default=plan.request.seeds)
+        if seeds not in whole:  # the comparison has grown, or was interrupted
+            whole[seeds] = read_findings(folder, _with_seeds(plan, seeds))
+        known[place] = _noise_at(whole[seeds], place, OWN)
         if known[place] is None and piloted is not None:
             known[place] = piloted, num_test_images(_config_at(plan, place))
     earlier = _earlier(folder) if None in known.values() else []
@@ -265,6 +272,12 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
         for place, found in known.items()
     }
     return _powers(findings, sure)
+
+
+def _with_seeds(plan: ComparisonPlan, seeds: int) -> ComparisonPlan:
+    """Return the plan with another number of seeds."""
+    sweeps = tuple(replace(each, plan=replace(each.plan, seeds=seeds)) for each in plan.sweeps)
+    return replace(plan, request=replace(plan.request, seeds=seeds), sweeps=sweeps)
 
 
 def _config_at(plan: ComparisonPlan, place: Task) -> ExperimentConfig:
@@ -311,7 +324,7 @@ def _pilot_noise(plan: ComparisonPlan, folder: ComparisonFolder) -> Noise | None
         return None
     table = table_of(list(runs.held_out.answers.values()))
     by = f"by {len(table)} pilot runs of {first.where}, on {count(table.shape[1], 'held-out image')}"
-    return noise_of_runs([table], f"measured {by}; the share at all seeds alike is assumed")
+    return noise_of_runs([table], f"measured {by}{_ASSUMED_SHARE}")
 
 
 def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFolder, ComparisonPlan]]:
@@ -374,7 +387,7 @@ def _noise_at(findings: ComparisonFindings, place: Task, source: str) -> tuple[N
         runs = findings.score(Side(each.method, each.task))
         if _place(each.task) == place and runs and len(runs.answers) > 1:
             found.append(table_of(list(runs.answers.values())))
-    return (noise_of_runs(found, source), found[0].shape[1]) if found else None
+    return (noise_of_runs(found, source + _ASSUMED_SHARE), found[0].shape[1]) if found else None
 
 
 def noise_of_pairs(pairs: Sequence[tuple[Table, Table]], source: str) -> Noise:

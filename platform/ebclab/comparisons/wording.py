@@ -36,7 +36,7 @@ def answer(findings: ComparisonFindings) -> list[str]:
     so_far = f"So far: {done} of {count(planned, 'pair')}. " if done < planned else ""
     tuned = findings.gaps_of("tuned")
     if not tuned:
-        nothing = "Nothing can be compared yet: fewer than two methods have been measured on the same task."
+        nothing = "Nothing can be compared yet: fewer than two methods have all their runs on the same task."
         return [so_far + nothing, *([learnt(findings)] if any(each.accuracy() for each in findings.searches) else [])]
     lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
     margin = margin_words(findings.request)

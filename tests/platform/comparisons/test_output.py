@@ -202,6 +202,10 @@ def test_what_is_missing_is_named(made_up: Make) -> None:
     assert len(grown.gaps_of("tuned")) == 1
     line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
     assert line in as_markdown(comparison_document(grown, ()))
+    more = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", seeds=5)))
+    text = as_markdown(comparison_document(more, ()))
+    assert "Nothing can be compared yet: fewer than two methods have all their runs on the same task" in text
+    assert "Not complete: simclr-digits-b64: runs with 3 of 5 other seeds are over" in text
     assert "Not complete" not in as_markdown(comparison_document(found, ()))
 
 

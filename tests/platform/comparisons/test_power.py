@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_comparison import MadeUp, request_for, write_confirmation, write_search
+from made_up_comparison import MadeUp, request_for, right, write_confirmation, write_search
 from scipy import stats
 
 from ebclab.cli import main
@@ -22,6 +22,7 @@ from ebclab.comparisons.power import (
     ASSUMED,
     Design,
     Noise,
+    measured_power,
     noise_of_pairs,
     noise_of_runs,
     pilot_plan,
@@ -33,6 +34,7 @@ from ebclab.comparisons.power import (
     smallest_difference,
 )
 from ebclab.errors import UserError
+from ebclab.evaluation.answers import table_of
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import write_plan
@@ -174,6 +176,22 @@ def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
     assert sources == [like, unlike, unlike, unlike, like]
     assert results_read == ["now", "comparison", "now", "now", "now", "now", "comparison"]  # of like ones alone
     assert not os.path.lexists(now.path)
+
+
+def test_a_grown_comparison_is_planned_by_the_noise_that_all_methods_have(few: None, made_up: Make) -> None:
+    """Of five seeds, the first three are over for both methods and all five for SimCLR."""
+    simclr = {"tuned_runs": (120, 152, 140, 150, 149), "default_runs": (140, 141, 139, 140, 142)}
+    comparison = made_up(request_for("simclr", "dcl", seeds=5), {"simclr": simclr})
+    counts = ((150, 152, 151), simclr["tuned_runs"][:3])
+    tables = [table_of([right(each, seed) for seed, each in enumerate(runs, start=1)]) for runs in counts]
+    (told,) = planned_power(comparison.plan, comparison.folder)
+    expected = noise_of_pairs([(tables[0], tables[1])], "measured in its own runs")
+    assert told.design.noise[:4] == pytest.approx(expected[:4])
+    assert told.design.noise.source == expected.source
+    assert told.design.seeds == 5
+    (shown,) = measured_power(comparison.findings())  # of the runs of SimCLR
+    assert shown.design.noise.kept == ASSUMED.kept
+    assert shown.design.noise.source == "measured in its own runs; the share at all seeds alike is assumed"
 
 
 def test_a_margin_that_is_seen_is_no_warning_and_groups_are_named(few: None) -> None:
