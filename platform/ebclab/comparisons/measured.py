@@ -19,7 +19,7 @@ from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import Protocol
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import LAUNCHES, SweepLog, sharing_a_gpu
 from ebclab.sweeps.proposals import ConfirmProposals, confirming_run, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest, scores_over_seeds
 from ebclab.sweeps.space.check import own_settings
@@ -129,6 +129,7 @@ class MeasuredSweep:
     # command, commit, versions and machine of the process that ran the sweep last; empty if not known
     environment: Mapping[str, Any] = field(default_factory=dict)
     machines: tuple[str, ...] = ()  # that trials ran on, in words
+    sharing: int = 0  # number of trials that could share a GPU; 0 if none did
     seeds_over: int = 0  # number of the first seeds with which all runs of chosen and default settings have ended
     problem: str = ""  # what is missing; empty if the sweep is complete
 
@@ -202,6 +203,7 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
         search_seconds=seconds,
         train_limit=SettingsTest.limit_in(log, planned.plan),
         environment=begun.get("environment") or {},
+        sharing=max((sharing_a_gpu(each) for each in log.events if each["event"] in LAUNCHES), default=0),
     )
     if not ranked(over):
         reasons = {trial.reason for trial in over if trial.reason}

@@ -13,8 +13,9 @@ from ebclab.comparisons.findings import ComparisonFindings
 from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
-from ebclab.comparisons.wording import METRICS, margin_words
+from ebclab.comparisons.wording import METRICS, margin_words, shared_gpu
 from ebclab.document.document import Plot
+from ebclab.formatting import count
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot, range_of
@@ -108,7 +109,7 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
         f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
         "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
         "Panels span the lines; a band may continue below."
-    )
+    ) + by_seconds * shared_gpu(findings)
     title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
     return _in_panels(plot(title, note, figure, height=height))
 
@@ -321,9 +322,18 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
             _add_line(
                 figure, findings, each, tasks, x_mean, np.mean([curve.scores[:length] for curve in curves], axis=0)
             )
-    note = "Means over the seeds of the tuned settings. The learning rate falls towards each run's own end."
+    note = f"Means over the seeds of the tuned settings.{_falls(found)}{by_seconds * shared_gpu(findings)}"
     title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
     return _in_panels(plot(title, note, figure, height=height))
+
+
+def _falls(found: Sequence[MeasuredSweep]) -> str:
+    """Return a sentence about the learning rate, after a space; empty if all methods keep it."""
+    kept = [each.method for each in found if each.planned.plan.config.optimizer.schedule == "constant"]
+    if len(kept) == len(found):
+        return ""
+    but = f", except of {', '.join(dict.fromkeys(kept))}" if kept else ""
+    return f" The learning rate falls towards each run's own end{but}."
 
 
 def improvement_matrix(findings: ComparisonFindings) -> Plot | None:
@@ -373,7 +383,8 @@ def profile(findings: ComparisonFindings) -> Plot | None:
     figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     figure.update_yaxes(title="share of runs above it", tickformat=".0%")
     note = (
-        f"Over {len(findings.tasks)} tasks and {findings.request.seeds} seeds, tuned settings: further right is better."
+        f"Over {count(len(findings.tasks), 'task')} and {findings.request.seeds} seeds, tuned settings: further right "
+        "is better."
     )
     return plot("Performance profile", note, figure, height=360)
 

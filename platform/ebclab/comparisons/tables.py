@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebclab.comparisons.findings import ComparisonFindings, Gap
 from ebclab.comparisons.measured import MeasuredSweep
-from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same
+from ebclab.comparisons.wording import METRICS, VERDICTS, margin_words, not_the_same, shared_gpu
 from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock, count
@@ -93,6 +93,7 @@ def tuned_and_default(findings: ComparisonFindings) -> Table:
     note = (
         f"Means over {findings.request.seeds} seeds, with 95 % intervals, on the test images. Draws that diverged or "
         "failed count as the worst. Times are of training: of the whole search, and of one confirming run."
+        f"{shared_gpu(findings)}"
     )
     if findings.references_at:
         note += " Raw pixels and the untrained encoder have nothing to tune: the same number twice."
@@ -206,6 +207,7 @@ def paces(findings: ComparisonFindings) -> Table:
     note = (
         "Medians over the seeds of the tuned settings, by the held-out score after each epoch; never: half of the runs "
         "or more did not get there. A share of the epochs is what EBCLR's paper calls relative efficiency."
+        f"{shared_gpu(findings)}"
     )
     return Table("Time to a score", ("on", "method", "score, %", "epochs", "share of epochs", "seconds"), rows, note)
 

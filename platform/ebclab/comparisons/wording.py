@@ -188,6 +188,12 @@ def what_intervals_say(findings: ComparisonFindings) -> str:
     ).strip()
 
 
+def shared_gpu(findings: ComparisonFindings) -> str:
+    """Return a caveat about seconds, after a space, where trials shared a GPU; empty if none did."""
+    most = max((each.sharing for each in findings.sweeps), default=0)
+    return f" Up to {most} runs shared a GPU: the seconds of a run depend on what ran beside it." if most > 1 else ""
+
+
 def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
     """Return the limitations of the comparison, one text each."""
     plan = findings.plan
@@ -202,6 +208,14 @@ def what_it_does_not_show(findings: ComparisonFindings) -> list[str]:
         lines.append(
             "Seconds are equal at default settings alone: a draw that makes a step dearer or cheaper keeps the epochs "
             "of its method; the table has the seconds of a run."
+        )
+    if shared := shared_gpu(findings).strip():
+        timed = (
+            " Epochs for equal seconds were timed with one run alone." if findings.request.budget == "seconds" else ""
+        )
+        lines.append(
+            f"{shared} A search runs more at once than its last confirming runs do, and a method with fewer runs has "
+            f"fewer beside each: seconds do not say which method is faster.{timed}"
         )
     if known and min(known) < findings.request.trials:
         end = f"an upper end only up to {count(min(known), 'draw')}" if min(known) else "no upper end"

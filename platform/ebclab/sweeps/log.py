@@ -23,7 +23,7 @@ from ebclab.sweeps.trial import Epoch, Kind, Trial
 
 _OF_TRIALS = ("running", "epoch", "exchanged", "cloned", "waiting", "answered", "ended")
 _PROPOSED = ("kind", "number", "point", "settings", "seed", "epochs")
-_LAUNCHES = ("started", "resumed")
+LAUNCHES = ("started", "resumed")
 _OF_MEASURING = ("running", "epoch", "waiting")
 """Events that can be recovered from run folders after a crash, so that nothing waits for their upload."""
 
@@ -144,7 +144,7 @@ class SweepLog:
             return
         if event not in _OF_TRIALS:
             self.events.append(record)
-            if event in _LAUNCHES:
+            if event in LAUNCHES:
                 self._gpus = gpus_of(record)
             return
         trial = self.trials[record["trial"]]
@@ -174,6 +174,14 @@ def gpus_of(launch: Mapping[str, Any]) -> float:
     """Return the GPUs of a trial, or the share of one, that a start or a resume has written down; 0 without any."""
     gpus = launch.get("gpus_per_trial", 0.0)
     return float(gpus) if isinstance(gpus, int | float) else 0.0
+
+
+def sharing_a_gpu(launch: Mapping[str, Any]) -> int:
+    """Return how many trials could share a GPU after a start or a resume; 0 if each had whole ones, or none."""
+    share, concurrent = gpus_of(launch), launch.get("concurrent")
+    if not 0 < share < 1 or not isinstance(concurrent, int):
+        return 0
+    return min(concurrent, int(1 / share + 1e-9))
 
 
 def _new_trial(record: Event) -> Trial:

@@ -24,6 +24,7 @@ from ebclab.comparisons.plots import (
     what_matters,
 )
 from ebclab.comparisons.tables import tables, what_was_tuned
+from ebclab.comparisons.wording import what_it_does_not_show
 from ebclab.document.document import Plot
 from ebclab.document.html import in_script
 from ebclab.document.markdown import as_markdown
@@ -278,6 +279,45 @@ def test_the_page_names_the_gpu_that_trials_ran_on_and_not_the_processor_that_ra
     run.mkdir()
     (run / "environment.json").write_text(json.dumps(own | {"device": "NVIDIA H200"}), encoding="utf-8")
     assert facts(comparison.findings())["machine"] == "NVIDIA H200, Z80, x86_64"
+
+
+@pytest.mark.parametrize(
+    ("launch", "said"),
+    [
+        ({"gpus_per_trial": 0.16, "concurrent": 6}, "Up to 6 runs shared a GPU"),
+        ({"gpus_per_trial": 0.1, "concurrent": 24}, "Up to 10 runs shared a GPU"),
+        ({"gpus_per_trial": 0.16, "concurrent": 1}, ""),
+        ({"gpus_per_trial": 1, "concurrent": 4}, ""),
+        ({"gpus_per_trial": 0.0, "concurrent": 4}, ""),
+        ({}, ""),
+    ],
+)
+def test_seconds_of_runs_that_shared_a_gpu_are_said_to_be_no_measure(
+    comparison: MadeUp, launch: dict[str, Any], said: str
+) -> None:
+    for event, more in (("started", launch), ("resumed", {})):
+        SweepLog(comparison.folder.sweep(comparison.plan.sweeps[0].name).log).append(event, **more)
+    found = comparison.findings()
+    by_title = {each.title: each.note for each in (*tables(found), *plots(found))}
+    with_seconds = ("Time to a score", "What tuning is worth, by seconds", "Learning, by seconds")
+    texts = [*(by_title[title] for title in with_seconds), "\n".join(what_it_does_not_show(found))]
+    assert ["shared a GPU" in text and said in text for text in texts] == [bool(said)] * len(texts)
+    assert "shared a GPU" not in by_title["Learning, by epochs"]
+
+
+@pytest.mark.parametrize(
+    ("schedules", "said"),
+    [
+        (("cosine", "cosine"), " The learning rate falls towards each run's own end."),
+        (("cosine", "constant"), " The learning rate falls towards each run's own end, except of dcl."),
+        (("constant", "constant"), ""),
+    ],
+)
+def test_a_constant_learning_rate_is_not_said_to_fall(made_up: Make, schedules: tuple[str, str], said: str) -> None:
+    own = tuple(f"{name}:optimizer.schedule={each}" for name, each in zip(("simclr", "dcl"), schedules, strict=True))
+    drawn = learning(made_up(request_for("simclr", "dcl", assignments=own)).findings(), by_seconds=False)
+    assert drawn is not None
+    assert drawn.note == f"Means over the seeds of the tuned settings.{said}"
 
 
 def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
