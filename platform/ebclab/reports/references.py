@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import POINTS, Interval
-from ebclab.runs.references import PIXELS, REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.runs.references import FILE, PIXELS, REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.storage.kinds import COMPARISON
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
@@ -52,11 +53,20 @@ class OverReference:
     difference: Interval  # how much higher that of the winner is
 
 
+def _beside(folder: SweepFolder) -> References:
+    """Return the references of a sweep; a comparison on a disk keeps those of its sweeps."""
+    above = folder.path.parent.parent
+    inside = folder.remote is None and folder.path.parent.name == COMPARISON.inside
+    if inside and not folder.references.exists() and (above / COMPARISON.settings).is_file():
+        return References.read(above / FILE)
+    return References.read(folder.references, folder.address_of(folder.references))
+
+
 def over_references(
     folder: SweepFolder, plan: SweepPlan, log: SweepLog, winner: ConfirmedSettings, test: dict[str, SeedScores]
 ) -> tuple[OverReference, ...]:
     """Return the winner's test scores beside the references that the sweep measured by the same protocol."""
-    known = References.read(folder.references, folder.address_of(folder.references))
+    known = _beside(folder)
     train_limit = SettingsTest.limit_in(log, plan)
     both = [
         (probe, name, score, reference)
@@ -80,7 +90,9 @@ def over_references(
 def learnt(found: Sequence[OverReference]) -> str:
     """Return whether the winner of a sweep is above the references, beyond noise."""
     if not found:
-        return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured."
+        return (
+            "Whether anything was learnt is not known: this sweep did not measure raw pixels and the untrained encoder."
+        )
     both = " and ".join(THE[name] for name in dict.fromkeys(each.name for each in found))
     below: dict[str, list[str]] = {}
     for each in found:

@@ -6,6 +6,7 @@ import csv
 import fcntl
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -244,10 +245,30 @@ def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Cal
     assert commands(read_sweep(folder.path))["This sweep"] == "ebclab sweep simclr --name 'a b'"
 
 
+def test_the_references_of_a_comparison_are_those_of_its_sweeps(
+    sweep_folder: Callable[..., Any], tmp_path: Path
+) -> None:
+    sweep = sweep_folder()
+    sweep.fill()
+    seeds = (1, 2, 3)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(sweep.log)
+    inside = tmp_path / "comparison" / "sweeps" / "simclr"
+    shutil.copytree(sweep.path, inside)
+    key = Protocol(sweep.plan.config, 0, "knn").key(PIXELS)
+    References((Reference(PIXELS, key, 0, 60 / IMAGES, right(60)),)).write(tmp_path / "comparison" / "references.json")
+    assert [each.name for each in read_sweep(inside).references] == []  # not the folder of a comparison
+    (tmp_path / "comparison" / "comparison.yaml").touch()
+    (found,) = read_sweep(inside).references
+    assert (found.name, found.value.mean) == (PIXELS, pytest.approx(0.3))
+
+
 @pytest.mark.parametrize(
     ("pixels", "said"),
     [
-        (None, "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured."),
+        (
+            None,
+            "Whether anything was learnt is not known: this sweep did not measure raw pixels and the untrained",
+        ),
         (60, "On the test images the winner is above raw pixels and the untrained encoder, beyond noise."),
         (
             119,
