@@ -83,7 +83,8 @@ class Gap:
     @property
     def ahead(self) -> str:
         """At how many of the seeds in common the first side is ahead, as text."""
-        return f"{self.seeds_ahead} of {len(self.by_seed)}"
+        ties = sum(gain == 0 for gain in self.by_seed.values())
+        return f"{self.seeds_ahead} of {len(self.by_seed)}" + (f", {ties} equal" if ties else "")
 
     @property
     def seeds_ahead(self) -> int:

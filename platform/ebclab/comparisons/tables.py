@@ -9,6 +9,7 @@ from ebclab.config.check import short
 from ebclab.document.document import Table
 from ebclab.formatting import clock, count
 from ebclab.interval import PERCENT, POINTS, NumberFormat
+from ebclab.reports.comparable import LEAST_TRIALS
 from ebclab.reports.references import verdict
 from ebclab.runs.references import REFERENCES
 
@@ -226,4 +227,6 @@ def what_was_tuned(findings: ComparisonFindings) -> Table:
         "scaled to 100 % in sum for each method and task. With fewer than ten draws a setting it is rough, and chance "
         "has its part in it."
     )
+    if not any(each.importance for each in findings.searches):
+        note = f"Share of the variance of the held-out score: not known of fewer than {LEAST_TRIALS} trials."
     return Table("What was tuned", ("on", "method", "setting", "default", "tuned", "share"), tuple(rows), note)

@@ -11,6 +11,7 @@ from datetime import UTC
 from ebclab.evaluation.comparison import few_seeds, in_words
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import count
+from ebclab.interval import POINTS
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.runs.environment import command_in_words, versions_in_words
@@ -129,7 +130,9 @@ def _against_start(record: SweepRecord) -> str:
     gain = f"{form.number(gap.mean)} (95 %: {form.ends(gap.low, gap.high)})"
     if gap.is_noise:
         return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
-    return f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
+    sentence = f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
+    unsure = [f"{POINTS.interval(each)} by {probe}" for probe, each in record.test_gain.items() if each.is_noise]
+    return sentence + (f" On the test images that is within noise: {' and '.join(unsure)}." if unsure else "")
 
 
 BASELINE_WORDS = "the starting settings"

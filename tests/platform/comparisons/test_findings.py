@@ -112,6 +112,7 @@ def test_differences_are_over_seeds_and_images_and_share_the_chance_to_miss(made
     assert (gap.difference.low, gap.difference.high) == pytest.approx((low, high))
     assert gap.difference.mean == pytest.approx(-30 / IMAGES)
     assert (gap.seeds_ahead, len(gap.by_seed)) == (0, 3)
+    assert (gap.ahead, gaps["dhel", "dcl"].ahead) == ("0 of 3", "1 of 3, 1 equal")  # 150, 150 and 153 of 150, 152, 151
 
 
 def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: Make) -> None:

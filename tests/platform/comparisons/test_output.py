@@ -210,6 +210,12 @@ def test_what_is_missing_is_named(made_up: Make) -> None:
     assert "Not complete" not in as_markdown(comparison_document(found, ()))
 
 
+def test_shares_that_too_few_trials_leave_unknown_are_said_to_be(made_up: Make) -> None:
+    table = what_was_tuned(made_up(request_for("simclr", "dcl")).findings())
+    assert {row[-1] for row in table.rows} == {"-"}
+    assert "not known of fewer than 8 trials" in table.note
+
+
 def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
     """They are 1 in sum where the scores are noise and no setting explains any of it."""
     noise = {"draws": (0.50, 0.52, 0.49, 0.51, 0.53, 0.50, 0.48, 0.52, 0.51, 0.49)}

@@ -46,6 +46,27 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sw
     )
 
 
+@pytest.mark.parametrize(
+    ("of_start", "said"),
+    [
+        ((0.61, 0.59, 0.60), " On the test images that is within noise: +0.0 points (-3.3 to +3.3) by knn."),
+        ((0.20, 0.21, 0.22), ""),
+    ],
+)
+def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_there(
+    sweep_folder: Folders, of_start: tuple[float, ...], said: str
+) -> None:
+    """Paired differences at three seeds are -1, 1 and 0 points; with three settings the chance is 0.05 / 3."""
+    folder, seeds = sweep_folder(), (1, 2, 3)
+    folder.fill()
+    for source, values in (("0007", (0.6, 0.6, 0.6)), ("baseline", of_start)):
+        SettingsTest(source, seeds, {"knn": SeedScores.of(seeds, values, [], 3)}).write(folder.log)
+    half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
+    text = lead(read_sweep(folder.path))
+    assert ("On the test images" in text) == bool(said)
+    assert said.replace("3.3", f"{half:.1f}") in text
+
+
 def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Folders) -> None:
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.5, 0.5])
