@@ -60,9 +60,10 @@ def list_runs(
     elif entries:
         say("\n".join(_fitting_table(entries, console().width, time.time())))
     else:
-        asked = " in this state" if state else ""
+        filters = {"method": method, "dataset": dataset, "state": state}
+        asked = ", ".join(f"{word} {value}" for word, value in filters.items() if value)
         where = (f"no {usual} in {place.address}" for usual, place in zip(given, places, strict=True))
-        say(f"{', '.join(where)}{asked}")
+        say(f"{', '.join(where)}{asked and f' with {asked}'}")
 
 
 def _fitting_table(entries: list[Entry], width: int, now: float) -> list[str]:

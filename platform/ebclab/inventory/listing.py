@@ -26,13 +26,14 @@ from ebclab.storage.object_store import holds
 from ebclab.storage.remote import remote_at, remote_in
 
 _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
+_JOINED = ", "  # between the methods, and the datasets, of a comparison
 
 
 class Content(NamedTuple):
     """Settings, progress and scores of a run or sweep."""
 
-    method: str  # name of the method
-    data: str  # name of the dataset
+    method: str  # name of the method; of a comparison the names of all
+    data: str  # name of the dataset; of a comparison the names of all
     done: int  # number of completed epochs of a run, or of ended search trials of a sweep
     of: int  # planned number of epochs or search trials
     objective: str  # name of the score used as objective
@@ -115,6 +116,19 @@ class Entry:
         """Held-out objective; None if it was not measured or is not finite."""
         return None if self.content is None else self.score(self.content.objective)
 
+    @property
+    def methods(self) -> list[str]:
+        """Names of its methods, of a comparison all; none if it cannot be read."""
+        return self._names(self.content.method) if self.content else []
+
+    @property
+    def datasets(self) -> list[str]:
+        """Names of its datasets, of a comparison all; none if it cannot be read."""
+        return self._names(self.content.data) if self.content else []
+
+    def _names(self, text: str) -> list[str]:
+        return text.split(_JOINED) if self.kind == "comparison" else [text]
+
     def score(self, name: str) -> float | None:
         """Return a held-out score; None if it was not measured or is not finite."""
         value = None if self.content is None else self.content.scores.get(name)
@@ -177,7 +191,7 @@ def _content_of_comparison(path: Path, files: Files, collection: RunCollection) 
     searches = plan["sweeps"]
     done = sum(f"{COMPARISON.inside}/{name}/{SWEEP.result}" in files.changed for name in searches)
     method, data = (
-        ", ".join(dict.fromkeys(str(value) for value in values))
+        _JOINED.join(dict.fromkeys(str(value) for value in values))
         for values in (plan["asked"]["methods"], [each["task"]["dataset"] for each in searches.values()])
     )
     return Content(method, data, done, len(searches), "", {}, done == len(searches))
@@ -220,8 +234,8 @@ def chosen(
     if state is not None and state not in get_args(State):
         problems.append(f"--state: no such state, got {state}; {did_you_mean(state, get_args(State))}")
     for option, given, names in (
-        ("--method", method, {entry.content.method for entry in entries if entry.content}),
-        ("--dataset", dataset, {entry.content.data for entry in entries if entry.content}),
+        ("--method", method, {name for entry in entries for name in entry.methods}),
+        ("--dataset", dataset, {name for entry in entries for name in entry.datasets}),
     ):
         if given is not None and given not in names:
             problems.append(f"{option}: nothing here has it, got {given}; {did_you_mean(given, sorted(names))}")
@@ -230,8 +244,8 @@ def chosen(
     kept = [
         entry
         for entry in entries
-        if (method is None or (entry.content and entry.content.method == method))
-        and (dataset is None or (entry.content and entry.content.data == dataset))
+        if (method is None or method in entry.methods)
+        and (dataset is None or dataset in entry.datasets)
         and state in (None, entry.state)
     ]
     order = ORDERS[sort]

@@ -80,6 +80,26 @@ def test_a_list_is_sorted_and_filtered(three_runs: Ebclab, asked: list[str], nam
     assert [each["name"] for each in json.loads(three_runs("runs", "list", "--json", *asked).ok.out)] == names
 
 
+def test_a_comparison_is_listed_by_each_of_its_methods_and_datasets(three_runs: Ebclab) -> None:
+    folder = Path("comparisons", "both")
+    folder.mkdir(parents=True)
+    tasks = {name: {"task": {"dataset": name}} for name in ("digits", "mnist")}
+    plan = {"asked": {"methods": ["byol", "simclr"]}, "sweeps": tasks}
+    (folder / "comparison.yaml").write_text(json.dumps(plan))  # JSON is YAML
+    for filters, names in (
+        (["--method", "simclr"], ["a", "b", "both"]),
+        (["--method", "byol"], ["both"]),
+        (["--dataset", "mnist"], ["both"]),
+        (["--method", "flatclr"], ["c"]),
+    ):
+        asked = ["runs", "list", "--json", "--sort", "name", *filters]
+        assert [each["name"] for each in json.loads(three_runs(*asked).ok.out)] == names
+    assert three_runs("runs", "list", "--method", "dcl").refusal.endswith("known: byol, flatclr, simclr\n")
+    empty = three_runs("runs", "list", "--method", "flatclr", "--dataset", "mnist").ok.out
+    assert "no runs in runs" in empty
+    assert empty.endswith("with method flatclr, dataset mnist\n")
+
+
 def test_json_has_every_number(three_runs: Ebclab) -> None:
     Path("runs/b/config.yaml").write_text("{")
     none, damaged, best = json.loads(three_runs("runs", "list", "--json", "--sort", "name").ok.out)
