@@ -109,7 +109,8 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
         f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
         "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
         "Panels span the lines; a band may continue below."
-    ) + by_seconds * shared_gpu(findings)
+    )
+    note += shared_gpu(findings) if by_seconds else " Dotted: the default settings."
     title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
     return _in_panels(plot(title, note, figure, height=height))
 
@@ -382,10 +383,8 @@ def profile(findings: ComparisonFindings) -> Plot | None:
         )
     figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
     figure.update_yaxes(title="share of runs above it", tickformat=".0%")
-    note = (
-        f"Over {count(len(findings.tasks), 'task')} and {findings.request.seeds} seeds, tuned settings: further right "
-        "is better."
-    )
+    over = f"{count(len(findings.tasks), 'task')} and {count(findings.request.seeds, 'seed')}"
+    note = f"Over {over}, tuned settings: further right is better."
     return plot("Performance profile", note, figure, height=360)
 
 

@@ -154,6 +154,17 @@ def test_curves_have_plain_numbers_which_the_page_saves_as_csv(comparison: MadeU
             assert all(0 <= share <= 1 for share in trace["y"])
 
 
+def test_notes_say_what_dotted_lines_are_and_count_one_task_as_one(made_up: Make) -> None:
+    found = made_up(request_for("simclr", "dcl", batch_sizes=(32,))).findings()
+    drawn = {by_seconds: tuning_curves(found, by_seconds=by_seconds) for by_seconds in (False, True)}
+    for by_seconds, made in drawn.items():
+        dotted = [trace for trace in figure(made)["data"] if trace["line"].get("dash") == "dot"]
+        assert made is not None
+        assert bool(dotted) == ("Dotted: the default settings" in made.note) == (not by_seconds)
+    assert (runs := profile(found)) is not None
+    assert runs.note.startswith("Over 1 task and 3 seeds,")
+
+
 def test_every_method_stands_in_the_legend_once_even_where_its_first_search_is_missing(made_up: Make) -> None:
     comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)))
     found = comparison.findings()
