@@ -93,6 +93,7 @@ def compare(
                         display=shown,
                         probes=(plan.request.metric,),
                         references=False,
+                        digest=_digest_of_others(planned, plan, folder),
                     )
                 except TrainingError as error:
                     failed.append(f"{planned.name}: {error}")
@@ -120,6 +121,13 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
 
 def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
     return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
+
+
+def _digest_of_others(planned: PlannedSweep, plan: ComparisonPlan, folder: ComparisonFolder) -> str:
+    """Return the digest of the images of other sweeps with the settings of the same data; empty if none is known."""
+    same = (each for each in plan.sweeps if each.plan.config.data == planned.plan.config.data)
+    logs = (folder.sweep(each.name).of("reader").pull().read_log() for each in same if each.name != planned.name)
+    return next((log.images for log in logs if log.images), "")
 
 
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:

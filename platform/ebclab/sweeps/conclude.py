@@ -14,7 +14,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
 from ebclab.data.sources.load import KeptImages
-from ebclab.errors import EbclabError, StoreError, TrainingError
+from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
@@ -158,6 +158,7 @@ def _read_test_set(
                 _say_untested(source, str(outcome), log, display)
             untested.add(source)
             continue
+        _require_same_images(SettingsTest.of_runs(log, source) | {seed: outcome}, folder.address)
         scores = {
             probe: SeedScores.of((seed,), (test.value,), (test.answers,), compared) for probe, test in outcome.items()
         }
@@ -167,6 +168,17 @@ def _read_test_set(
         display.note(f"{done} of {len(runs)} read: {source}, seed {seed}{more}")
     known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
     return {source: scores for source, scores in known.items() if scores is not None}
+
+
+def _require_same_images(runs: Mapping[int, Mapping[str, RunTest]], where: str) -> None:
+    """Refuse test scores of some settings, by seed and by probe, that are not of the same images."""
+    tests = [(probe, test.answers) for run in runs.values() for probe, test in run.items()]
+    images = {(probe, answers.images) for probe, answers in tests if answers is not None}
+    if len(images) > len({probe for probe, _ in images}):
+        raise UserError(
+            f"{where}: the test images are not those that earlier runs of the same settings were tested on; restore "
+            "them, or choose another --name"
+        )
 
 
 def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:

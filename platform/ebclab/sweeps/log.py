@@ -105,6 +105,12 @@ class SweepLog:
         """Return the newest event with this name among those that do not change trials; None if there is none."""
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
+    @property
+    def images(self) -> str:
+        """Digest of the images that trials were trained on; empty before the first start, and in older versions."""
+        launches = [record for record in self.events if record["event"] in _LAUNCHES]
+        return next((str(record["images"]) for record in launches if "images" in record), "")
+
     def _read(self) -> None:
         if not self.path.exists():
             return

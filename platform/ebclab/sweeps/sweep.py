@@ -13,7 +13,7 @@ from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.experiment import methods_of
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
-from ebclab.data.holdout import CHOOSE_IMAGES
+from ebclab.data.holdout import CHOOSE_IMAGES, Split
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UserError
@@ -48,6 +48,7 @@ def sweep(
     display: SweepDisplay | None = None,
     probes: tuple[str, ...] = ("knn", "linear"),
     references: bool = True,
+    digest: str = "",
 ) -> SweepResult:
     """Run a sweep, or continue it, or return the result of an equal sweep that has finished.
 
@@ -62,6 +63,7 @@ def sweep(
         display: Where progress is shown; None chooses by the terminal.
         probes: What is measured on the test set; if empty, it is not read.
         references: Also measure raw pixels and the untrained encoder there.
+        digest: That of the images of other sweeps, if these must be the same.
 
     Returns:
         The content of result.json.
@@ -92,6 +94,7 @@ def sweep(
     earlier = _what_was_learnt(folder, warm_start, plan, methods)
     folder.require_creatable()
     split = given or load_images(plan.config)
+    _require_same_images(folder, split, folder.read_log().images or digest)
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
@@ -104,6 +107,15 @@ def sweep(
             shown.note(f"warning: {warning}")
     with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as (log, each):
         return conclude(folder, plan, log, methods, shown, probes, references=references, each=each)
+
+
+def _require_same_images(folder: SweepFolder, split: Split, expected: str) -> None:
+    """Refuse to train on other images than earlier trials; ``expected`` is the digest of theirs, empty if not known."""
+    if expected and split.content != expected:
+        raise UserError(
+            f"{folder.address}: the images of {split.train.name} are not those that trials were trained on, "
+            f"got {split.content[:20]}, expected {expected[:20]}; restore them, or choose another --name"
+        )
 
 
 def default_name(config: ExperimentConfig) -> str:

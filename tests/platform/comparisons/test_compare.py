@@ -25,10 +25,12 @@ from ebclab.comparisons import compare as compare_module
 from ebclab.comparisons.compare import plan_of_request
 from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.comparisons.plan import make_comparison
+from ebclab.config import compose
 from ebclab.data.sources.load import load_split
 from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.forecast import reading_seconds
 from ebclab.training.setup import load_images
 
@@ -130,6 +132,22 @@ def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(
     shown = capsys.readouterr()
     assert "not measured: dcl-digits-b64: no trial measured anything" in shown.err
     assert "Differences between methods" in shown.out
+
+
+def test_a_new_method_is_trained_on_the_images_of_the_others(
+    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = made_up(request_for("simclr", "dcl"))
+    made.folder.sweep("simclr-digits-b64").read_log().append("started", images="0123")
+    asked: dict[str, str] = {}
+    monkeypatch.setattr(compare_module, "sweep", lambda *_, name, digest, **__: asked.update({name: digest}))
+    monkeypatch.setattr(compare_module, "_one_ray", lambda *_: nullcontext())
+    monkeypatch.setattr(compare_module, "try_references", lambda *_: None)
+    words = ["compare", "simclr", "dcl", "byol", "--name", "comparison", "--comparisons", str(tmp_path)]
+    assert main([*words, "--batch-size", "64", "--batch-size", "32"]) == 0
+    named = {name for name in asked if not name.startswith("simclr-digits-b64")}
+    assert {"byol-digits-b64", "byol-digits-b32"} <= named
+    assert {asked[name] for name in named} == {"0123"}
 
 
 @pytest.fixture
@@ -259,6 +277,9 @@ def test_a_comparison_is_repeated_without_training_and_may_grow(
     assert all(len(each["tuned"]["tested"]["knn"]) == 2 for each in first["methods"])
     assert all(set(each["tuned"]["tested"]) == {"knn"} for each in first["methods"])
     assert [each["name"] for each in first["references"]] == ["raw pixels", "untrained encoder"]
+    config = compose("simclr", "digits-demo", overrides=["data.train_limit=160"])
+    digest = load_images(config).content
+    assert {SweepFolder.at(path).read_log().images for path in whole.glob("sweeps/*")} == {digest}
     logs = {path: path.read_text() for path in (*whole.glob("sweeps/*/trials.jsonl"), whole / "references.json")}
     assert main([*WORDS, str(whole.parent)]) == 0
     assert "Differences between methods: batch size 32" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
-from ebclab.errors import RunError, StoreError, TrainingError
+from ebclab.errors import RunError, StoreError, TrainingError, UserError
 from ebclab.evaluation.answers import Answers, score_of, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
@@ -99,6 +99,7 @@ class FakeEvaluation:
         self.read: list[str] = []
         self.options: list[dict[str, Any]] = []
         self.error: BaseException | None = None
+        self.images = torch.arange(10)
 
     def __call__(self, run: Any, **options: Any) -> Any:
         if self.error:
@@ -107,7 +108,7 @@ class FakeEvaluation:
         self.options.append(options)
         wrong = int(run.path.name[-1]) + 3 * ("baseline" in run.path.name)
         right = torch.arange(10)[None] >= wrong
-        return SimpleNamespace(rows={"simclr": {"knn": score_of("knn", right, torch.arange(10), detail="")}})
+        return SimpleNamespace(rows={"simclr": {"knn": score_of("knn", right, self.images, detail="")}})
 
 
 @pytest.fixture
@@ -299,6 +300,22 @@ def test_a_grown_sweep_reads_the_test_set_with_its_new_runs_alone_and_counts_it(
     assert grown.test["knn"].values[:2] == before.test["knn"].values
     assert grown.test["knn"].values[2] == 0.7  # three of ten images wrong
     assert len(grown.test["knn"].answers) == 3
+
+
+def test_runs_of_other_test_images_are_no_mean_with_earlier_ones(sweep: Sweep, fake: FakeEvaluation) -> None:
+    sweep.confirm("0001", 0.9, 0.8)
+    before = sweep.conclude("knn", top=1, seeds=2)
+    sweep.folder.result.unlink()
+    sweep.confirm("0001", 0.7, first_seed=3)
+    fake.images = torch.arange(1, 11)
+    with pytest.raises(UserError, match=r"mine: the test images are not those .*; restore them, or choose another --n"):
+        sweep.conclude("knn", seeds=3)
+    assert not sweep.folder.result.exists()
+    fake.images = torch.arange(10)
+    grown = sweep.conclude("knn")
+    assert before.test is not None
+    assert grown.test is not None
+    assert grown.test["knn"].values[:2] == before.test["knn"].values
 
 
 @pytest.mark.parametrize("is_old", [False, True])

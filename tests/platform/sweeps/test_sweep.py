@@ -52,6 +52,21 @@ def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("where", ["in the log", "of other sweeps"])
+def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: Plans, where: str) -> None:
+    plan, folder = sweep_plan(), SweepFolder(tmp_path / "sweep")
+    digest = "" if where == "in the log" else "0123"
+    folder.path.mkdir()
+    write_plan(folder.plan, plan)
+    if where == "in the log":
+        folder.read_log().append("started", images="0123")
+        folder.read_log().append("resumed")  # by a version that wrote none
+    before = {path: path.read_bytes() for path in folder.path.iterdir()}
+    with pytest.raises(UserError, match=r"sweep: the images of digits are not those .*, expected 0123; restore them"):
+        sweep(plan, sweeps=tmp_path, name="sweep", digest=digest)
+    assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
 def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(
     tmp_path: Path, source: Path, sweep_plan: Plans
 ) -> None:

@@ -140,7 +140,9 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
         learnt.append(given[-2])
         folder.path.mkdir(exist_ok=True)
         write_plan(folder.plan, plan)
-        phase.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2])
+        phase.write_start(
+            folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2], images=""
+        )
         raise KeyboardInterrupt
 
     def run(**options: Any) -> None:

@@ -75,7 +75,7 @@ def trained_sweep(
                 keep_weights(folder.initial_weights, weights)
                 syncer.push()
             log = folder.read_log(syncer)
-            write_start(log, plan, resources, *earlier)
+            write_start(log, plan, resources, *earlier, images=split.content)
             display.note(
                 f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
             )
@@ -111,8 +111,10 @@ def write_start(
     resources: TrialResources,
     warm_start: str | None,
     earlier: Sequence[tuple[Point, float]],
+    *,
+    images: str,
 ) -> None:
-    """Log that the sweep starts or is resumed, with its resources and its machine.
+    """Log that the sweep starts or is resumed, with its resources, the digest of its images and its machine.
 
     The results of an earlier sweep that it learns from are logged once, at the start.
     """
@@ -123,6 +125,7 @@ def write_start(
         concurrent=resources.concurrent,
         gpus_per_trial=resources.all_gpus,
         warm_start=warm_start,
+        images=images,
         environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
         **learnt,
     )
