@@ -108,7 +108,7 @@ class SweepLog:
     @property
     def images(self) -> str:
         """Digest of the images that trials were trained on; empty before the first start, and in older versions."""
-        launches = [record for record in self.events if record["event"] in _LAUNCHES]
+        launches = [record for record in self.events if record["event"] in LAUNCHES]
         return next((str(record["images"]) for record in launches if "images" in record), "")
 
     def _read(self) -> None:
