@@ -426,7 +426,7 @@ TABLES_REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
         "labels.csv names none of the images, got 1; write their paths",
     ),
     "other columns": ("1.png", {"labels.csv": "image,breed\n1,a"}, "image_column: .* no column id, got image, breed"),
-    "no such file": ("1.png", {}, "labels.csv cannot be read, got no such file"),
+    "no such file": ("1.png", {}, "labels.csv cannot be read, got no such file; write its path"),
     "more values": ("1.png", {"metadata.csv": "file_name,label\n1.png,a,b\n2.png\n"}, "2 rows without 2 values, such"),
     "no rows": ("1.png", {"metadata.csv": "file_name,label\n"}, "needs one label for an image, got no row"),
     "a list": ("1.png", {"metadata.jsonl": '{"file_name": "1.png", "label": [1]}'}, "image 1.png needs a whole number"),

@@ -196,8 +196,12 @@ def _rows(
     repeated, contradicted = 0, []
     try:
         size = place.size(table)
-        if size is None or size > _LARGEST:
-            raise ValueError("no such file" if size is None else f"{size:,} bytes, at most {_LARGEST:,} are read")
+        if size is None:
+            raise DataError(
+                f"data.labels: {where} cannot be read, got no such file; write its path from the folder of the images"
+            )
+        if size > _LARGEST:
+            raise ValueError(f"{size:,} bytes, at most {_LARGEST:,} are read")
         columns, rows = (_json_rows if table.lower().endswith("l") else _csv_rows)(place.read(table))
         absent = [each for each in (wanted, reading.label_column) if each not in columns]
         if absent and not reading.labels:
