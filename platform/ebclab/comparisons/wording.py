@@ -36,7 +36,9 @@ def answer(findings: ComparisonFindings) -> list[str]:
     so_far = f"So far: {done} of {count(planned, 'pair')}. " if done < planned else ""
     tuned = findings.gaps_of("tuned")
     if not tuned:
-        nothing = "Nothing can be compared yet: fewer than two methods have all their runs on the same task."
+        nothing = (
+            "Nothing can be compared yet: fewer than two methods have been measured with all seeds on the same task."
+        )
         return [so_far + nothing, *([learnt(findings)] if any(each.accuracy() for each in findings.searches) else [])]
     lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
     margin = margin_words(findings.request)
@@ -68,6 +70,7 @@ def learnt(findings: ComparisonFindings) -> str:
             "same protocol; the command of this comparison, repeated, measures them."
         )
     both = " and ".join(THE[name] for name in known)
+    some = " that was measured" if len(places) < len(findings.tasks) * len(findings.request.methods) else ""
     low = {side: [gap for gap in gaps if not is_above(gap.difference)] for side, gaps in places.items()}
     below = [
         f"{findings.at(side)} is " + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
@@ -77,14 +80,14 @@ def learnt(findings: ComparisonFindings) -> str:
     if not below:
         least = min((gap for gaps in places.values() for gap in gaps), key=lambda gap: gap.difference.mean)
         return (
-            f"Every tuned method is above {both}, beyond noise; the least: {findings.at(least.one)}, "
+            f"Every tuned method{some} is above {both}, beyond noise; the least: {findings.at(least.one)}, "
             f"{POINTS.interval(least.difference)} over "
             f"{THE[least.other.settings]}."
         )
     if len(below) == len(places):
         return (
-            f"No tuned method is above {both} beyond noise: {_some(below)}. A lead among such methods says little "
-            "about learning."
+            f"No tuned method{some} is above {both} beyond noise: {_some(below)}. A lead among such methods says "
+            "little about learning."
         )
     return f"Not every tuned method is above {both} beyond noise: {_some(below)}."
 

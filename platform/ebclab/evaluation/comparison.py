@@ -95,7 +95,10 @@ def contrast_with_chance(terms: Sequence[tuple[float, Measurements]], chance: fl
             sum((abs(weight) * table for weight, table in tables if (weight > 0) == up), 0.0 * tables[0][1])
             for up in (True, False)
         )
-        return Interval(mean, *difference_interval(added, taken, chance), added.shape[1])
+        low, high = difference_interval(added, taken, chance)
+        most = sum(max(weight, 0.0) for weight, _ in terms)
+        least = sum(min(weight, 0.0) for weight, _ in terms)
+        return Interval(mean, max(low, least), min(high, most), added.shape[1])
     if _tie(sums, scale=max(map(abs, settings[0].by_seed.values()))):  # equal sums are no proof of zero variance
         return Interval(mean, open="the same at every seed: no interval")
     return Interval(mean, *_students(sums, chance))

@@ -331,6 +331,21 @@ def test_the_first_sentence_says_whether_anything_was_learnt(
 DULL: Scores = {"default_runs": (140, 141, 139, 140, 141, 139)}
 
 
+def test_a_method_whose_every_run_was_lost_is_not_said_to_be_above_anything(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"), {"dcl": {"tuned_runs": (None, COLLAPSED, None)}})
+    comparison.refer(pixels=100, untrained=90)
+    nothing, learnt, *_ = answer(comparison.findings())
+    assert nothing.endswith("fewer than two methods have been measured with all seeds on the same task.")
+    assert learnt.startswith(f"Every tuned method that was measured is above {BOTH}, beyond noise; the least: simclr")
+
+
+def test_no_difference_of_accuracies_is_beyond_all_of_the_images(made_up: Make) -> None:
+    """One of three runs diverged: Student's interval alone is four times as wide as the scale."""
+    found = made_up(request_for("simclr", "dcl"), {"dcl": {"tuned_runs": (199, None, 199)}}).findings()
+    (gap,) = found.gaps_of("gain")[1:]
+    assert (gap.difference.low, gap.difference.high) == (-1.0, 1.0)
+
+
 def test_a_method_is_paired_with_its_references_by_seed_and_image(made_up: Make) -> None:
     comparison = made_up(request_for("simclr", "dcl"))
     comparison.refer(pixels=145, untrained=90)

@@ -216,7 +216,7 @@ def test_what_is_missing_is_named(made_up: Make) -> None:
     assert line in as_markdown(comparison_document(grown, ()))
     more = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", seeds=5)))
     text = as_markdown(comparison_document(more, ()))
-    assert "Nothing can be compared yet: fewer than two methods have all their runs on the same task" in text
+    assert "Nothing can be compared yet: fewer than two methods have been measured with all seeds" in text
     assert "Not complete: simclr-digits-b64: runs with 3 of 5 other seeds are over" in text
     assert "Not complete" not in as_markdown(comparison_document(found, ()))
 
