@@ -30,13 +30,15 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     warnings += [f"The plan grew when there were numbers already: {line}" for line in _growth(versions)]
     head = [*(Remark(line, "lead") for line in answer(findings)), *(Remark(line, "warning") for line in warnings)]
     written = f"{digest}, of comparison.yaml, which was written before any number"
+    if len(versions) > 1:
+        written = f"{digest}, of comparison.yaml, which grew from {versions[0].digest}, written before any number"
     plan = (
         Facts.of({**facts(findings), **power_facts(powers), "digest": written}),
         Folded("How settings are chosen and compared", (Items(RULES, is_ordered=True),)),
         Remark(what_intervals_say(findings), "note"),
     )
     made, drawn = tables(findings), plots(findings)
-    first = 2 + bool(findings.gaps_of("learnt"))
+    first = 1 + bool(findings.gaps_of("learnt")) + bool(findings.gaps_of("tuned"))
     sections = (
         Section(title, tuple(head), is_head=True),
         Section("The plan", plan),

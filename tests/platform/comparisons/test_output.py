@@ -198,9 +198,11 @@ def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
 
 def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
     versions = (PlanVersion("old", "2030-01-01"), PlanVersion("new", "2030-01-02", ("trials: 3 to 5",)))
-    assert "The plan grew when there were numbers already: 2030-01-02: trials: 3 to 5 (plan new)" in as_markdown(
-        comparison_document(comparison.findings(), versions)
-    )
+    found = comparison.findings()
+    text = as_markdown(comparison_document(found, versions))
+    assert "The plan grew when there were numbers already: 2030-01-02: trials: 3 to 5 (plan new)" in text
+    assert "of comparison.yaml, which grew from old, written before any number" in text
+    assert "of comparison.yaml, which was written before any number" in as_markdown(comparison_document(found, ()))
 
 
 def test_what_is_missing_is_named(made_up: Make) -> None:
@@ -210,6 +212,7 @@ def test_what_is_missing_is_named(made_up: Make) -> None:
     text = as_markdown(comparison_document(replace(found, sweeps=found.sweeps[:1]), ()))
     assert "Not complete: not begun: dcl-digits-b64" in text
     assert "Nothing can be compared yet" in text
+    assert text.index("## More numbers") < text.index("### Over all tasks")
     grown = read_findings(comparison.folder, make_comparison(request_for("simclr", "dcl", trials=5)))
     assert len(grown.gaps_of("tuned")) == 1
     line = "Not complete: simclr-digits-b64: 4 of 6 trials of the search are over; another draw may be chosen"
