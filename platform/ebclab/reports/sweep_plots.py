@@ -339,4 +339,7 @@ def _axis(parameter: Parameter) -> dict[str, object]:
         shown = [as_text(choice) for choice in parameter.choices]
         return {"type": "category", "categoryorder": "array", "categoryarray": shown}
     is_log = (parameter.kind == "loguniform" or parameter.log) and min(parameter.ends) > 0
-    return {"type": "log", "dtick": 1} if is_log else {"type": "linear"}
+    if not is_log:
+        return {"type": "linear"}
+    is_wide = max(parameter.ends) >= 100 * min(parameter.ends)  # else there would be a tick or two
+    return {"type": "log", "dtick": 1} if is_wide else {"type": "log", "dtick": "D2", "tickformat": "~g"}

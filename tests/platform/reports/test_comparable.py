@@ -66,6 +66,12 @@ def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
     assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
 
 
+@pytest.mark.parametrize(("low", "ticks"), [(1e-4, 1), (1e-3, 1), (0.02, "D2")])
+def test_a_log_axis_of_less_than_two_decades_has_ticks_between_them(low: float, ticks: object) -> None:
+    space = parse_space({"parameters": {"x": {"loguniform": [low, 0.1]}}}, "s")
+    assert plot_axis(space.by_name["x"])["dtick"] == ticks
+
+
 @pytest.mark.parametrize(
     ("range_of_x", "is_low"),
     [
