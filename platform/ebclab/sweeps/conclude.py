@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +80,8 @@ def conclude(
     limit = SettingsTest.limit_in(log, plan)
     tests = {}
     if probes:
-        measured = partial(each, partial(_tested, folder, _how_to_test(probes, limit, methods, display, each)))
+        test = _tested if each is one_by_one else _tested_elsewhere
+        measured = partial(each, partial(test, folder, _how_to_test(probes, limit, methods, display, each)))
         tests = _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
     if references and tests:
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
@@ -120,6 +122,16 @@ def _tested(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[
     """Return what the probes measure of a run on the test set."""
     scores = next(iter(evaluate_run(folder.run(name), **options).rows.values()))
     return {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
+
+
+def _tested_elsewhere(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[str, RunTest]:
+    """Return what the probes measure of a run, on a machine whose disk cannot hold copies of all runs of a sweep."""
+    try:
+        return _tested(folder, options, name)
+    finally:
+        copy = folder.run(name).of("reader")
+        if copy.remote is not None:
+            shutil.rmtree(copy.path, ignore_errors=True)
 
 
 def _read_test_set(

@@ -349,6 +349,28 @@ def test_a_reading_that_is_cut_short_keeps_the_runs_that_it_has_read(sweep: Swee
     assert result.test["knn"].values == (0.9, 0.8, 0.7)  # as many of ten images wrong as the seed
 
 
+def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(
+    sweep: Sweep, fake: FakeEvaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = {name: tmp_path / name for name in ("user", "reader")}
+    for path in copies.values():
+        (path / "checkpoints").mkdir(parents=True)
+    sweep.confirm("0001", 0.9)
+
+    def copy_of(folder: SweepFolder, name: str, role: str = "user") -> Any:
+        return SimpleNamespace(
+            path=copies[role] if role == "reader" else folder.path / name,
+            remote="s3://bucket",
+            of=lambda other: copy_of(folder, name, other),
+            newest_checkpoint=lambda: "there",
+        )
+
+    monkeypatch.setattr(SweepFolder, "run", copy_of)
+    sweep.each = lambda function, jobs, /: one_by_one(function, jobs)
+    assert sweep.conclude(top=1, seeds=1).test is not None
+    assert [path.name for path in copies.values() if path.exists()] == ["user"]
+
+
 def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_tested(
     sweep: Sweep, fake: FakeEvaluation
 ) -> None:
