@@ -95,8 +95,10 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     start = next(entry.source for entry in result.candidates if entry.is_start(_plan(trials=9, top=2, seeds=2)))
     wanted = list(dict.fromkeys([best["trial"], start]))  # the winner, and where the search started
     events = [record for record in _log(folder) if record["event"] in ("test_read", "tested")]
-    assert [event["event"] for event in events] == ["test_read", *["tested"] * len(wanted)]
-    assert [event["trial"] for event in events[1:]] == wanted
+    assert [event["event"] for event in events] == ["test_read", *["tested"] * 2 * len(wanted)]
+    assert [(event["trial"], event["seeds"]) for event in events[1:]] == [
+        (one, [seed]) for one in wanted for seed in (1, 2)
+    ]
     read = {path.parent.name for path in folder.glob("trials/*/evaluation.json")}
     assert read == set(events[0]["runs"]) == {f"confirm-{one}-seed{seed}" for one in wanted for seed in (1, 2)}
     taken = parse_yaml((folder / "best.yaml").read_text(), "best.yaml")
