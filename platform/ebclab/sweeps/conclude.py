@@ -80,8 +80,7 @@ def conclude(
     limit = SettingsTest.limit_in(log, plan)
     tests = {}
     if probes:
-        test = _tested if each is one_by_one else _tested_elsewhere
-        measured = partial(each, partial(test, folder, _how_to_test(probes, limit, methods, display, each)))
+        measured = _measuring(folder, probes, limit, methods, display, each)
         tests = _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
     if references and tests:
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
@@ -110,12 +109,22 @@ def conclude(
     return result
 
 
-def _how_to_test(
-    probes: Sequence[str], limit: int, methods: Mapping[str, type[Method]], display: SweepDisplay, each: Each
-) -> dict[str, Any]:
-    """Return options of ``evaluate_run``; only what is done here shows its progress."""
+_Readings = Callable[[Sequence[str]], Iterator[tuple[str, dict[str, RunTest] | EbclabError]]]
+
+
+def _measuring(
+    folder: SweepFolder,
+    probes: Sequence[str],
+    limit: int,
+    methods: Mapping[str, type[Method]],
+    display: SweepDisplay,
+    each: Each,
+) -> _Readings:
+    """Return what measures runs, by name, on the test set; only what is done here shows its progress."""
     options = {"only": probes, "train_limit": limit, "methods": methods, "load": KeptImages()}
-    return options | ({"on_progress": in_lines(display.note)} if each is one_by_one else {})
+    if each is one_by_one:
+        return partial(each, partial(_tested, folder, options | {"on_progress": in_lines(display.note)}))
+    return partial(each, partial(_tested_elsewhere, folder, options))
 
 
 def _tested(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[str, RunTest]:
@@ -140,7 +149,7 @@ def _read_test_set(
     wanted: Sequence[ConfirmedSettings],
     compared: int,
     limit: int,
-    measured: Callable[[Sequence[str]], Iterator[tuple[str, dict[str, RunTest] | EbclabError]]],
+    measured: _Readings,
     display: SweepDisplay,
 ) -> dict[str, dict[str, SeedScores]]:
     """Evaluate those confirming runs of some settings on the test set whose scores are not in the log yet.
