@@ -385,6 +385,7 @@ class _Judge(_Unsaved, FIFOScheduler):
         """
         if self._phases.scheduler.stop.is_set:
             for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
+                turn.init_local_path()  # has none before it waits for a process, and Tune then ends in an error
                 tune_controller.stop_trial(turn)
         return None
 

@@ -29,6 +29,7 @@ from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.ray_tune.phase import Phases
 from ebclab.sweeps.resources import TrialResources
+from ebclab.sweeps.scheduler import Turn
 
 RESOURCES = TrialResources(2, 1, 0, 1)
 
@@ -99,6 +100,24 @@ def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(
     made.log.path.mkdir()
     with pytest.raises(RunError, match=r"trials\.jsonl: cannot be written, got Is a directory$"):
         made.run()
+
+
+def test_a_stop_before_a_turn_waits_for_a_process_is_no_error_of_tune(
+    cluster: str, sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_turn = Phases.next_turn
+
+    def interrupted(phases: Phases) -> Turn | None:
+        turn = next_turn(phases)
+        phases._request.set()  # what Ctrl+C sets
+        return turn
+
+    monkeypatch.setattr(Phases, "next_turn", interrupted)
+    with join.cluster_session(cluster, Remembering()):
+        made = Made(sweep_plan(trials=3), tmp_path, SimpleNamespace(folder=SweepFolder(tmp_path)))
+        with pytest.raises(InterruptedRunError, match="stopped with 3 trials to go"):
+            made.run()
+    assert [trial.state for trial in made.log.trials.values()] == ["interrupted"]
 
 
 def _train_all(phases: Phases, *_: Any) -> None:
