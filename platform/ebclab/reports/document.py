@@ -70,13 +70,16 @@ def _together(records: Sequence[SweepRecord]) -> Iterator[Block]:
         record, gap = row.record, row.to_best
         best = record.shown(row.at_equal_budget) if row.at_equal_budget is not None else "nothing yet"
         mean = format_of(record.objective).interval(row.winner.interval if row.winner else None, "not confirmed")
-        against = f"{difference_format(record.objective).number(-gap.mean)}, {gap.verdict}" if gap else ""
+        against = gap.verdict if gap else ""
+        if gap and gap.open != together.OTHER_IMAGES:
+            against = f"{difference_format(record.objective).number(-gap.mean)}, {gap.verdict}"
         method = record.plan.config.method_name
         rows.append((record.name, method, numeric(best), row.trials_then, numeric(mean), against))
     note = (
         f"Equal budget: the training time of the shortest of these searches, {budget}; trials count in the order of "
         "their proposal. Confirmation is not part of it. Means have the intervals of their own sweep; differences to "
-        "the first line hold together for all confirmed settings of these sweeps."
+        "the first line are over the seeds that both have, and hold together for all confirmed settings of these "
+        "sweeps."
     )
     yield Table("", (*heads, "against the first line"), tuple(rows), note)
     if drawn := together.side_by_side(records):

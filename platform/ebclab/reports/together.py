@@ -30,6 +30,10 @@ _SHOULD_AGREE = {
 }
 
 
+OTHER_IMAGES = "scored on other images"
+"""In place of an interval, where two sweeps were not scored on the same images."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One of several sweeps."""
@@ -89,7 +93,7 @@ def rows(records: Sequence[SweepRecord]) -> list[Row]:
         if best and winner and winner is not best[1]:
             gap = difference(best[1].measured, winner.measured, compared)
             if not have_same_images(record, best[0]):
-                gap = Interval(gap.mean, open="scored on other images")
+                gap = Interval(gap.mean, open=OTHER_IMAGES)
         sweeps.append(Row(record, within[-1] if within else None, len(within), winner, gap))
 
     def merit(row: Row) -> tuple[bool, float]:

@@ -175,7 +175,9 @@ def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable
 
 
 @pytest.mark.parametrize("other_data", ["data.name=fashion-mnist", "data.holdout_rate=0.4", "data.train_limit=512"])
-def test_winners_scored_on_other_images_get_no_verdict(sweep_folder: Callable[..., Any], other_data: str) -> None:
+def test_winners_scored_on_other_images_get_no_difference(
+    sweep_folder: Callable[..., Any], tmp_path: Path, other_data: str
+) -> None:
     """Keys of images are their numbers, so those held out of two datasets may have the same."""
     folders = sweep_folder("one"), sweep_folder("other", other_data), sweep_folder("third")
     for place, folder in enumerate(folders):
@@ -186,6 +188,9 @@ def test_winners_scored_on_other_images_get_no_verdict(sweep_folder: Callable[..
     assert found["one"] is None
     assert found["other"].verdict == "scored on other images"
     assert found["third"].verdict == "beyond noise"
+    words = page_at(write_report([folder.path for folder in folders], tmp_path / "all.html")).words
+    assert "points, scored on other images" not in words
+    assert "points, beyond noise" in words
 
 
 def test_sweeps_of_different_objectives_are_refused_and_named(
