@@ -130,7 +130,7 @@ class StudyScale:
     differs: tuple[str, ...] = setting((), "What differs from the paper at this scale.")
     not_run: str = setting("", "Why nothing is run at this scale, and what to put where; empty where it is run.")
     only: tuple[str, ...] = setting((), "Columns that are run at this scale; empty: all.")
-    others: str = setting("left out to be quick; use --scale paper", "Why the others are not.")
+    others: str = setting("left out to be quick; use a larger --scale", "Why the others are not.")
     set: tuple[str, ...] = setting((), "Settings of all runs.")
     rows: dict[str, SettingsOfSome] = field(default_factory=dict)
     columns: dict[str, ColumnAtScale] = field(default_factory=dict)
