@@ -176,7 +176,8 @@ def _read_test_set(
             raise outcome
         if isinstance(outcome, EbclabError):
             if source not in untested:
-                _say_untested(source, str(outcome), log, display)
+                remedy = f"when that is mended, delete {folder.address_of(folder.result)} and repeat the command"
+                _say_untested(source, f"{outcome}; {remedy}", log, display)
             untested.add(source)
             continue
         _require_same_images(SettingsTest.of_runs(log, source) | {seed: outcome}, folder.address)

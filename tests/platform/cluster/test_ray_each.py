@@ -38,7 +38,7 @@ def test_without_gpus_a_machine_has_one_process_which_keeps_what_it_reads(cluste
     assert (one, two, three, kept) == (1, 2, 3, [])
 
 
-def test_each_gpu_of_a_machine_has_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_gpu_of_a_machine_has_a_process(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, float]] = []
 
     class Remote:

@@ -384,7 +384,10 @@ def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_teste
     sweep.each = with_two_damaged
     result = sweep.conclude(top=1, seeds=2, baseline=True)
     assert (result.test, result.test_of_start is None) == (None, False)
-    assert [note for note in sweep.display.notes if "damaged" in note] == ["no test score: confirm-0001-seed2: damaged"]
+    remedy = f"when that is mended, delete {sweep.folder.result} and repeat the command"
+    assert [note for note in sweep.display.notes if "damaged" in note] == [
+        f"no test score: confirm-0001-seed2: damaged; {remedy}"
+    ]
 
 
 def test_the_reading_of_the_test_set_says_how_far_it_is(
