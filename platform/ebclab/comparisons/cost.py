@@ -12,7 +12,7 @@ from ebclab.data.holdout import Split
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import ConfigError, DataError, EbclabError, UserError
-from ebclab.runs.jobs import Each, one_by_one
+from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import UNTRAINED, Protocol
 from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
@@ -35,26 +35,14 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-class _Images:
-    """Reads the images of a dataset, each once; a copy in another process reads its own."""
-
-    def __init__(self, plan: ComparisonPlan) -> None:
-        self._plan, self._read = plan, dict[str, Split]()
-
-    def __call__(self, dataset: str) -> Split:
-        if dataset not in self._read:
-            first = next(planned for planned in self._plan.sweeps if planned.task.dataset == dataset)
-            self._read[dataset] = load_images(first.plan.config)
-        return self._read[dataset]
-
-    def __reduce__(self) -> tuple[type[_Images], tuple[ComparisonPlan]]:
-        """Return how pickle makes one in another process: with nothing read yet."""
-        return type(self), (self._plan,)
+def _read(plan: ComparisonPlan, dataset: str) -> Split:
+    """Return the images of a dataset of a comparison."""
+    return load_images(next(each.plan.config for each in plan.sweeps if each.task.dataset == dataset))
 
 
 def require_runnable(plan: ComparisonPlan) -> list[str]:
     """Refuse a comparison with a sweep that could not run; return warnings."""
-    images, problems, warnings = _Images(plan), dict[str, None](), dict[str, None]()
+    images, problems, warnings = Kept(partial(_read, plan)), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
@@ -94,7 +82,7 @@ def _require_time_for_one_trial(found: list[SweepCost]) -> None:
 def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
     seconds = dict[tuple[str, str, int], float]()
-    for planned, outcome in each(partial(_epoch_seconds, _Images(plan)), [*_different(plan).values()]):
+    for planned, outcome in each(partial(_epoch_seconds, Kept(partial(_read, plan))), [*_different(plan).values()]):
         if isinstance(outcome, EbclabError):
             raise outcome
         seconds[planned.key] = outcome
@@ -108,7 +96,7 @@ def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
     ]
 
 
-def _epoch_seconds(images: _Images, planned: PlannedSweep) -> float:
+def _epoch_seconds(images: Kept[Split], planned: PlannedSweep) -> float:
     config = planned.plan.config
     threads = max(1, config.resources.threads)
     return epoch_seconds(config, images(planned.task.dataset), methods_of(config), threads=threads)
@@ -116,7 +104,7 @@ def _epoch_seconds(images: _Images, planned: PlannedSweep) -> float:
 
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
     """Return how often the test images are read, references included, and how long all of it takes."""
-    images, probe = _Images(plan), plan.request.metric
+    images, probe = Kept(partial(_read, plan)), plan.request.metric
     one, seeds = dict[str, float](), dict[str, set[int]]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:

@@ -102,7 +102,7 @@ def evaluate_run(
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
-        load: Reads a dataset as ``load_both`` does, such as ``cache(load_both)`` for many runs on the same images.
+        load: Reads a dataset as ``load_both`` does, such as ``Kept(load_both)`` for many runs on the same images.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ebclab.errors import EbclabError
 
@@ -26,3 +26,21 @@ def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job], /) -> Ite
             yield job, function(job)
         except EbclabError as error:
             yield job, error
+
+
+class Kept(Generic[Result]):
+    """Calls a function once for equal arguments; a copy in another process calls its own, once for many jobs."""
+
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self._function, self._results = function, dict[Any, Result]()
+
+    def __call__(self, *given: Any, **options: Any) -> Result:
+        """Return the result."""
+        key = given, frozenset(options.items())
+        if key not in self._results:
+            self._results[key] = self._function(*given, **options)
+        return self._results[key]
+
+    def __reduce__(self) -> tuple[type[Kept[Result]], tuple[Callable[..., Result]]]:
+        """Return how pickle makes one in another process: without results."""
+        return type(self), (self._function,)

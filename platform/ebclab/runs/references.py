@@ -14,16 +14,17 @@ from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import limit
+from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
-from ebclab.data.sources.load import KeptImages
+from ebclab.data.sources.load import load_both
 from ebclab.errors import EbclabError, RunError, UserError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
-from ebclab.runs.jobs import Each, one_by_one
+from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_typed, with_checksum
@@ -116,7 +117,7 @@ def measure_references(
     wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
     there = {(each.name, each.key, each.seed) for each in known.references}
     missing = [(name, seed) for name, seed in wanted if (name, protocol.key(name), seed) not in there]
-    for _, outcome in each(partial(_measured, protocol, KeptImages(), on_progress), missing):
+    for _, outcome in each(partial(_measured, protocol, Kept(load_both), on_progress), missing):
         if isinstance(outcome, EbclabError):
             raise outcome
         known = References((*known.references, outcome))
@@ -124,7 +125,9 @@ def measure_references(
     return known
 
 
-def _measured(protocol: Protocol, load: KeptImages, on_progress: OnProgress, job: tuple[Name, int]) -> Reference:
+def _measured(
+    protocol: Protocol, load: Kept[tuple[ImageSet, ImageSet]], on_progress: OnProgress, job: tuple[Name, int]
+) -> Reference:
     """Return what a reference of these initial weights scores."""
     (name, seed), config = job, protocol.config
 

@@ -14,13 +14,13 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from ebclab.config import to_yaml
-from ebclab.data.sources.load import KeptImages
+from ebclab.data.sources.load import load_both
 from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
 from ebclab.runs.evaluate import evaluate_run
-from ebclab.runs.jobs import Each, one_by_one
+from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
 from ebclab.sweeps.display import SweepDisplay
@@ -121,7 +121,7 @@ def _measuring(
     each: Each,
 ) -> _Readings:
     """Return what measures runs, by name, on the test set; only what is done here shows its progress."""
-    options = {"only": probes, "train_limit": limit, "methods": methods, "load": KeptImages()}
+    options = {"only": probes, "train_limit": limit, "methods": methods, "load": Kept(load_both)}
     if each is one_by_one:
         return partial(each, partial(_tested, folder, options | {"on_progress": in_lines(display.note)}))
     return partial(each, partial(_tested_elsewhere, folder, options))

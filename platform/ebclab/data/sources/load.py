@@ -108,27 +108,6 @@ def load_both(
         return _both(name, root, replace(reading, resize=side), needs_test)
 
 
-class KeptImages:
-    """Reads datasets as ``load_both`` does and keeps the newest; a copy in another process reads its own."""
-
-    def __init__(self) -> None:
-        self._key: tuple[object, ...] | None = None
-        self._images: tuple[ImageSet, ImageSet]
-
-    def __call__(
-        self, name: str, root: str | None, reading: Reading = _AS_STORED, *, needs_test: bool = True, side: int = 0
-    ) -> tuple[ImageSet, ImageSet]:
-        """Return training and test images."""
-        key = (name, root, reading, needs_test, side)
-        if self._key != key:
-            self._images, self._key = load_both(name, root, reading, needs_test=needs_test, side=side), key
-        return self._images
-
-    def __reduce__(self) -> tuple[type[KeptImages], tuple[()]]:
-        """Return how pickle makes one in another process: with nothing read yet."""
-        return type(self), ()
-
-
 def _both(name: str, root: str | None, reading: Reading, needs_test: bool) -> tuple[ImageSet, ImageSet]:
     if not needs_test and "test" not in splits_of(name):
         alone = load_split(name, root, "train", reading)
