@@ -82,7 +82,7 @@ def evaluate_run(
     references: bool = False,
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
-    load: Callable[..., tuple[ImageSet, ImageSet]] = load_both,
+    load: Callable[..., tuple[ImageSet, ImageSet]] | None = None,
     on_progress: OnProgress = silent,
 ) -> Evaluation:
     """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) into its folder.
@@ -102,7 +102,7 @@ def evaluate_run(
         references: Also measure raw pixels and the encoder before its first step.
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
-        load: Reads a dataset as ``load_both`` does, such as ``Kept(load_both)`` for many runs on the same images.
+        load: Reads a dataset in place of ``load_both``, such as ``Kept(load_both)`` for many runs on the same images.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"
@@ -174,7 +174,7 @@ def images_of_run(
     preprocessing: Preprocessing | None = None,
     *,
     needs_test: bool = True,
-    load: Callable[..., tuple[ImageSet, ImageSet]] = load_both,
+    load: Callable[..., tuple[ImageSet, ImageSet]] | None = None,
 ) -> tuple[str, ImageSet, ImageSet]:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
@@ -193,7 +193,7 @@ def images_of_run(
         resize = seen.read_size if reading.resize and seen != trained.preprocessing else reading.resize
         reading = replace(reading, resize=resize, resampling=seen.resampling)
     side = 0 if name == data.name else seen.image_size
-    train, test = load(name, root or data.root, reading, needs_test=needs_test, side=side)
+    train, test = (load or load_both)(name, root or data.root, reading, needs_test=needs_test, side=side)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
