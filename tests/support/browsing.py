@@ -22,6 +22,7 @@ class Visit:
 
     def __init__(self, browser: Any, page: Path, **how: Any) -> None:
         self.tab = browser.new_page(**{"viewport": {"width": 1280, "height": 900}, **how})
+        self.tab.set_default_timeout(120_000)  # also where other tests keep the processors busy
         self.requests: list[str] = []
         self.said: list[str] = []
         self.tab.on("request", lambda request: self.requests.append(request.url))
