@@ -20,9 +20,9 @@ from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measure import CardTask, measure_card
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.ray_workers.schedule import TRIES
 from ebclab.card.ray_workers.spread import measure_on_workers
 from ebclab.card.subject import Subject
+from ebclab.cluster.placement import TRIES
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split

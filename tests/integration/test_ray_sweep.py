@@ -110,15 +110,22 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
     assert len(_log(folder)) == lines  # a finished sweep only tells
 
 
+def _refuse_here(monkeypatch: pytest.MonkeyPatch, cluster: str, *functions: str) -> None:
+    """Name the cluster as a user does, and refuse these functions in this process."""
+
+    def refused(*given: Any, **options: Any) -> Any:
+        raise AssertionError("done here")
+
+    monkeypatch.setenv("RAY_ADDRESS", cluster)
+    for name in functions:
+        monkeypatch.setattr(name, refused)
+
+
 def test_a_cluster_reads_the_test_set_with_the_numbers_of_this_process(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*given: Any, **options: Any) -> Any:
-        raise AssertionError("read here")
-
-    monkeypatch.setenv("RAY_ADDRESS", cluster)
-    monkeypatch.setattr("ebclab.sweeps.conclude.evaluate_run", refused)
-    monkeypatch.setattr("ebclab.runs.references.evaluate_encoder", refused)
+    reading = "ebclab.sweeps.conclude.evaluate_run", "ebclab.runs.references.evaluate_encoder"
+    _refuse_here(monkeypatch, cluster, *reading)
     plan = _plan("training.epochs=1", trials=1, top=1, seeds=2, baseline=False)
     result = ebclab.sweep(plan, sweeps=tmp_path, name="mine", display=SweepDisplay(), limits=ONE)
     assert result.test is not None
@@ -134,11 +141,7 @@ def test_a_cluster_reads_the_test_set_with_the_numbers_of_this_process(
 def test_equal_seconds_are_measured_on_the_cluster_that_trains(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*given: Any, **options: Any) -> Any:
-        raise AssertionError("measured here")
-
-    monkeypatch.setenv("RAY_ADDRESS", cluster)
-    monkeypatch.setattr("ebclab.comparisons.cost.epoch_seconds", refused)
+    _refuse_here(monkeypatch, cluster, "ebclab.comparisons.cost.epoch_seconds")
     asked = request_for("simclr", "dcl", budget="seconds", epochs=20, assignments=("data.train_limit=320",))
     plan, _, _ = plan_of_request(asked, comparisons=tmp_path, name="mine")
     epochs = {planned.method: planned.plan.config.training.epochs for planned in plan.sweeps}

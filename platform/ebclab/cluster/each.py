@@ -10,11 +10,9 @@ import ray
 from ray.exceptions import RayActorError
 
 from ebclab.cluster.join import nodes
+from ebclab.cluster.placement import TRIES
 from ebclab.cluster.versions import Origin
-from ebclab.errors import EbclabError, TrainingError
-
-TRIES = 2
-"""Attempts of a job whose process dies: a machine may be taken away, but a job that ends its process does so again."""
+from ebclab.errors import EbclabError, TrainingError, UserError
 
 _POLL_SECONDS = 1.0  # after which a signal is noticed
 
@@ -38,12 +36,13 @@ def each_on_cluster(
     waiting, deaths = list(range(len(jobs))), Counter[int]()
     idle: list[Any] = []
     busy: dict[ray.ObjectRef[Any], tuple[Any, int]] = {}
+    origin = Origin.here()
     remote: Any = ray.remote(_Doer)
     started = remote.options(num_cpus=cpus, num_gpus=int(on_gpu), scheduling_strategy="SPREAD")
     try:
         while waiting or busy:
             while waiting and len(busy) < max(1, places):
-                actor, number = idle.pop() if idle else started.remote(Origin.here(), function), waiting.pop(0)
+                actor, number = idle.pop() if idle else started.remote(origin, function), waiting.pop(0)
                 busy[actor.do.remote(jobs[number])] = (actor, number)
             ended, _ = ray.wait(list(busy), timeout=_POLL_SECONDS)
             for reference in ended:
@@ -76,5 +75,5 @@ class _Doer:
         try:
             self._origin.require_same_here()
             return self._function(job)
-        except EbclabError as error:
+        except UserError as error:
             return error

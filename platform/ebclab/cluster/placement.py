@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from ebclab.errors import UserError
 from ebclab.formatting import count
 
+TRIES = 2
+"""Attempts of a job whose process dies: a machine may be preempted, but a job that ends its process does so again."""
+
 Nodes = Sequence[Mapping[str, float]]
 """Resources of each node of a cluster, e.g. {"CPU": 8, "GPU": 1}."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from ebclab.errors import EbclabError
+from ebclab.errors import EbclabError, UserError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 class Each(Protocol):
-    """Does jobs; yields each with its result or its error, in the order in which they end."""
+    """Does jobs; yields each with its result or a user's error, in the order in which they end.
+
+    A job whose process died is a TrainingError. All other errors are raised.
+    """
 
     def __call__(
         self, function: Callable[[Job], Result], jobs: Sequence[Job], /
@@ -24,7 +27,7 @@ def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job], /) -> Ite
     for job in jobs:
         try:
             yield job, function(job)
-        except EbclabError as error:
+        except UserError as error:
             yield job, error
 
 

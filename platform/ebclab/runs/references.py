@@ -18,7 +18,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
-from ebclab.errors import EbclabError, RunError, UserError
+from ebclab.errors import EbclabError, RunError, TrainingError, UserError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
@@ -163,7 +163,7 @@ def try_references(
     try:
         for protocol, seeds in wanted:
             measure_references(path, protocol, seeds, in_lines(say) if each is one_by_one else silent, each)
-    except UserError as error:
+    except (UserError, TrainingError) as error:
         say(f"raw pixels and the untrained encoder were not measured: {error}")
 
 

@@ -95,6 +95,11 @@ class Workspace:
             return folder(self.own(self.kind.inside, name))
         return folder.at(self.remote.of(role or self.remote.role) / self.kind.inside / name)
 
+    def drop_copy(self) -> None:
+        """Delete this process's copy: the store has everything, and a disk cannot hold all runs of a sweep."""
+        if self.remote is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+
     def pull(self, kinds: tuple[str, ...] = ()) -> Self:
         """Make the local copy equal to the store, with checkpoints of ``kinds``; return this workspace."""
         if self.remote is not None:

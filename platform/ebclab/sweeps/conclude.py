@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -138,9 +137,7 @@ def _tested_elsewhere(folder: SweepFolder, options: Mapping[str, Any], name: str
     try:
         return _tested(folder, options, name)
     finally:
-        copy = folder.run(name).of("reader")
-        if copy.remote is not None:
-            shutil.rmtree(copy.path, ignore_errors=True)
+        folder.run(name).of("reader").drop_copy()
 
 
 def _read_test_set(
@@ -159,9 +156,9 @@ def _read_test_set(
     settings and by probe, without settings of which a run cannot be evaluated.
     """
     runs: dict[str, tuple[str, int]] = {}
+    tested = {entry.source: SettingsTest.of_runs(log, entry.source) for entry in wanted}
     for source, seeds in ((entry.source, entry.seeds) for entry in wanted):
-        tested = SettingsTest.of_runs(log, source)
-        new = {confirming_run(source, seed): (source, seed) for seed in seeds if seed not in tested}
+        new = {confirming_run(source, seed): (source, seed) for seed in seeds if seed not in tested[source]}
         if gone := [name for name in new if not folder.run(name).newest_checkpoint()]:
             _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
         else:
@@ -180,7 +177,8 @@ def _read_test_set(
                 _say_untested(source, f"{outcome}; {remedy}", log, display)
             untested.add(source)
             continue
-        _require_same_images(SettingsTest.of_runs(log, source) | {seed: outcome}, folder.address)
+        tested[source][seed] = outcome
+        _require_same_images(tested[source], folder.address)
         scores = {
             probe: SeedScores.of((seed,), (test.value,), (test.answers,), compared) for probe, test in outcome.items()
         }

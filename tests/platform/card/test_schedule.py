@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ebclab.card.ray_workers.schedule import TRIES, Job, Schedule
+from ebclab.card.ray_workers.schedule import Job, Schedule
+from ebclab.cluster.placement import TRIES
 
 
 def _features(card: int, name: str) -> Job:

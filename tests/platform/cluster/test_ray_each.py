@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ebclab.cluster import each as module
-from ebclab.cluster.each import TRIES, each_on_cluster
+from ebclab.cluster.each import each_on_cluster
+from ebclab.cluster.placement import TRIES
 from ebclab.errors import RunError, TrainingError
 
 

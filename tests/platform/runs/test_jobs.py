@@ -5,7 +5,9 @@ from __future__ import annotations
 import operator
 import pickle
 
-from ebclab.errors import RunError
+import pytest
+
+from ebclab.errors import InterruptedRunError, RunError
 from ebclab.runs.jobs import Kept, one_by_one
 
 read: list[int] = []
@@ -23,6 +25,14 @@ def test_jobs_have_their_results_or_errors_in_their_order() -> None:
     assert (first, second, third) == (2, -1, 3)
     assert (four, str(error), nine) == (4, "-1: below 0", 9)
     assert isinstance(error, RunError)
+
+
+def test_a_request_to_stop_is_no_outcome_of_a_job() -> None:
+    def stopped(job: int) -> int:
+        raise InterruptedRunError("stopped")
+
+    with pytest.raises(InterruptedRunError):
+        list(one_by_one(stopped, [1, 2]))
 
 
 def test_a_kept_result_is_made_once_for_equal_arguments_and_not_sent_to_other_processes() -> None:

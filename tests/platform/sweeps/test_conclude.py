@@ -358,12 +358,14 @@ def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(
     sweep.confirm("0001", 0.9)
 
     def copy_of(folder: SweepFolder, name: str, role: str = "user") -> Any:
-        return SimpleNamespace(
+        copy: Any = SimpleNamespace(
             path=copies[role] if role == "reader" else folder.path / name,
             remote="s3://bucket",
             of=lambda other: copy_of(folder, name, other),
             newest_checkpoint=lambda: "there",
+            drop_copy=lambda: RunFolder.drop_copy(copy),
         )
+        return copy
 
     monkeypatch.setattr(SweepFolder, "run", copy_of)
     sweep.each = lambda function, jobs, /: one_by_one(function, jobs)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-TRIES = 2
-"""Attempts of a job whose worker dies: a machine may be preempted, but a job that crashes its process does so again."""
+from ebclab.cluster.placement import TRIES
 
 
 @dataclass(frozen=True)

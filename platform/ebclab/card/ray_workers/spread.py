@@ -22,11 +22,11 @@ from ebclab.card.card import Card, GroupResult
 from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
-from ebclab.card.ray_workers.schedule import TRIES, Job, Schedule
+from ebclab.card.ray_workers.schedule import Job, Schedule
 from ebclab.card.ray_workers.worker import Array, CardWorker, SentCard, SentSet, WorkerResources
 from ebclab.card.results import Findings
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
-from ebclab.cluster.placement import even_share
+from ebclab.cluster.placement import TRIES, even_share
 from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.data.image_set import ImageArrays, ImageSet, read_only
 from ebclab.errors import EbclabError, TrainingError, UserError

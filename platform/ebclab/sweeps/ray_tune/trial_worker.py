@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import math
-import shutil
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -113,8 +112,7 @@ def run_turn(config: Mapping[str, Any], setup: TrialSetup) -> None:
     except Exception as error:
         state, reason = _failure(run, error)
     finally:
-        if run.remote is not None:  # the store has everything; the disk of a node cannot hold all runs of a sweep
-            shutil.rmtree(run.path, ignore_errors=True)
+        run.drop_copy()
     tune.report({"outcome": state, "reason": reason, "answers": answers})
 
 
