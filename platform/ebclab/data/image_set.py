@@ -44,6 +44,12 @@ class ImageSet:
         marks = None if self.marks is None else self.marks[index]
         return replace(self, images=self.images[index], labels=self.labels[index], keys=self.keys[index], marks=marks)
 
+    def class_name(self, label: int) -> str:
+        """Return what a label is called on pictures and in tables."""
+        if 0 <= label < len(self.class_names):
+            return self.class_names[label]
+        return f"class {label}" if label >= 0 else "no label"
+
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return per-channel mean and standard deviation, in [0, 1], of (n, C, H, W) uint8 images."""

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,16 +17,18 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn import functional
 
 from ebclab.card.card import Card, CardFolder
 from ebclab.card.document import repeated
-from ebclab.card.groups import GROUPS, robustness
+from ebclab.card.groups import GROUPS, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.request import CardRequest, GroupOptions
 from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.card.subject import Subject
+from ebclab.data import image_grid
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_both
 from ebclab.document.document import Picture, Plot, Table
@@ -352,3 +355,33 @@ def test_points_of_a_map_name_the_files_of_their_images(make: Any, is_there: boo
         named = {trace["name"]: sorted(trace.get("text", ())) for trace in plot.figure["data"]}
         files = {kind: [f"test/{kind}/{number}.png" for number in range(3)] for kind in ("cat", "dog")}
         assert named == (files if is_there else {"cat": [], "dog": []})
+
+
+def test_clusters_are_those_of_the_features_and_name_their_most_frequent_class(
+    make: Any, measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three groups of features far apart, whose sizes and classes are known; the rows have the largest first."""
+    drawn: dict[str, Any] = {}
+
+    def draw_grid(rows: Any, *, names: Any = (), **others: Any) -> Any:
+        drawn.update({name: [tile.pixels for tile in row] for name, row in zip(names, rows, strict=False)})
+        return image_grid.draw_grid(rows, names=names, **others)
+
+    monkeypatch.setattr(pictures, "draw_grid", draw_grid)
+    measuring, test = make(), measured.test
+    place = torch.arange(len(test)) % 9
+    group = (place >= 5).long() + (place == 8)  # five, three and one of nine
+    features = 10 * functional.one_hot(group, 4).double()
+    features[1] += torch.tensor([0.0, 0.0, 0.0, 0.5])  # the farthest of its cluster
+    for images, found in ((test, features), (measured.train, torch.ones(len(measured.train), 4).double())):
+        measuring.store.keep(measuring.store.name(measuring.subject, images), found)
+    monkeypatch.setattr(pictures, "_CLUSTERS", 3)
+    result = measure_group("pictures", "key", measuring)
+    assert [picture.name for picture in result.findings.pictures] == ["neighbours", "clusters"]
+    expected = []
+    for each in range(3):
+        labels = test.labels[group == each].tolist()
+        label, times = max(Counter(labels).items(), key=lambda pair: (pair[1], -pair[0]))
+        expected.append(f"{len(labels)} images, {test.class_names[label]}: {100 * times / len(labels):.0f} %")
+    assert list(drawn) == expected
+    assert not any(bool((pixels == test.images[1]).all()) for pixels in drawn[expected[0]])

@@ -24,6 +24,7 @@ from ebclab.reports.plots import plot
 
 _MOST_POINTS = 1_000  # t-SNE computes all pairwise distances
 _QUERIES, _NEIGHBOURS = 10, 8
+_CLUSTERS, _STARTS = 10, 4  # at most; of k-means, of which the best is taken
 _SIDES = 56, 96  # pixels of neighbours, at least and at most
 _CELLS = (8.0, 6.0)  # columns and rows of the grid of images on a map
 _SHARE_OF_CELL = 0.6  # side of an image on a map
@@ -33,7 +34,7 @@ _RIGHT, _WRONG, _QUERY = "#2e9e6b", "#d5442e", "#3987d0"
 
 
 def measure(measuring: Measuring) -> Findings:
-    """Return two maps and a grid of nearest neighbours; no metrics."""
+    """Return two maps, a grid of nearest neighbours and one of clusters; no metrics."""
     data = measuring.measured
     rows = limited(data.test.keys, _MOST_POINTS)
     few = data.test.rows(rows)
@@ -48,7 +49,7 @@ def measure(measuring: Measuring) -> Findings:
         _map("PCA", start, few, files, "The two directions in which unit features of test images vary most."),
         _map("t-SNE", tsne, few, files, f"{_words(len(few))} {_OF_GROUPS}", _thumbnails(tsne, few)),
     )
-    return Findings((), plots=maps, pictures=(_neighbours(measuring),))
+    return Findings((), plots=maps, pictures=(_neighbours(measuring), _clusters(features, few)))
 
 
 def _files(dataset: str) -> dict[int, str]:
@@ -120,12 +121,11 @@ def _map(
     for label in sorted(set(images.labels.tolist())):
         here = places[images.labels == label]
         shown_files = [as_text(files.get(key, "")) for key in images.keys[images.labels == label].tolist()]
-        shown = images.class_names[label] if 0 <= label < len(images.class_names) else f"class {label}"
         figure.add_scatter(
             x=[round(x, 3) for x in here[:, 0].tolist()],
             y=[round(y, 3) for y in here[:, 1].tolist()],
             mode="markers",
-            name="no label" if label < 0 else shown,
+            name=images.class_name(label),
             marker={"size": 5, "opacity": 0.75},
             **({"text": shown_files, "hovertemplate": "%{text}"} if files else {}),
         )
@@ -155,10 +155,37 @@ def _neighbours(measuring: Measuring) -> Picture:
     )
 
 
+def _clusters(features: Tensor, images: ImageSet) -> Picture:
+    """Return a picture of the images nearest to the centres that k-means finds among unit features (n, D)."""
+    from sklearn.cluster import KMeans  # takes a second to import
+    from threadpoolctl import threadpool_limits
+
+    count = min(_CLUSTERS, len(features.unique(dim=0)))
+    with threadpool_limits(1):
+        found = KMeans(count, n_init=_STARTS, random_state=0).fit(features.numpy())
+    centres, member = torch.from_numpy(found.cluster_centers_), torch.from_numpy(found.labels_).long()
+    names, shown = [], []
+    for cluster in member.bincount(minlength=count).argsort(descending=True, stable=True).tolist():
+        rows = (member == cluster).nonzero().flatten()
+        near = (features[rows] - centres[cluster]).square().sum(dim=1).argsort(stable=True)[:_NEIGHBOURS]
+        shown.append([Tile(pixels) for pixels in images.images[rows[near]]])
+        labels = images.labels[rows]
+        label = int(labels.mode().values)
+        share = f", {images.class_name(label)}: {100 * float((labels == label).double().mean()):.0f} %" * (label >= 0)
+        names.append(f"{len(rows):,} images{share}")
+    return Picture(
+        "clusters",
+        "Clusters",
+        f"{len(images):,} test images in {count} clusters by k-means of their unit features, labels unseen. Beside the "
+        "images nearest to each centre: how many the cluster has, and the share of its most frequent class.",
+        as_png(draw_grid(shown, names=names, least=_SIDES[0], most=_SIDES[1])),
+    )
+
+
 GROUP = Group(
     name="pictures",
     title="Pictures",
-    doc="maps of the test images by PCA and t-SNE, and a grid of nearest neighbours",
+    doc="maps of the test images by PCA and t-SNE, their clusters, and a grid of nearest neighbours",
     source="van der Maaten & Hinton (2008), t-SNE as scikit-learn has it",
     looks_at=("train", "test"),
     measure=measure,

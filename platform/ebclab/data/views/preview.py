@@ -44,7 +44,7 @@ def draw_views(
         rows,
         title=(f"{image_set.name}: images and their views", facts),
         heads=["image", *(f"view {number}" for number in range(1, views + 1))],
-        names=[_class_name(image_set, int(label)) for label in chosen.labels],
+        names=[image_set.class_name(int(label)) for label in chosen.labels],
         least=_SIDE,
         is_first_apart=True,
     )
@@ -70,12 +70,6 @@ def _varied_rows(image_set: ImageSet, count: int, seed: int) -> Tensor:
         turns.append(times.get(label, 0))
         times[label] = turns[-1] + 1
     return shuffled[torch.argsort(torch.tensor(turns), stable=True)[:count]]
-
-
-def _class_name(image_set: ImageSet, label: int) -> str:
-    if 0 <= label < len(image_set.class_names):
-        return image_set.class_names[label]
-    return f"class {label}" if label >= 0 else "no label"
 
 
 def _visible(views: Tensor, preprocessing: Preprocessing) -> Tensor:
