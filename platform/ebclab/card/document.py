@@ -193,7 +193,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
         for row in chosen.values()
         if row.cells[0] is not None
     ]
-    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {'; '.join(parts) or 'nothing'}."
+    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {'; '.join(parts) or 'no numbers'}."
 
 
 def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:

@@ -186,6 +186,7 @@ def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -
     done = Cards((replace(_card("a", accurate), results=results),))
     share = 100 * accurate.value
     assert summary(done.columns, done.rows) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
+    assert summary(done.columns, []) == "a on d, 200 test images: no numbers."
 
 
 HALF = 12.7062 * 0.01  # of two seeds that differ by 0.02
