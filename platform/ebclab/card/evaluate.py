@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,7 +24,6 @@ from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.holdout import limit
-from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.progress import OnProgress, silent
@@ -33,7 +31,6 @@ from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.reports.place import write_result
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
-from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.own_folder import own_folder
 
@@ -50,7 +47,7 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     if request.scaling is not None:
         subjects = [subject.scaled(*request.scaling) for subject in subjects]
     base = _base(request, subjects)
-    refusal = _refusal(base)
+    refusal = atomic.refusal(base)
 
     shared: dict[str, MeasuredSet] = {}
 
@@ -159,37 +156,18 @@ def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
         if is_address(request.to):
             raise UserError(f"--to: a folder on a disk is needed, got {request.to}")
         return expanded(request.to).absolute()
-    run = subjects[0].run
-    if len(subjects) == 1 and run is not None:
-        return _card_of_run(subjects[0], run, request)
-    return Path(_FOLDER).absolute()
+    return (subjects[0].card_folder(*request.datasets[:1]) if len(subjects) == 1 else None) or Path(_FOLDER).absolute()
 
 
 def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, request: CardRequest) -> Path:
     """Return the folder for the results of one encoder: in its run folder if that is writable, else in the page's."""
-    if subject.run is not None and not _refusal(own := _card_of_run(subject, subject.run, request)):
+    own = subject.card_folder(*request.datasets[:1])
+    if own is not None and not atomic.refusal(own):
         return own
     name = _file_name(subject)
-    if subject.run is not None or sum(_file_name(each) == name for each in subjects) > 1:
+    if own is not None or sum(_file_name(each) == name for each in subjects) > 1:
         name += f"-{hashlib.sha256(subject.address.encode()).hexdigest()[:8]}"  # exports of equal names
     return own_folder(base, name)
-
-
-def _card_of_run(subject: Subject, run: RunFolder, request: CardRequest) -> Path:
-    """Return the folder of a run's card: ``card``, or ``card-<dataset>`` if the dataset is not its own."""
-    own = subject.trained.config.data.name if subject.trained else ""
-    name = request.datasets[0] if request.datasets else own
-    return run.own("card" if name == own else f"card-{short_name(name)}")
-
-
-def _refusal(folder: Path) -> str:
-    """Return why ``folder`` cannot be written to; empty if it can."""
-    try:
-        atomic.make_folder(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
-    except OSError as error:
-        return error.strerror or str(error)
 
 
 def _address(subjects: Sequence[Subject], base: Path) -> str:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.card.card import CardFolder
+from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
@@ -30,6 +32,7 @@ from ebclab.hardware import num_cores, set_threads
 from ebclab.regular_file import read_regular
 from ebclab.reports.place import page_place
 from ebclab.runs.evaluate import checkpoint_name
+from ebclab.storage import atomic
 
 _LARGEST = 256 << 20  # bytes of one image file
 _ACROSS = 7  # images in a row of a picture
@@ -60,8 +63,11 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
     decoded = [_decoded(*each, reading) for each in zip(request.images, contents, strict=True)]
     queries = torch.stack([_fitting(each, height, width) for each in decoded])
     set_threads(num_cores())
-    bank = torch.cat([_unit_features(subject, each.images, on_progress, name) for name, each in parts.items()])
-    found = (_unit_features(subject, queries, silent, "given") @ bank.T).topk(min(request.count, len(bank)), dim=1)
+    store = _store(subject, request.dataset)
+    bank = torch.cat([_features(store, subject, name, each, on_progress) for name, each in parts.items()])
+    given = subject.features(queries, silent, "features of given images")
+    cosines = functional.normalize(given, dim=1) @ functional.normalize(bank, dim=1).T
+    found = cosines.topk(min(request.count, len(bank)), dim=1)
     names = [row for part, each in parts.items() for row in class_and_file(part, each, measured.name)]
     tables, sections, every = [], [], list(parts.values())
     for file, query, likeness, rows in zip(request.images, queries, found.values, found.indices, strict=True):
@@ -102,9 +108,14 @@ def _decoded(file: str, content: bytes, reading: Reading) -> Tensor:
         raise DataError(f"IMAGE: {LeftOut.because(file, error)}; name an image file") from error
 
 
-def _unit_features(subject: Subject, images: Tensor, on_progress: OnProgress, what: str) -> Tensor:
-    """Return features (n, D) of length one."""
-    return functional.normalize(subject.features(images, on_progress, f"features of {what} images"), dim=1)
+def _store(subject: Subject, dataset: str | None) -> FeatureStore:
+    """Return the features that cards of a run and earlier searches kept, if its folder can be written to."""
+    folder = subject.card_folder(dataset)
+    return FeatureStore(None if folder is None or atomic.refusal(folder) else CardFolder(folder).features)
+
+
+def _features(store: FeatureStore, subject: Subject, part: str, images: ImageSet, on_progress: OnProgress) -> Tensor:
+    return store.of(subject, images, lambda: subject.features(images.images, on_progress, f"features of {part} images"))
 
 
 def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from ebclab.config.encoder import TIMM, weights_problem
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.location import short_name
 from ebclab.encoders import digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
 from ebclab.encoders.weights import DESCRIPTION
@@ -92,6 +94,13 @@ class Subject:
             on_progress=on_progress,
             what=what,
         )
+
+    def card_folder(self, dataset: str | None = None) -> Path | None:
+        """Return the folder of a run's card: ``card``, or ``card-<dataset>`` if that is not its own; None: no run."""
+        if self.run is None:
+            return None
+        own = self.trained.config.data.name if self.trained else ""
+        return self.run.own("card" if dataset in (None, own) else f"card-{short_name(dataset)}")
 
     def scaled(self, side: int, resampling: Resampling) -> Subject:
         """Return the same encoder on images whose largest central squares are scaled to ``side`` pixels."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -77,6 +78,16 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for each in reversed(missing):
         sync_path(each.parent)
+
+
+def refusal(folder: Path) -> str:
+    """Create a folder; return why it cannot be written to, empty if it can."""
+    try:
+        make_folder(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def set_aside(path: Path) -> Path:

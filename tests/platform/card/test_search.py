@@ -64,6 +64,25 @@ def test_images_of_both_parts_are_found_by_cosine_with_their_files(photos: dict[
     assert Path(found.page).read_text(encoding="utf-8").count("<tr>") == 2 * (1 + 5)
 
 
+@pytest.mark.parametrize(("folder", "again"), [("card", []), ("photos/test/dog/1.png/card", ["train", "test"])])
+def test_features_of_a_run_are_kept_for_the_next_search_where_its_folder_can_be_written(
+    photos: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch, folder: str, again: list[str]
+) -> None:
+    computed: list[str] = []
+
+    def features(subject: Subject, images: torch.Tensor, on_progress: object, what: str) -> torch.Tensor:
+        computed.append(what.split()[2])
+        return images.flatten(1).float()
+
+    monkeypatch.setattr(Subject, "features", features)
+    monkeypatch.setattr(Subject, "card_folder", lambda self, dataset: Path(folder))
+    put(Path("query.png"), encoded(photos["test/dog/1.png"]))
+    request = SearchRequest("pixels", ("query.png",), dataset="folder:photos", count=5)
+    first, second = search(request), search(request)
+    assert computed == ["train", "test", "given", *again, "given"]
+    assert first.tables[0].rows == second.tables[0].rows
+
+
 def test_a_folder_without_parts_is_searched_whole(photos: dict[str, np.ndarray]) -> None:
     put(Path("query.png"), encoded(photos["train/dog/1.png"]))
     (table,) = search(SearchRequest("pixels", ("query.png",), dataset="folder:photos/train")).tables

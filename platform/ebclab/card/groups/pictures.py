@@ -160,7 +160,7 @@ def _clusters(features: Tensor, images: ImageSet) -> Picture:
     from sklearn.cluster import KMeans  # takes a second to import
     from threadpoolctl import threadpool_limits
 
-    count = min(_CLUSTERS, len(features.unique(dim=0)))
+    count = min(_CLUSTERS, len(torch.unique(features, dim=0)))
     with threadpool_limits(1):
         found = KMeans(count, n_init=_STARTS, random_state=0).fit(features.numpy())
     centres, member = torch.from_numpy(found.cluster_centers_), torch.from_numpy(found.labels_).long()
