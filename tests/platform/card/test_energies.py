@@ -72,6 +72,8 @@ def test_means_and_quantiles_are_those_of_energies_by_loops(measuring: Measuring
         for at in (5, 50, 95):
             assert numbers[f"{name}-q{at:02d}"] == pytest.approx(float(numpy.percentile(each, at)), abs=1e-5)
     assert all(number.contributions is None for number in found.numbers if "nats" in number.unit)
+    # -log of a tenth fewer references is log(10/9) higher, which the protocol says is subtracted
+    assert "less log(10/9)" in next(number.protocol for number in found.numbers if number.name == "train-mean")
 
 
 def test_pairs_are_ranked_by_energy_beside_cosine(measuring: Measuring, found: Findings) -> None:

@@ -82,7 +82,7 @@ def _distribution(
         f"references: {own.source or 'none'}"
     )
     if name == "train":
-        protocol += "; each tenth of them against the other nine, less log(9/10), if the images are the references"
+        protocol += "; each tenth of them against the other nine, less log(10/9), if the images are the references"
     mean = mean_over_images(
         f"{name}-mean", f"mean energy, {title}", energies, keys, protocol=protocol, better="neither", unit="nats"
     )
