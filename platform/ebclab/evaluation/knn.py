@@ -21,7 +21,7 @@ from torch.nn import functional
 from ebclab.errors import DataError
 from ebclab.evaluation.progress import OnProgress, silent
 
-_SCORES_AT_ONCE = 2**24  # a (rows, n) block of float32 scores takes 64 MiB
+_SCORES_AT_ONCE = 2**24  # a (rows, n) block of float32 scores takes 64 MiB, one of votes (rows, K) twice as much
 _COORDINATES_AT_ONCE = 2**23  # a (rows, k, D) block of float64 differences takes 64 MiB
 
 
@@ -45,7 +45,7 @@ def knn_predictions(
         )
     bank, queries = functional.normalize(bank, dim=1), functional.normalize(queries, dim=1)
     predictions = []
-    for rows, similarity, _ in _nearest(bank, queries, None, neighbours, on_progress):
+    for rows, similarity, _ in _nearest(bank, queries, None, neighbours, num_classes, on_progress):
         gap = similarity - similarity.amax(dim=1, keepdim=True)  # a common factor of a query's votes; avoids overflow
         predictions.append(_winners(bank_labels[rows], (gap.double() / temperature).exp(), num_classes))
     return torch.cat(predictions)
@@ -73,7 +73,7 @@ def ebclr_knn_predictions(
     bank, queries = bank - centre, queries - centre
     half_squares = bank.square().sum(dim=1) / 2  # |q - b|^2 = |q|^2 - 2 (q.b - |b|^2 / 2); rank by the bracket
     predictions = []
-    for rows, _, block in _nearest(bank, queries, half_squares, neighbours, on_progress):
+    for rows, _, block in _nearest(bank, queries, half_squares, neighbours, num_classes, on_progress):
         few = max(1, _COORDINATES_AT_ONCE // (neighbours * bank.shape[1]))
         parts = zip(torch.split(block, few), torch.split(rows, few), strict=True)
         distance = torch.cat([(part[:, None].double() - bank[near].double()).norm(dim=2) for part, near in parts])
@@ -84,11 +84,11 @@ def ebclr_knn_predictions(
 
 
 def _nearest(
-    bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, on_progress: OnProgress
+    bank: Tensor, queries: Tensor, offset: Tensor | None, neighbours: int, num_classes: int, on_progress: OnProgress
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield (rows (r, k), scores (r, k), queries (r, D)) by blocks of queries, nearest by the score q.b - offset_b."""
     done = 0
-    for block in torch.split(queries, max(1, _SCORES_AT_ONCE // len(bank))):
+    for block in torch.split(queries, max(1, _SCORES_AT_ONCE // max(len(bank), num_classes))):
         scores = block @ bank.T if offset is None else torch.addmm(-offset, block, bank.T)  # (r, n)
         rows = _top_rows(scores, neighbours)
         yield rows, scores.gather(1, rows), block

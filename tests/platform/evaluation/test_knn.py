@@ -117,6 +117,16 @@ def test_votes_by_distance_never_hold_the_features_of_all_neighbours(monkeypatch
     assert largest.count == 4 * 20 * 64  # of 50 queries, 4 at a time
 
 
+def test_votes_for_classes_of_high_numbers_are_held_for_few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, labels, queries, _ = random_problem()
+    monkeypatch.setattr(knn, "_SCORES_AT_ONCE", 4_000)  # by the bank alone, 20 of the 60 queries are looked at together
+    rule = {"neighbours": 7, "temperature": 0.1}
+    few = knn_predictions(bank.float(), labels, queries.float(), num_classes=5, **rule)
+    with Largest() as largest:
+        assert torch.equal(knn_predictions(bank.float(), labels, queries.float(), num_classes=2_000, **rule), few)
+    assert largest.count == 2 * 2_000  # of 60 queries, 2 at a time
+
+
 def test_more_neighbours_than_rows_is_one_sentence() -> None:
     bank, labels = torch.ones(10, 2), torch.zeros(10, dtype=torch.long)
     sentence = r"evaluation\.knn_neighbours: .* 10 available training images, got 20"
