@@ -77,8 +77,9 @@ def train_layers(
     peak = protocol.learning_rate * (batch_size / 256 if protocol.scale_rate else 1.0)
     optimizer = _optimizer(protocol, layer, peak)
     steps = math.ceil(len(x) / batch_size)
-    order = torch.empty(0)
-    until = _Convergence(protocol, layer)
+    order, losses = torch.empty(0), list[Tensor]()
+    running = torch.ones(len(seeds), dtype=torch.bool, device=x.device)  # seeds that have not converged
+    found = [part.detach().clone() for part in layer]  # of a seed that has converged, its layer then
     for epoch in range(protocol.epochs):
         loss = torch.zeros(len(seeds), device=x.device)
         if epoch == 0 or protocol.order == "every-epoch":
@@ -87,45 +88,25 @@ def train_layers(
             for group in optimizer.param_groups:
                 group["lr"] = peak * rate_at(protocol, epoch + step / steps)
             loss += _step(layer, optimizer, x[rows], y[rows]) / len(x)
-        if until.reached(loss):
+        losses.append(loss)
+        for part, trained in zip(found, layer, strict=True):
+            part[running] = trained.detach()[running]
+        if protocol.tolerance and epoch >= STALLED:
+            running &= losses[-1 - STALLED] - loss >= protocol.tolerance
+        if not running.any():
             on_progress(protocol.epochs, protocol.epochs, "linear")
             break
         on_progress(epoch + 1, protocol.epochs, "linear")
-    else:
-        until.warn()
-    return until.layer[0].detach(), until.layer[1].detach()
-
-
-class _Convergence:
-    """The layers of seeds that have converged by a protocol's tolerance, and of the others; without one, the layers."""
-
-    def __init__(self, protocol: EpochProtocol, layer: list[Tensor]) -> None:
-        self._protocol, self._trained = protocol, layer
-        self._losses: list[Tensor] = []
-        self._running = torch.ones(len(layer[0]), dtype=torch.bool, device=layer[0].device)
-        self.layer = [part.detach().clone() for part in layer] if protocol.tolerance else layer
-
-    def reached(self, loss: Tensor) -> bool:
-        """Take in an epoch's mean losses (S,); return whether every seed has converged."""
-        if not self._protocol.tolerance:
-            return False
-        for kept, trained in zip(self.layer, self._trained, strict=True):
-            kept[self._running] = trained.detach()[self._running]
-        self._losses.append(loss)
-        if len(self._losses) > STALLED:
-            self._running &= self._losses[-1 - STALLED] - loss >= self._protocol.tolerance
-        return not bool(self._running.any())
-
-    def warn(self) -> None:
-        """Log a warning if seeds have not converged."""
-        if self._protocol.tolerance and (count := int(self._running.sum())):
-            _log.warning(
-                "linear probe %s: %d of %d seeds not converged after %d epochs, their accuracy may be low",
-                self._protocol.name,
-                count,
-                len(self._running),
-                self._protocol.epochs,
-            )
+    if protocol.tolerance and (count := int(running.sum())):
+        _log.warning(
+            "linear probe %s: %d of %d seeds not converged after %d epochs, their accuracy may be low",
+            protocol.name,
+            count,
+            len(seeds),
+            protocol.epochs,
+        )
+    weights, biases = found
+    return weights, biases
 
 
 def _step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:

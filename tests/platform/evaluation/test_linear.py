@@ -13,8 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.errors import DataError
-from ebclab.evaluation import linear_head
-from ebclab.evaluation.linear import _Convergence, linear_within, rate_at, train_layers
+from ebclab.evaluation import linear, linear_head
+from ebclab.evaluation.linear import linear_within, rate_at, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
 
@@ -123,19 +123,21 @@ def test_a_seed_is_trained_until_its_loss_stalls_whatever_others_do(caplog: pyte
     assert "flatnce-adam: 1 of 1 seeds not converged after 11 epochs" in caplog.text
 
 
-def test_a_seed_that_has_converged_is_not_taken_up_again() -> None:
-    layer = [torch.zeros(2, 1, 1), torch.zeros(2, 1, 1)]
-    until = _Convergence(dataclasses.replace(SHORT, tolerance=1e-3), layer)
+def test_a_seed_that_has_converged_is_not_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = 0
-    while True:
+
+    def step(layer: list[Tensor], optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
+        nonlocal epochs
         epochs += 1
         for part in layer:
-            part.fill_(epochs)
-        losses = torch.tensor([1.0 if epochs <= 11 else 0.5 / epochs, max(5.0 - epochs / 10, 2.0)])
-        if until.reached(losses):
-            break
+            part.data.fill_(epochs)
+        return len(y[0]) * torch.tensor([1.0 if epochs <= 11 else 0.5 / epochs, max(5.0 - epochs / 10, 2.0)])
+
+    monkeypatch.setattr(linear, "_step", step)
+    protocol = dataclasses.replace(SHORT, tolerance=1e-3, epochs=100)
+    found = train_layers(protocol, torch.zeros(2, 1), torch.zeros(2, dtype=torch.int64), 1, (7, 8), silent)
     # the first stalls from epochs 1 to 11; the second is 2 from epoch 30 on
-    assert (epochs, [part.flatten().tolist() for part in until.layer]) == (40, [[11.0, 40.0]] * 2)
+    assert (epochs, [part.flatten().tolist() for part in found]) == (40, [[11.0, 40.0]] * 2)
 
 
 def plain_loop(protocol: EpochProtocol, x: Tensor, y: Tensor, seed: int) -> tuple[nn.Linear, list[float]]:
