@@ -89,6 +89,8 @@ class ParquetSource(TableSource):
             files = dict(zip(paths, pool.map(self._read_file_index, paths, paths.values()), strict=True))
         self._require_different_keys(torch.cat([each.keys for each in files.values() if each.keys is not None]))
         self._set_index(files)
+        if self.statistics and len(self.statistics.mean) != self.example.shape[0]:
+            self.statistics = None  # they are of the colours, and grey is read, or the other way round
 
     def read(self, group: int, places: Tensor) -> Decoded:
         file, number = self._groups[group]

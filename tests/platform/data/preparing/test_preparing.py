@@ -301,6 +301,16 @@ def test_jpeg_files_of_a_set_are_what_pillow_makes(photos: Path, tmp_path: Path)
     assert json.loads((tmp_path / "set/dataset.json").read_text())["schema"]["image"] == "JPEG of quality 95"
 
 
+def test_jpeg_files_read_in_other_colours_have_the_statistics_of_what_is_read(photos: Path, tmp_path: Path) -> None:
+    prepare(Watched(photos), tmp_path / "set", storage=Storage("jpeg", 95))
+    for colour, channels in (("rgb", 3), ("grey", 1)):
+        read = load_split(f"parquet:{tmp_path / 'set'}", None, "train", Reading(colour=colour))
+        levels = read.images.double() / 255
+        assert len(read.mean) == read.images.shape[1] == channels
+        # those of RGB are of the photographs, before JPEG
+        assert read.mean == pytest.approx(levels.mean(dim=(0, 2, 3)).tolist(), abs=0.02 if channels == 3 else 1e-9)
+
+
 def test_images_of_four_channels_are_no_jpeg_files(tmp_path: Path) -> None:
     images = torch.zeros(2, 4, 8, 8, dtype=torch.uint8)
     labels, numbers = torch.zeros(2, dtype=torch.int64), torch.arange(2)
