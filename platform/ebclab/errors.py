@@ -68,6 +68,10 @@ class CallbackError(UserError):
     """The user's own code failed during training; the text names the callback."""
 
 
+class MethodError(UserError):
+    """A method of the user's own failed; the text says in which line."""
+
+
 class MetadataError(EbclabError):
     """A cloud's metadata service does not respond, or not in the documented format."""
 

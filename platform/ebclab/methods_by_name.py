@@ -10,16 +10,18 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import isabstract
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
-from ebclab.errors import ConfigError
+from ebclab.errors import ConfigError, EbclabError, MethodError
 
 if TYPE_CHECKING:
     from energy_contrast.method import Method
@@ -67,7 +69,7 @@ def import_method(name: str) -> type[Method]:
         sys.path.append(here)  # last: the user's files must not shadow libraries imported later
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError([f"METHOD: {_why_not_imported(module_name, here, error)}"]) from error
     found, where = getattr(module, class_name, None), getattr(module, "__file__", None) or module_name
     if not isinstance(found, type):
@@ -104,12 +106,45 @@ def code_of(name: str) -> Path:
     raise ConfigError([f"METHOD: {outermost} is neither one folder nor one file, got {name}; move the class into one"])
 
 
-def _why_not_imported(module: str, here: str, error: Exception) -> str:
+@contextmanager
+def method_problems(method: type[Method]) -> Iterator[None]:
+    """Turn what a method raises into an error for the user.
+
+    A ValueError that starts with a setting's name becomes a ConfigError. Any other error of the user's own method is a
+    MethodError with the line that raised it; one of the catalogue is ours, and stays as it is.
+    """
+    try:
+        yield
+    except (EbclabError, MemoryError):
+        raise
+    except Exception as error:
+        is_own = method.__module__.partition(".")[0] != "energy_contrast"
+        if isinstance(error, ValueError) and (not is_own or hasattr(method.Config, str(error).partition(":")[0])):
+            raise ConfigError(f"method.{error}") from error
+        if not is_own or type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise MethodError(
+            f"{method.__name__} failed{raised_at(error, method)}, got {type(error).__name__}: {error}; correct it, "
+            "then choose another --name, or --overwrite"
+        ) from error
+
+
+def raised_at(error: BaseException, of: type | str) -> str:
+    """Return `` (file, line N)`` where an error left the package or file of a class or module; else an empty string."""
+    own = (of if isinstance(of, str) else of.__module__).partition(".")[0]
+    places = [
+        f" ({Path(frame.f_code.co_filename).name}, line {line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == own
+    ]
+    return places[-1] if places else ""
+
+
+def _why_not_imported(module: str, here: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
         beside = [path.stem for path in Path(here).glob("*.py")]
         return f"no module {module} in {here} or on the import path{_did_you_mean(module, beside)}"
-    place = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-    return f"the module {module} cannot be imported, got {type(error).__name__}: {error}{place}"
+    return f"the module {module} cannot be imported, got {type(error).__name__}: {error}{raised_at(error, module)}"
 
 
 def _problem_with(found: type) -> str:
@@ -127,8 +162,10 @@ def _problem_with(found: type) -> str:
         return f"has a setting called {taken[0]}, which the section of every method has already; rename it"
     try:
         config()
-    except TypeError as error:
-        return f"has a Config with settings without a default, got {error}; give every setting one"
+        get_type_hints(config)
+    except Exception as error:  # a default is missing, an annotation cannot be resolved, __post_init__ fails
+        got = f"{type(error).__name__}: {error}"
+        return f"has a Config that cannot be made, got {got}; give every setting a type and a default"
     return ""
 
 

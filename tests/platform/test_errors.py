@@ -14,7 +14,8 @@ WORK_FAILED, WRONG_INPUT = 1, 2
 CODES = {
     **dict.fromkeys(("EbclabError", "MetadataError", "TrainingError", "DivergedError"), WORK_FAILED),
     **dict.fromkeys(("UnmeasuredError", "ExportError"), WORK_FAILED),
-    **dict.fromkeys(("UserError", "ConfigError", "DataError", "RunError", "CallbackError", "StoreError"), WRONG_INPUT),
+    **dict.fromkeys(("UserError", "ConfigError", "DataError", "RunError", "CallbackError"), WRONG_INPUT),
+    **dict.fromkeys(("MethodError", "StoreError"), WRONG_INPUT),
     **dict.fromkeys(("LostLeaseError", "UnsavedError", "UnreachableError", "VersionError"), WRONG_INPUT),
     "MixedSizesError": WRONG_INPUT,
     "InterruptedRunError": 128 + signal.SIGINT,  # as a shell reports a command that Ctrl-C has ended

@@ -49,6 +49,15 @@ class OpenConfig:
 
 class Open(NoConfig):
     Config = OpenConfig
+
+
+@dataclass(frozen=True)
+class LowConfig(SimclrConfig):
+    width: int = setting(0, "Below its own range.", minimum=1)
+
+
+class Low(Simclr):
+    Config = LowConfig
 """
 
 
@@ -85,6 +94,13 @@ def test_the_class_is_found_in_the_current_folder_and_its_file_is_recorded(folde
     with pytest.raises(ConfigError, match=r"method\.digest: not a SHA-256, got 3; leave it out"):
         compose("own_method:Hardest", config={"method": {"digest": 3}})
     assert "digest" not in to_mapping(compose("simclr"))["method"]
+
+
+def test_a_default_outside_its_range_is_refused_before_a_run_that_nothing_could_resume(folder: Path) -> None:
+    (folder / "wrong_method.py").write_text(WRONG)
+    with pytest.raises(ConfigError, match=r"^method\.width: out of range, got 0; must be a whole number, at least 1$"):
+        compose("wrong_method:Low")
+    assert compose("wrong_method:Low", overrides=["method.width=2"]).method.width == 2
 
 
 def test_a_file_alone_never_imports_what_it_names(folder: Path) -> None:
@@ -127,12 +143,17 @@ def test_own_methods_are_known_besides_the_catalogue(tmp_path: Path, name: str) 
         ("wrong_method:NoConfig", "NoConfig in .*wrong_method.py has no Config; give it a frozen dataclass"),
         ("wrong_method:Abstract", "Abstract in .* is not complete, it lacks more$"),
         ("wrong_method:Taken", "Taken in .* has a setting called digest, which .* rename it$"),
-        ("wrong_method:Open", "Open in .* has a Config with settings without a default, got .*'width'"),
-        ("broken_method:Any", r"the module broken_method cannot be imported, got SyntaxError: .* \(line 2\)$"),
+        ("wrong_method:Open", "Open in .* has a Config that cannot be made, got TypeError: .*'width'"),
+        (
+            "broken_method:Any",
+            r"the module broken_method cannot be imported, got SyntaxError: .* \(broken_method.py, line 2\)$",
+        ),
         (
             "missing_method:Any",
             "the module missing_method cannot be imported, got ModuleNotFoundError: .*absent_library",
         ),
+        ("failing_method:Any", r"cannot be imported, got KeyError: 'x' \(failing_method.py, line 2\)$"),
+        ("leaving_method:Any", r"cannot be imported, got SystemExit: 0 \(leaving_method.py, line 1\)$"),
         ("random:Hardest", r"no class Hardest in .*random\.py"),
     ],
 )
@@ -140,6 +161,8 @@ def test_refusals_are_one_sentence(folder: Path, name: str, said: str) -> None:
     (folder / "wrong_method.py").write_text(WRONG)
     (folder / "broken_method.py").write_text("\nclass:\n")
     (folder / "missing_method.py").write_text("import absent_library\n")
+    (folder / "failing_method.py").write_text("import json\njson.loads('{}')['x']\n")
+    (folder / "leaving_method.py").write_text("raise SystemExit(0)\n")
     (folder / "random.py").write_text(HARDEST)  # a library of this name comes first
     with pytest.raises(ConfigError, match=said) as caught:
         compose(name)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
 from ebclab.config.addresses import shortened
-from ebclab.config.check import Problems, shown, usable_texts
+from ebclab.config.check import Problems, settings_of, shown, usable_texts
 from ebclab.config.experiment import ExperimentConfig
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import did_you_mean
@@ -68,7 +68,7 @@ def compose(
         fit: Completes settings after looking at the images, such as ``ebclab.data.fitting.fitted``.
     """
     methods = with_imported(method_name, methods)
-    mapping: Plain = {"method": {"name": method_name}}
+    mapping: Plain = {"method": {**_defaults_of(method_name, methods), "name": method_name}}
     last_layer, problems = read_overrides(overrides)
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
     dataset = _dataset_of(named, config or {}, last_layer)
@@ -92,6 +92,12 @@ def compose(
     if problems:
         raise ConfigError(problems)
     return _with_source(composed, methods) if is_import_name(method_name) else composed
+
+
+def _defaults_of(name: str, methods: Methods) -> Plain:
+    """Return the defaults of a method that is written as ``package.module:Class``, to be checked like what is given."""
+    settings = settings_of(methods[name].Config).items() if is_import_name(name) else ()
+    return {key: field.default for key, field in settings if field.default is not MISSING}
 
 
 def _with_fitting_warmup(mapping: Plain, of_recipe: Plain, typed: Plain) -> Plain:

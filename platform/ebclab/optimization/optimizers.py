@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ebclab.config.sections import OptimizerConfig
+from ebclab.errors import UserError
 
 _NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: all batch and instance norms of torch
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
@@ -80,7 +81,7 @@ def parameter_groups(
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
-        raise ValueError(f"module: has no trainable parameter, got {type(module).__name__}")
+        raise UserError(f"{type(module).__name__}: every weight is frozen, got none to train; leave some free")
     exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
     held = {id(parameter) for parameter in constant}
     groups: list[ParameterGroup] = []

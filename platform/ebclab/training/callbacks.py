@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import CallbackError, UserError
 from ebclab.hardware import draws_put_back
+from ebclab.methods_by_name import raised_at
 from energy_contrast.method import Method
 
 _TAKEN = ("train", "holdout")  # prefixes of the run's own numbers in loggers
@@ -84,10 +84,9 @@ class Scheduled:
             with undisturbed(method, view.device) as changed:
                 found = self.callback.measure(view)
         except Exception as error:  # user code may raise anything: the run ends and names the callback
-            at = traceback.extract_tb(error.__traceback__)[-1]
             raise CallbackError(
-                f"callback {self.name} failed at step {view.step}: {type(error).__name__}: {error} "
-                f"({Path(at.filename).name}, line {at.lineno})"
+                f"callback {self.name} failed at step {view.step}: {type(error).__name__}: {error}"
+                f"{raised_at(error, type(self.callback))}"
             ) from error
         if changed:
             raise CallbackError(

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError, UserError
+from ebclab.methods_by_name import method_problems
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, set_weight_decay
 from ebclab.runs.summary import Throughput
 from ebclab.training.captured import CapturedSteps
@@ -212,16 +213,19 @@ def train_step(training: Training) -> dict[str, Tensor]:
 
 def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, Tensor]:
     """Run the part of a step that runs on the device: loss, gradients and updates."""
-    with autocast(batch.views.device, training.config.precision):
+    kind = type(training.method)
+    with autocast(batch.views.device, training.config.precision), method_problems(kind):
         output = (training.shared or training.method)(batch, training.generator)
-    _require_output(training.method, output)
+    _require_output(training.method, output, batch.views.device)
     training.optimizer.zero_grad(set_to_none=True)
     training.loss_scale.scaled(output.loss).backward()  # type: ignore[no-untyped-call]
+    _require_gradients(training)
     training.loss_scale.unscale(training.optimizer)
     clipped = _clip(training)
     if not training.loss_scale.step(training.optimizer):
         clipped = {}  # no number
-    training.method.after_step(progress)
+    with method_problems(kind):
+        training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics, **clipped}
 
 
@@ -236,27 +240,49 @@ def _clip(training: Training) -> dict[str, Tensor]:
     return {"gradient_norm": nn.utils.clip_grad_norm_(weights, training.clip_norm)}
 
 
-def _require_output(method: Method, output: object) -> None:
+def _require_output(method: Method, output: object, device: torch.device) -> None:
+    """Check that loss and metrics are single numbers on ``device``, and that no metric has a name of the log."""
     name = type(method).__name__
-    if not isinstance(output, StepOutput):
-        raise UserError(f"{name}: forward must return StepOutput(loss, metrics), got {type(output).__name__}")
+    if not isinstance(output, StepOutput) or not isinstance(output.metrics, Mapping):
+        got = type(output).__name__
+        got += f" with metrics of {type(output.metrics).__name__}" if isinstance(output, StepOutput) else ""
+        raise UserError(f"{name}: forward must return StepOutput(loss, metrics by their names), got {got}")
     loss = output.loss
-    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        got += ", without a gradient" if isinstance(loss, Tensor) and not loss.requires_grad else ""
-        raise UserError(f"{name}: the loss must be one number that depends on the weights, got {got}")
-    _require_metrics(method, output.metrics)
+    if not _is_number(loss, device) or not loss.requires_grad:
+        raise UserError(
+            f"{name}: the loss must be one number that depends on the weights, on {device}, got {_in_words(loss)}; "
+            "return the mean of the batch, not detached"
+        )
+    for key, value in output.metrics.items():
+        where = f"metric {key} of {name}"
+        if not isinstance(key, str) or key in _OF_THE_LOG:
+            raise UserError(f"{where}: no word, or the log has another number of it, got {key!r}; call it otherwise")
+        if not _is_number(value, device):
+            raise UserError(f"{where}: not a tensor with a single number on {device}, got {_in_words(value)}")
 
 
-def _require_metrics(method: Method, metrics: Mapping[str, object]) -> None:
-    """Check that the metrics of a method are single numbers and that their names are not taken by the log."""
-    for name, value in metrics.items():
-        where = f"metric {name} of {type(method).__name__}"
-        if name in _OF_THE_LOG:
-            raise UserError(f"{where}: the log has another number of this name; call it otherwise")
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise UserError(f"{where}: not a tensor with a single number, got {got}; return its mean, for one")
+def _is_number(value: object, device: torch.device) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.numel() == 1 and value.device == device and not value.is_complex()
+
+
+def _in_words(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    gradient = "" if value.requires_grad else ", without a gradient"
+    return f"{value.dtype} of shape {tuple(value.shape)} on {value.device}{gradient}"
+
+
+def _require_gradients(training: Training) -> None:
+    """Check that the loss depends on the weights: with several ranks, on all, or their gradients are not averaged."""
+    weights = [weight for group in training.optimizer.param_groups for weight in group["params"]]
+    without = {id(weight) for weight in weights if weight.grad is None}
+    if not without or (training.ranks.alone and len(without) < len(weights)):
+        return
+    names = [name for name, weight in training.method.named_parameters() if id(weight) in without]
+    raise UserError(
+        f"{type(training.method).__name__}: the loss must depend on the weights, got none for {len(without)} of "
+        f"{len(weights)}, such as {names[0]}; freeze (requires_grad_(False)) or leave out what the loss does not use"
+    )
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

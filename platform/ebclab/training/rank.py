@@ -14,7 +14,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
-from ebclab.errors import DataError, DivergedError, InterruptedRunError
+from ebclab.errors import DataError, DivergedError, InterruptedRunError, MethodError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores, require_images
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.formatting import size
@@ -207,9 +207,11 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     try:
         on_rank_0(training, recorder, Recorder.require_health)
         complete = rollback.train(observer) if rollback else train(training, observer)
-    except DivergedError as error:
+    except (DivergedError, MethodError) as error:
         if training.ranks.rank == 0:
             run.metrics.append("event", training.step, event="failed", reason=str(error))
+        if isinstance(error, MethodError):
+            raise
         raise DivergedError(_advice(run, error, sampling=isinstance(training.method, SamplingMethod))) from error
     if complete:
         return

@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ebclab.errors import CallbackError, DivergedError
 from ebclab.evaluation.monitor import HoldoutScores
+from ebclab.methods_by_name import method_problems
 from ebclab.optimization.schedules import extensions
 from ebclab.runs import checkpoint, environment
 from ebclab.runs.folder import ENVIRONMENT
@@ -331,7 +332,8 @@ class Recorder:
             if findings := list(open_findings(health.events).values()):
                 facts["findings"] = findings
         state = {**training.state(), **own} if kind == "last" else None
-        memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
+        with method_problems(type(training.method)):
+            memories = {name: memory.state_dict() for name, memory in training.method.memories.items()}
         return checkpoint.Checkpoint(training.step, facts, training.model(), state, memories)
 
     def summary(self) -> RunSummary:

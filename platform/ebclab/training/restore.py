@@ -17,6 +17,7 @@ from torch import Tensor
 from ebclab.config.experiment import methods_of
 from ebclab.encoders import differences, first_of
 from ebclab.errors import RunError, UserError
+from ebclab.methods_by_name import method_problems
 from ebclab.optimization.optimizers import state_names
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
@@ -26,7 +27,7 @@ from ebclab.storage.reading import typed
 from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Training
 from ebclab.training.loss_scale import ScaleState
-from ebclab.training.setup import Prepared, build_method, method_problems
+from ebclab.training.setup import Prepared, build_method
 from ebclab.training.weight_average import trained
 from energy_contrast.method import Method
 
@@ -42,7 +43,7 @@ def continue_or_start(run: RunFolder, prepared: Prepared) -> Checkpoint | None:
             "put runs and datasets where all nodes see the same files"
         )
     if newest is None:
-        with method_problems():
+        with method_problems(type(training.method)):
             training.method.start(prepared.draw)
     else:
         newest = training.ranks.together(partial(restore, training, newest, newest.step, run.address))

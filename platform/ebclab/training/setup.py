@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +26,7 @@ from ebclab.encoders import differences, room_problems, seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision
+from ebclab.methods_by_name import method_problems
 from ebclab.optimization.optimizers import build_optimizer
 from ebclab.optimization.schedules import learning_rates, peak_learning_rate, weight_decays
 from ebclab.runs.folder import RunFolder
@@ -105,7 +105,7 @@ def prepare(
     channels, size = split.train.images.shape[1], preprocessing.image_size
     labels = split.train.labels, split.train.class_names
     method, num_classes = method_for(config, method_class, *labels, channels, preprocessing, device, ranks, weights)
-    with method_problems():
+    with method_problems(method_class):
         num_proposals = method.num_proposals(config.training.batch_size)
     settings = ViewSettings(
         config.views, preprocessing, config.seed, config.training.batch_size, method.num_views, num_proposals
@@ -174,19 +174,13 @@ def load_images(config: ExperimentConfig, images: Images | None = None) -> Split
     )
 
 
-@contextmanager
-def method_problems() -> Iterator[None]:
-    """Turn a ValueError of a method into a ConfigError that names the section ``method`` of the settings."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigError(f"method.{error}") from error
-
-
 def requirements_of(config: ExperimentConfig, method_class: type[Method]) -> Requirements:
     """Return what the method of a run needs for training, without building it."""
-    with method_problems():
-        return method_class.requirements(config.method, config.training.batch_size)
+    with method_problems(method_class):
+        found = method_class.requirements(config.method, config.training.batch_size)
+        if not isinstance(found, Requirements):
+            raise TypeError(f"requirements must return Requirements, not {type(found).__name__}")
+    return found
 
 
 def classes_of(config: ExperimentConfig, method_class: type[Method], labels: Tensor, class_names: Sequence[str]) -> int:
@@ -252,7 +246,7 @@ def build_method(
     with room_problems(), seeded_encoder(config.encoder, config.seed, in_channels, image_size) as encoder:
         if weights is not None:
             start_from(encoder, config.encoder, weights, in_channels, image_size)
-        with method_problems():
+        with method_problems(method_class):
             labels = requirements_of(config, method_class).labels
             given = encoder.state_dict()
             method = method_class(config.method, encoder, *([num_classes] if labels else []))
@@ -298,7 +292,7 @@ def require_room_for_views(
 def require_parts(config: ExperimentConfig, method: Method, num_ranks: int) -> None:
     """Check that ranks, batch norm groups and chunks can split a global batch evenly."""
     batch_size, chunks = config.training.batch_size, config.training.accumulate
-    with method_problems():
+    with method_problems(type(method)):
         require_groups(method, batch_size, num_ranks)
     if chunks == 1:
         return
@@ -318,7 +312,7 @@ def require_parts(config: ExperimentConfig, method: Method, num_ranks: int) -> N
 
 def memory_of(method: Method, in_channels: int, image_size: int) -> int:
     """Return how many bytes the memories of a method, on its device, take on each rank."""
-    with method_problems():
+    with method_problems(type(method)):
         return method.memory_bytes((in_channels, image_size, image_size))
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from ebclab.config import compose
 from ebclab.config.sections import OptimizerConfig
 from ebclab.encoders import new_encoder
+from ebclab.errors import UserError
 from ebclab.optimization.optimizers import build_optimizer, eager, parameter_groups
 from ebclab.optimization.schedules import set_weight_decay
 from energy_contrast.catalog import METHODS
@@ -233,7 +234,7 @@ def test_a_shared_parameter_is_listed_once():
 
 
 def test_nothing_to_train_is_refused():
-    with pytest.raises(ValueError, match="module: has no trainable parameter, got Linear"):
+    with pytest.raises(UserError, match="Linear: every weight is frozen"):
         parameter_groups(nn.Linear(2, 3).requires_grad_(False), 0.1, False)
 
 

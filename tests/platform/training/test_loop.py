@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
-from ebclab.errors import TrainingError, UserError
+from ebclab.errors import MethodError, TrainingError, UserError
 from ebclab.training import loop
 from ebclab.training.loop import RateMeter, Training, train
+from ebclab.training.process_group import Ranks
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
 
@@ -194,14 +195,26 @@ HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
 @pytest.mark.parametrize(
     ("output", "problem"),
     [
-        (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: the log has another number of this name; "),
-        (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: the log has another number of this name; "),
-        (StepOutput(HERE, {"mine": torch.zeros(3)}), r"metric mine of Odd: not a tensor with .*, got shape \(3,\); "),
-        (StepOutput(HERE, {"mine": 0.5}), "metric mine of Odd: not a tensor with a single number, got float; "),
-        (NONE, r"Odd: forward must return StepOutput\(loss, metrics\), got Tensor"),
-        (StepOutput(0.5, {}), "Odd: the loss must be one number that depends on the weights, got float"),
-        (StepOutput(torch.zeros(2), {}), r"Odd: the loss must be .*, got shape \(2,\), without a gradient"),
-        (StepOutput(NONE, {}), r"Odd: the loss must be .*, got shape \(\), without a gradient"),
+        (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: .* another number of it, got 'loss'; "),
+        (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: .* another number of it, got 'epoch'; "),
+        (StepOutput(HERE, {3: NONE}), "metric 3 of Odd: no word, or .*, got 3; "),
+        (
+            StepOutput(HERE, {"mine": torch.zeros(3)}),
+            r"metric mine of Odd: not a .*, got .* of shape \(3,\)",
+        ),
+        (StepOutput(HERE, {"mine": 0.5}), "metric mine of Odd: not a tensor with a single number on cpu, got float"),
+        (StepOutput(HERE, {"mine": NONE.to("meta")}), "metric mine of Odd: not a .* on cpu, got .* on meta"),
+        (NONE, r"Odd: forward must return StepOutput\(loss, metrics by their names\), got Tensor"),
+        (StepOutput(HERE, None), "Odd: forward must return .*, got StepOutput with metrics of NoneType"),
+        (StepOutput(0.5, {}), "Odd: the loss must be one number that depends on the weights, on cpu, got float; "),
+        (StepOutput(torch.zeros(2), {}), r"Odd: the loss must be .*, got .* shape \(2,\) on cpu, without a gradient; "),
+        (StepOutput(NONE, {}), r"Odd: the loss must be .*, got .* shape \(\) on cpu, without a gradient; "),
+        (StepOutput(HERE.to("meta"), {}), "Odd: the loss must be .* on cpu, got .* on meta; "),
+        (StepOutput(HERE.to(torch.complex64), {}), "Odd: the loss must be .*, got torch.complex64 of "),
+        (
+            StepOutput(HERE, {}),
+            "Odd: the loss must depend .*, got none for 1 of 1, such as encoder",
+        ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -212,9 +225,34 @@ def test_what_a_method_must_not_return_is_a_sentence(output: Any, problem: str) 
 
     training, watcher = _training(), Watcher()
     training.method = Odd()
+    training.optimizer = torch.optim.SGD(training.method.parameters(), lr=0.1)
     with pytest.raises(UserError, match=f"^{problem}"):
         train(training, watcher)
     assert watcher.events == []
+
+
+@pytest.mark.parametrize("place", ["forward", "after_step"])
+def test_what_a_method_of_the_users_own_raises_is_a_sentence_with_its_line(place: str) -> None:
+    def fail(*_: Any) -> None:
+        {}["nothing"]  # this line
+
+    training, line = _training(), fail.__code__.co_firstlineno + 1
+    training.method.__dict__[place] = fail
+    said = rf"Linear failed \(test_loop.py, line {line}\), got KeyError: 'nothing'; correct it, then"
+    with pytest.raises(MethodError, match=f"^{said}") as caught:
+        train(training, Watcher())
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.exit_code == 2
+
+
+def test_with_several_ranks_a_weight_without_gradient_is_named() -> None:
+    training = _training()
+    training.method.register_parameter("unused", nn.Parameter(torch.zeros(2)))
+    training.optimizer.add_param_group({"params": [training.method.unused]})
+    train(training, Watcher())  # one rank: nothing is averaged
+    training.step, training.ranks = 0, Ranks(0, 2)
+    with pytest.raises(UserError, match=r"^Linear: .* got none for 1 of 2, such as unused; freeze "):
+        train(training, Watcher())
 
 
 def test_bfloat16_runs_the_forward_pass_under_autocast() -> None:

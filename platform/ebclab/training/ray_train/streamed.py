@@ -18,6 +18,7 @@ from ebclab.data.sources.load import dataset_named, open_source
 from ebclab.data.sources.location import location_of
 from ebclab.errors import ConfigError
 from ebclab.hardware import free_bytes
+from ebclab.methods_by_name import method_problems
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.training.process_group import Ranks
 from ebclab.training.setup import (
@@ -26,7 +27,6 @@ from ebclab.training.setup import (
     build_training,
     classes_of,
     method_for,
-    method_problems,
     requirements_of,
 )
 from energy_contrast.method import Method
@@ -124,7 +124,7 @@ def prepare_streamed(
 
 def _require_streamable(method: Method, settings: ViewSettings, batch_size: int) -> None:
     """Refuse a method that needs other batches than its class announced when the stream was planned."""
-    with method_problems():
+    with method_problems(type(method)):
         needed = method.num_views, method.num_proposals(batch_size)
     if needed != (settings.num_views, settings.num_proposals):
         raise ConfigError(

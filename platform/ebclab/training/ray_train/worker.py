@@ -14,7 +14,7 @@ import torch
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
-from ebclab.errors import DataError, EbclabError, RunError, UserError
+from ebclab.errors import DataError, EbclabError, MethodError, RunError, UserError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.metrics_log import LogEvents
@@ -88,10 +88,12 @@ def train_on_worker(
             if is_first:
                 _log_deaths(spec.run)
             summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
-    except DataError as error:
-        if part is None or ranks.alone:
-            return _refused(error)
-        refusal.write(json.dumps({"kind": kind_of(error), "text": str(error)}).encode())
+    except (DataError, MethodError) as error:  # of one rank: the others wait for it until all are started again
+        is_own = isinstance(error, MethodError)
+        if not (is_own and isinstance(error.__cause__, RuntimeError)):  # that of a rank which another one has left
+            if ranks.alone or (part is None and not is_own):
+                return _refused(error)
+            refusal.write(json.dumps({"kind": kind_of(error), "text": str(error)}).encode())
         raise RuntimeError(str(error)) from error
     except EbclabError as error:
         return _refused(error)

@@ -13,8 +13,10 @@ from ray.exceptions import ActorDiedError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 
 from ebclab.config import compose
+from ebclab.errors import MethodError
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import ALONE, Ranks
+from ebclab.training.ray_train import worker
 from ebclab.training.ray_train.launch import _TellsDeaths
 from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, _log_deaths, train_on_worker
 from ebclab.training.setup import RunSpec
@@ -45,6 +47,25 @@ def test_a_damaged_sentence_is_one_of_its_own(refusal: Path, content: bytes) -> 
     outcome = _outcome(refusal.parent)
     assert outcome.kind == "UserError"
     assert outcome.text.startswith(f"{refusal.parent}: {REFUSAL} cannot be read, got ")
+
+
+@pytest.mark.parametrize(
+    ("cause", "ends_all"), [(KeyError("x"), True), (RuntimeError("Connection closed by peer"), False)]
+)
+def test_a_method_of_the_users_own_that_fails_ends_all_ranks_unless_another_one_may_have_left(
+    refusal: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, ends_all: bool
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MethodError("Mine failed (mine.py, line 3)") from cause
+
+    monkeypatch.setattr(Ranks, "of_process_group", classmethod(lambda cls: Ranks(0, 2)))
+    monkeypatch.setattr(Ranks, "together", lambda ranks, work: work())
+    monkeypatch.setattr(worker, "_prepared", fail)
+    with pytest.raises(RuntimeError, match=r"^Mine failed \(mine.py, line 3\)"):  # the others wait: Ray ends them
+        _outcome(refusal.parent)
+    assert refusal.exists() == ends_all
+    if ends_all:
+        assert _outcome(refusal.parent) == WorkerOutcome("UserError", "Mine failed (mine.py, line 3)")
 
 
 def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
