@@ -105,6 +105,8 @@ Draw = Callable[[int, torch.Generator], Tensor]
 class Method(nn.Module, ABC):
     """A method: an encoder, the parts around it (heads, copies, memories), and the loss of one step.
 
+    What outlives a step is a parameter, a buffer or one of ``memories``: a resumed run has no other attribute.
+
     Args:
         config: The method's frozen config dataclass.
         encoder: Maps images (B, C, H, W) to embeddings (B, D) and has ``embedding_size`` D.

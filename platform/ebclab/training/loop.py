@@ -5,6 +5,7 @@ Everything between steps (logs, scores, checkpoints, progress) is done by the ca
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from ebclab.training.process_group import Ranks
 from ebclab.training.weight_average import WeightAverage, put, trained
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
+_log = logging.getLogger("ebclab.training")
 _OF_THE_LOG = (
     *("kind", "step", "epoch", "seconds", "loss", "learning_rate", "images_per_second"),
     *("weight_decay", "loss_scale", "skipped_steps", "gradient_norm"),
@@ -172,8 +174,15 @@ def train(training: Training, observer: Observer) -> bool:
     """
     training.method.train()
     training.images_per_second.restart()
+    first, before = training.step, _global_generators(training.generator.device)
     while training.step < training.num_steps:
         metrics = train_step(training)
+        if training.step == first + 1 and not torch.equal(before, _global_generators(training.generator.device)):
+            _log.warning(
+                "%s: its steps draw from torch's own generator, so that runs that are repeated, resumed or on several "
+                "workers differ; draw from the generator that forward is given",
+                type(training.method).__name__,
+            )
         epochs_done, position = divmod(training.step, training.data.num_batches)
         if _is_log_step(training, training.step):
             observer.on_log(training.step, (training.step - 1) // training.data.num_batches, _read(training, metrics))
@@ -186,6 +195,12 @@ def train(training: Training, observer: Observer) -> bool:
             observer.on_stop(training.step)
             return False
     return True
+
+
+def _global_generators(device: torch.device) -> Tensor:
+    """Return the state of the generators that torch draws from where it is given none."""
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return torch.cat(states)
 
 
 def train_step(training: Training) -> dict[str, Tensor]:

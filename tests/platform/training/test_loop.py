@@ -245,6 +245,21 @@ def test_what_a_method_of_the_users_own_raises_is_a_sentence_with_its_line(place
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_draws_from_torchs_own_generator_are_a_warning(given: bool, caplog: pytest.LogCaptureFixture) -> None:
+    class Drawing(Linear):
+        def forward(self, batch: Batch, generator: torch.Generator) -> StepOutput:
+            torch.rand(2, generator=generator if given else None)
+            return super().forward(batch, generator)
+
+    training = _training()
+    training.method = Drawing()
+    training.optimizer = torch.optim.SGD(training.method.parameters(), lr=0.1)
+    train(training, Watcher())
+    said = "Drawing: its steps draw from torch's own generator, "
+    assert [text.startswith(said) for text in caplog.messages] == ([] if given else [True])  # once
+
+
 def test_with_several_ranks_a_weight_without_gradient_is_named() -> None:
     training = _training()
     training.method.register_parameter("unused", nn.Parameter(torch.zeros(2)))
