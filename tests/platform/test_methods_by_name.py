@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from made_up_method import HARDEST
 
 import ebclab
 from ebclab.config import compose, parse_yaml, to_mapping, to_yaml
 from ebclab.config.experiment import RecordedSettings
+from ebclab.encoders import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import as_file_name, code_of, import_method, is_import_name
 from ebclab.runs.folder import RunFolder
@@ -61,6 +63,21 @@ class Low(Simclr):
 """
 
 
+NETWORK = """
+from timm.models import register_model
+from torch import nn
+
+
+class Network(nn.Sequential):
+    num_features = 24
+
+
+@register_model
+def own_network(pretrained=False, in_chans=3, num_classes=0, **more):
+    return Network(nn.Conv2d(in_chans, 24, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with own_method.py; what is imported from it is forgotten afterwards."""
@@ -101,6 +118,12 @@ def test_a_default_outside_its_range_is_refused_before_a_run_that_nothing_could_
     with pytest.raises(ConfigError, match=r"^method\.width: out of range, got 0; must be a whole number, at least 1$"):
         compose("wrong_method:Low")
     assert compose("wrong_method:Low", overrides=["method.width=2"]).method.width == 2
+
+
+def test_a_network_that_the_methods_file_registers_with_timm_is_an_encoder(folder: Path) -> None:
+    (folder / "own_network.py").write_text(NETWORK + HARDEST)
+    network = new_encoder(compose("own_network:Hardest", overrides=["encoder.name=timm/own_network"]).encoder, 1)
+    assert (network.embedding_size, network(torch.zeros(2, 1, 8, 8)).shape) == (24, (2, 24))
 
 
 def test_a_file_alone_never_imports_what_it_names(folder: Path) -> None:
