@@ -27,6 +27,7 @@ def demo(
 
     if is_address(folder):
         raise UserError(f"FOLDER: the demo writes to a folder of this machine, got {folder}; name one, such as demo")
+    folder = str(Path(folder))  # of an empty text the current folder, not the root of the disk
     commands = list(_commands(folder))
     if show:
         return say("\n".join(map(shlex.join, commands)))

@@ -33,6 +33,10 @@ def test_every_command_of_the_demo_is_one_and_needs_no_file(ebclab: Ebclab) -> N
         assert given.get("space") in (None, "examples/digits")
 
 
+def test_an_empty_folder_is_the_current_one_and_not_the_root_of_the_disk(ebclab: Ebclab) -> None:
+    assert ebclab("demo", "", "--show").out == ebclab("demo", ".", "--show").out
+
+
 @pytest.mark.parametrize(("codes", "run", "ended"), [((0,) * 7, 7, 0), ((0, 0, 130), 3, 130)])
 def test_commands_are_printed_as_they_run_and_the_first_failure_ends_it(
     ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], run: int, ended: int
