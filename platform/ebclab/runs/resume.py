@@ -119,10 +119,11 @@ def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syn
     ``seen`` is what ``recorded`` returned before ``find`` was called, to notice another process in between.
     """
     with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
-        if recorded(run) != seen:
+        result = run.read_result()
+        if recorded(run) != seen or (result is not None and result.epochs >= config.training.epochs):
             raise RunError(
-                f"{run.address}: another process has trained here since this one looked, and its settings are there "
-                "now; repeat the command, which compares them, or choose another --name"
+                f"{run.address}: another process has trained here since this one looked, and its settings or its "
+                "result are there now; repeat the command, which compares them, or choose another --name"
             )
         write_settings(run, config, syncer)
         yield syncer

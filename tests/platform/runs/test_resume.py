@@ -148,6 +148,15 @@ def test_a_run_that_another_process_has_trained_meanwhile_is_left_alone(tmp_path
     assert {path: content for path, content in content_of(run.path).items() if path.name != ".lock"} == before
 
 
+def test_a_result_that_another_process_has_written_meanwhile_is_kept(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    finish(run.path, epochs=2)
+    before = content_of(run.path)  # a launch that looked while the other trained saw the same settings, and no result
+    with pytest.raises(RunError, match=r"run: another process has trained here since this one looked"):
+        claim(run, settings(2), recorded(run)).__enter__()
+    assert {path: content for path, content in content_of(run.path).items() if path.name != ".lock"} == before
+
+
 @pytest.mark.parametrize("requests", range(8))
 def test_a_killed_claim_leaves_no_old_result_beside_new_settings(
     requests: int, run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
