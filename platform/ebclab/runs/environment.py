@@ -23,15 +23,21 @@ SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
 
 _PACKAGES = ("ebclab", "torch", "torchvision", "numpy", "ray", "timm", "scikit-learn")
-_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "processor", "ranks", "large_views")
+_MATTERS_FOR_BITS = ("threads", "device", "torch", "machine", "processor", "ranks", "large_views", "variables")
+_VARIABLES = (
+    *("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR"),
+    *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
+"""Environment variables by which torch and its libraries choose kernels, and with them how results are rounded."""
 ONE_BY_ONE = {"large_views": "one by one"}
 """Recorded by a launch that makes the views of large images one by one, on a CPU."""
-_UNSAID = {"large_views": "in batches"}  # what holds for a launch that does not record it
+_UNSAID = {"large_views": "in batches", "variables": "none"}  # what holds for a launch that does not record it
 
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
-    """Return versions, machine, device, threads, ranks and source commit as plain values."""
+    """Return versions, machine, device, threads, ranks and source commit as plain values, and variables if any is set."""
     versions = {name: version_of(name) for name in _PACKAGES}
+    variables = ", ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name))
     return {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -43,6 +49,7 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
         "commit": source_commit(),
         "command": [without_credentials(word) for word in command],
         **versions,
+        **({"variables": variables} if variables else {}),
     }
 
 

@@ -1,6 +1,9 @@
 """What a resumed run is told of its last launch."""
 
-from ebclab.runs.environment import ONE_BY_ONE, differences
+import pytest
+import torch
+
+from ebclab.runs.environment import ONE_BY_ONE, describe_environment, differences
 
 FACTS = {"torch": "2.14.1", "threads": 1}
 
@@ -22,3 +25,13 @@ def test_what_changes_bits_is_told_and_what_does_not_is_not():
     machine = FACTS | {"machine": "x86_64"}
     told = differences(machine | {"processor": "AMD EPYC"}, machine | {"processor": "Intel Xeon"})
     assert told == ["processor: AMD EPYC before, Intel Xeon now"]  # they have other instructions, and round otherwise
+
+
+def test_a_run_is_told_of_variables_that_choose_other_kernels(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    before = describe_environment(torch.device("cpu"), 1, 1, ())
+    assert "variables" not in before
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")  # rounds otherwise than AVX2, which is the default
+    now = describe_environment(torch.device("cpu"), 1, 1, ())
+    assert differences(before, now) == ["variables: none before, ATEN_CPU_CAPABILITY=default now"]
+    assert differences(now, now) == []
