@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Literal
 
 import torch
@@ -59,16 +60,14 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
     training, began = prepared.training, time.monotonic()
     run = spec.run
     atomic.make_folder(run.checkpoints)  # a worker's copy of a run in a store may have none
-    with (
-        in_place(run.path, run.checkpoints) as require_in_place,
-        SummaryWriter(str(run.own("tensorboard"))) as writer,
-    ):
+    with in_place(run.path, run.checkpoints) as require_in_place, ExitStack() as opened:
         notes = _first_notes(spec.config, prepared)
         for line in notes:
             listener.note(line)
         resumed = continue_or_start(spec.run, prepared)
 
         def begin() -> Recorder:
+            writer = opened.enter_context(SummaryWriter(str(run.own("tensorboard"))))
             recorder = Recorder(
                 spec,
                 prepared,
