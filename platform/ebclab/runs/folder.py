@@ -113,10 +113,8 @@ class RunFolder(Workspace):
         return f"{sweep}{mark}{options}" if holds(f"{sweep}{mark}{options}", SWEEP.settings) else ""
 
     def has_begun(self) -> bool:
-        """Return whether the run's log exists, in the store or on the disk."""
-        if self.remote is None:
-            return self.metrics.path.exists()
-        return Store(self.remote).stored(self.metrics.path.name) is not None
+        """Return whether a launch has written down its environment, in the store or on the disk."""
+        return holds(self.address, ENVIRONMENT)
 
     def newest_checkpoint(self, *, seconds: float | None = None) -> str:
         """Return path or address of the newest complete ``last`` checkpoint, without opening it; empty if none exists.

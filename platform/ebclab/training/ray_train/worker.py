@@ -134,7 +134,8 @@ def _prepared(spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks,
     resources = spec.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
     set_threads(resources.threads, placement.threads)
-    if part is None:
-        return prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
-    step = spec.run.newest_step()
-    return prepare_streamed(spec.config, device, spec.method_class, ranks, *part, step, spec.weights)
+    with LogEvents(spec.run.metrics, active=ranks.rank == 0):
+        if part is None:
+            return prepare(spec.config, device, spec.images, spec.method_class, ranks, spec.weights)
+        step = spec.run.newest_step()
+        return prepare_streamed(spec.config, device, spec.method_class, ranks, *part, step, spec.weights)

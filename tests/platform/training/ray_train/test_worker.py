@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_images import encoded, pixels, put
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+from small_runs import records_of
 
-from ebclab.config import compose
+from ebclab.cluster.placement import Placement
+from ebclab.cluster.versions import Origin
+from ebclab.config import compose, to_yaml
 from ebclab.errors import MethodError
 from ebclab.runs.folder import RunFolder
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.ray_train import worker
 from ebclab.training.ray_train.launch import _TellsDeaths
-from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, _log_deaths, train_on_worker
+from ebclab.training.ray_train.worker import REFUSAL, WorkerOutcome, _log_deaths, _prepared, train_on_worker
 from ebclab.training.setup import RunSpec
 from energy_contrast.catalog import METHODS
 
@@ -89,3 +94,21 @@ def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(
     assert caplog.messages == [f"{told}; the workers were started again"]
     _log_deaths(run)
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_how_many_images_were_left_out_is_an_event_of_the_run_from_the_first_worker_alone(
+    tmp_path: Path, rank: int
+) -> None:
+    images, run = tmp_path / "images", RunFolder.at(tmp_path / "run")
+    for number in range(41):
+        put(images / f"{number}.png", encoded(pixels(number, 8, 8))[: 60 if number == 0 else None])
+    few = ["training.batch_size=8", "resources.workers=2", "data.skip_corrupt=true", "views.recipe=flatclr-cifar"]
+    config = compose("simclr", overrides=[f"data.name=folder:{images}", *few])
+    put(run.config_path, to_yaml(config))
+    spec = RunSpec(run, config, METHODS["simclr"], None, ())
+    _prepared(spec, Placement((2,), 1.0, 0), Origin.here(), replace(ALONE, rank=rank, world_size=2), None)
+    events = records_of(run.path, "event", "warning") if rank == 0 else []
+    assert [each["text"].partition(" (")[0] for each in events] == ["1 of 41 images left out"] * (rank == 0)
+    assert run.metrics.path.exists() == (rank == 0)
+    assert not run.has_begun()  # a launch that is refused now leaves no folder behind
