@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ebclab.cli.options import TrialOptions, takes
+from ebclab.cli.options import TrialOptions, refuse_given, takes
 from ebclab.comparisons.request import ComparisonRequest
-from ebclab.config.options import given_of, option
+from ebclab.config.options import given_of, option, word_of
 from ebclab.config.recipes import name_hosts_in
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
@@ -57,6 +57,15 @@ class CompareOptions(TrialOptions):
         if self.pilot is not None:
             pilot_plan(plan, self.pilot)
 
+    def require_as_saved(self) -> None:
+        """Refuse options of the request that are not those of the comparison ``--name``."""
+        if self.given and (saved := self._saved()) is not None and (asked := self.request()) != saved:
+            words = [word_of(each) for each in fields(saved) if getattr(asked, each.name) != getattr(saved, each.name)]
+            raise UserError(
+                f"--page: shows the comparison as it is, got another {' and '.join(words)}; leave it out, or leave out "
+                "--page to let the comparison grow"
+            )
+
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
         from ebclab.comparisons.plan import ComparisonFolder, read_comparison
@@ -94,14 +103,14 @@ def compare(given: CompareOptions) -> None:
     ebclab compare --name mine --seeds 12
     """
     if given.page:
-        if given.pilot is not None:
-            raise UserError("--pilot: trains runs, and --page trains nothing; leave one of them out")
+        refuse_given(given, ("pilot", "show"), "is not for --page, which only writes a page, got {}; leave one out")
         from ebclab.comparisons.compare import page_of
         from ebclab.comparisons.plan import ComparisonFolder
         from ebclab.config.names import require_folder_name
 
         if given.name is None:
             raise UserError("--page: of which comparison, got no --name; write --name NAME")
+        given.require_as_saved()
         folder = ComparisonFolder.named(given.comparisons, require_folder_name(given.name))
         return _print_result(page_of(folder))
     request, limits = given.request(), given.limits()

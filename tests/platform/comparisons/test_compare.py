@@ -71,6 +71,11 @@ def test_a_command_without_what_it_needs_says_what_that_is(
         (["--page"], "of which comparison, got no --name"),
         ([*place, "comparison", "--page"], "nothing to show yet: no sweep has begun"),
         ([*place, "nothing", "--page"], "no comparison here"),
+        ([*place, "comparison", "--page", "--pilot", "2"], "--pilot: is not for --page"),
+        ([*place, "comparison", "--page", "--show"], "--show: is not for --page"),
+        ([*place, "comparison", "--page", "--margin", "3", "--seeds", "9"], "got another --seeds and --margin"),
+        (["dcl", "simclr", *place, "comparison", "--page"], "got another METHOD; leave it out"),
+        (["simclr", "dcl", *place, "comparison", "--page"], "nothing to show yet: no sweep has begun"),
     ):
         assert main(["compare", *words]) == 2
         assert said in capsys.readouterr().err
