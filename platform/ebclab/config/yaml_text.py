@@ -116,12 +116,6 @@ for _side in (_Loader, _Dumper):
     _side.add_implicit_resolver(_FLOAT, _EXPONENT_WITHOUT_POINT, _FIRST_CHARACTERS)
 
 
-def is_text(word: str) -> bool:
-    """Return whether YAML reads a value without quotes as text, not as a number, a date, true, null and the like."""
-    patterns = _Loader.yaml_implicit_resolvers.get(word[:1], [])
-    return not any(pattern.match(word) for _, pattern in patterns)
-
-
 def from_yaml(text: str, where: str) -> Any:
     """Return the plain values in YAML ``text``."""
     try:
