@@ -6,7 +6,6 @@ import shlex
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -202,13 +201,12 @@ def _saved_settings(method: str, runs: str, name: str | None, overrides: list[st
     from ebclab.config.names import require_folder_name
     from ebclab.errors import RunError
     from ebclab.runs.folder import RunFolder
-    from ebclab.storage.remote import remote_in
     from ebclab.training.pretrain import default_name
 
     name = (
         default_name(composed(method, None, None, overrides, look=False)) if name is None else require_folder_name(name)
     )
-    folder = RunFolder.at(remote_in(runs, name) or Path(runs) / name).of("reader").pull()
+    folder = RunFolder.named(runs, name).of("reader").pull()
     if not folder.config_path.is_file():
         raise RunError(f"{folder.address}: nothing to resume, no run of this name; leave --resume out to start one")
     settings = to_mapping(folder.read_config())

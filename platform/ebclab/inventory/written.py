@@ -1,8 +1,8 @@
 """Fast reader of a few settings in a file written by ``to_yaml``, two hundred times faster than a YAML parser.
 
 It reads only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
-of its key, which alone is parsed as YAML. Any other text is parsed as a whole. Both give the same values. What a section
-or a value holds is kept, since most sections of most runs are equal, and most values of the others.
+of its key, which alone is parsed as YAML. Any other text is parsed as a whole. Both give the same values. What was read
+of a section or a value is kept, since most sections of most runs are equal, and most values of the others.
 """
 
 from __future__ import annotations

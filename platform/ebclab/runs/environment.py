@@ -35,7 +35,7 @@ _UNSAID = {"large_views": "in batches", "variables": "none"}  # what holds for a
 
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
-    """Return versions, machine, device, threads, ranks and source commit as plain values, and variables if any is set."""
+    """Return versions, machine, device, threads, ranks, source commit and variables, if any is set, as plain values."""
     versions = {name: version_of(name) for name in _PACKAGES}
     variables = ", ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name))
     return {

@@ -28,7 +28,6 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import remote_in
 from ebclab.training.callbacks import Callback, scheduled
 from ebclab.training.display import choose_display
 from ebclab.training.listener import Listener
@@ -101,7 +100,7 @@ def pretrain(
     split = None if images is None else load_images(config, images)
     own = config if split is None else with_own_images(config, split)
     name = default_name(own) if name is None else require_folder_name(name)
-    run = RunFolder.at(remote_in(runs, name) or Path(runs) / name)
+    run = RunFolder.named(runs, name)
     run.require_free()
     run.pull(NEEDED)  # only to look: the claim pulls again, in case another process writes in between
     seen = recorded(run)

@@ -5,35 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from ebclab.errors import (
-    DivergedError,
-    EbclabError,
-    InterruptedRunError,
-    StoreError,
-    TrainingError,
-    UserError,
-    VersionError,
-)
+from ebclab import errors
+from ebclab.errors import EbclabError
 
 T = TypeVar("T")
 
 ErrorKind = Literal[
     "DivergedError", "TrainingError", "VersionError", "StoreError", "UserError", "InterruptedRunError", "EbclabError"
 ]
-_SHARED: dict[ErrorKind, type[EbclabError]] = {
-    "DivergedError": DivergedError,
-    "TrainingError": TrainingError,
-    "VersionError": VersionError,
-    "StoreError": StoreError,
-    "UserError": UserError,
-    "InterruptedRunError": InterruptedRunError,
-    "EbclabError": EbclabError,
-}
 """Error classes that processes of a run tell each other, narrower ones first: what follows depends on them."""
 
 
@@ -84,10 +68,10 @@ class Ranks:
         except (EbclabError, OSError) as error:
             own = error
         plain = None if own is None else (kind_of(own), str(own))
-        errors = [error for error in self.gather(plain) if error is not None]
+        told = [error for error in self.gather(plain) if error is not None]
         if own is not None:
             raise own
-        for kind, text in errors:
+        for kind, text in told:
             raise raised_elsewhere(kind, text)
         return result
 
@@ -120,9 +104,11 @@ def kind_of(error: EbclabError | OSError) -> ErrorKind:
     """Return the narrowest shared class that fits an error; of the system, TrainingError."""
     if isinstance(error, OSError):
         return "TrainingError"
-    return next(kind for kind, shared in _SHARED.items() if isinstance(error, shared))
+    kind: ErrorKind = next(kind for kind in get_args(ErrorKind) if isinstance(error, getattr(errors, kind)))
+    return kind
 
 
 def raised_elsewhere(kind: ErrorKind, text: str) -> EbclabError:
     """Return the error of another process as one of this process, with the same sentence and exit code."""
-    return _SHARED[kind](text)
+    error: EbclabError = getattr(errors, kind)(text)
+    return error
