@@ -122,6 +122,10 @@ class LocalFile(SwapFile):
                     flags = os.O_RDWR | (os.O_CREAT if over is None else 0)
                     descriptor = stack.enter_context(held(self._path, fcntl.LOCK_EX, flags))
                 except FileNotFoundError as error:
+                    if over is None:
+                        raise StoreError(
+                            f"{self._where}: the folder cannot be made, got {error.strerror}; choose another"
+                        ) from error
                     raise ReplacedError from error
                 if _seen(descriptor) != over:
                     raise ReplacedError

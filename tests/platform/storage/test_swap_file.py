@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ebclab.errors import StoreError
 from ebclab.storage.swap import ConditionalFile, LocalFile, ReplacedError, Seen
 
 
@@ -75,6 +76,11 @@ def test_a_writer_that_waited_for_a_deleted_file_has_not_written(tmp_path: Path,
     assert isinstance(written[0], ReplacedError)
     assert path.exists() == is_made_anew
     assert not is_made_anew or path.read_bytes() == b"another's"
+
+
+def test_a_folder_that_cannot_be_made_is_refused_and_not_tried_for_ever() -> None:
+    with pytest.raises(StoreError, match=r"there: the folder cannot be made, got No such file or directory"):
+        LocalFile(Path("/proc/nobody/run/.held.json"), "there").write(b"mine", over=None)
 
 
 def test_what_was_written_is_on_the_disk_whole_and_without_the_rest_of_before(tmp_path: Path, disk: Any) -> None:
