@@ -51,6 +51,11 @@ def announce(
         raise UserError(
             f"cluster announce: either a file or --most, got {file or 'neither'}; see `ebclab cluster announce --help`"
         )
+    if file and (cpus, gpus) != (1, 0):
+        raise UserError(
+            f"cluster announce: --cpus and --gpus are of --most, got {cpus} and {gpus} with {file}, which has its own; "
+            "leave them out"
+        )
     say(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
 
 
