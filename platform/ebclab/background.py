@@ -1,4 +1,4 @@
-"""Repeats a function in a background thread, and logs its errors."""
+"""Repeats a function in a background thread, and logs its errors; logs what need be said once only."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 _log = logging.getLogger("ebclab.storage")
 
@@ -47,3 +48,9 @@ def logged() -> Iterator[None]:
         yield
     except Exception as error:
         _log.warning("%s", error)
+
+
+@cache
+def warn_once(log: str, message: str) -> None:
+    """Log a warning under the name of a logger, once per process."""
+    logging.getLogger(log).warning("%s", message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, replace
@@ -10,6 +9,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
+from ebclab.background import warn_once
 from ebclab.config.addresses import shortened
 from ebclab.config.check import Problems, settings_of, shown, usable_texts
 from ebclab.config.experiment import ExperimentConfig
@@ -112,9 +112,10 @@ def _with_fitting_warmup(mapping: Plain, of_recipe: Plain, typed: Plain) -> Plai
     if not 0 < epochs < warmup:
         return mapping
     shorter = round(warmup * epochs / usual, 3)
-    _say_once(
+    warn_once(
+        "ebclab.config",
         f"optimizer.warmup_epochs: {shorter:g} instead of the recipe's {warmup:g}, since training.epochs is {epochs:g} "
-        f"instead of {usual:g}"
+        f"instead of {usual:g}",
     )
     return merge(mapping, {"optimizer": {"warmup_epochs": shorter}})
 
@@ -124,11 +125,6 @@ def _value(layer: Plain, section: str, name: str) -> float | None:
     values = layer.get(section)
     value = values.get(name) if isinstance(values, Mapping) else None
     return value if isinstance(value, int | float) else None
-
-
-@cache
-def _say_once(message: str) -> None:
-    logging.getLogger("ebclab.config").warning("%s", message)
 
 
 def compose_for_user(

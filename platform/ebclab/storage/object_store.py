@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from ebclab.background import warn_once
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.storage.atomic import hidden_beside
 from ebclab.storage.filesystem import COPIED_BYTES, Location, copied, in_our_errors, through_obstore, whole_or_not
@@ -151,7 +152,11 @@ class Store:
             return None
         bucket, reason = through_obstore(self.location, self._inner("").partition("/")[2])
         if bucket is None:
-            _tell_once(self.location.path, reason)
+            warn_once(
+                "ebclab.storage",
+                f"{self.location.path}: obstore cannot delete here, got {reason}; pyarrow does, and leaves an empty "
+                "object whose name ends in / in each folder that it deletes from",
+            )
         return bucket
 
     def _require_mine(self) -> None:
@@ -169,16 +174,6 @@ class Store:
         """Make a request about the file ``name``, or about the folder if it is empty."""
         where = self.address if not name or name.startswith(".") else (self._remote / name).address
         return with_retries(request, where, seconds=self._seconds)
-
-
-@lru_cache
-def _tell_once(place: str, reason: str) -> None:
-    _log.warning(
-        "%s: obstore cannot delete here, got %s; pyarrow does, and leaves an empty object whose name ends in / in each "
-        "folder that it deletes from",
-        place,
-        reason,
-    )
 
 
 def _is_path_below(name: str) -> bool:

@@ -14,7 +14,6 @@ nothing twice.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import uuid
 from abc import ABC, abstractmethod
@@ -22,10 +21,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ebclab.background import warn_once
 from ebclab.errors import StoreError
 from ebclab.storage.filesystem import Bucket, Location, bucket_of, first_line, in_our_errors, through_obstore
 from ebclab.storage.lock import held
@@ -36,7 +35,6 @@ from ebclab.storage.retry import with_retries
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_log = logging.getLogger("ebclab.storage")
 T = TypeVar("T")
 
 _TRIED: dict[Bucket, tuple[ObjectStore | None, str]] = {}
@@ -314,18 +312,13 @@ def writable_file(remote: RemoteFolder, name: str, *, seconds: float | None = No
             f"a folder that another one has taken over: use a store that has them, or set {UNGUARDED}=1 if you start "
             "nothing twice"
         )
-    _tell_once(location.path.partition("?")[0], reason)
-    return readable_file(remote, name, seconds=seconds)
-
-
-@lru_cache
-def _tell_once(place: str, reason: str) -> None:
-    _log.warning(
-        "%s: no conditional writes here, got %s; two launches of one folder may both write, which %s=1 permits",
-        place,
-        reason,
-        UNGUARDED,
+    place = location.path.partition("?")[0]
+    warn_once(
+        "ebclab.storage",
+        f"{place}: no conditional writes here, got {reason}; two launches of one folder may both write, which "
+        f"{UNGUARDED}=1 permits",
     )
+    return readable_file(remote, name, seconds=seconds)
 
 
 def _tried(location: Location, bucket: Bucket, folder: str, where: str) -> tuple[ObjectStore | None, str]:

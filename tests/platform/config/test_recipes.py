@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from ebclab.background import warn_once
 from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, to_yaml
 from ebclab.config import recipes as recipes_module
 from ebclab.config.experiment import SECTIONS
@@ -39,7 +40,7 @@ def test_the_warmup_of_a_recipe_is_never_longer_than_fewer_epochs(
 ) -> None:
     recipe = {"training": {"epochs": 10}, "optimizer": {"warmup_epochs": 2}}
     monkeypatch.setattr(recipes_module, "load_recipe", lambda name: recipe)
-    recipes_module._say_once.cache_clear()
+    warn_once.cache_clear()
     assert compose("simclr", recipe="any", overrides=overrides).optimizer.warmup_epochs == warmup
     said = "optimizer.warmup_epochs: 0.2 instead of the recipe's 2, since training.epochs is 1 instead of 10"
     assert caplog.messages == [said] * (warmup == 0.2)

@@ -12,10 +12,11 @@ import boto3
 import pytest
 from s3_server import OneByOne
 
+from ebclab.background import warn_once
 from ebclab.export.place import landed
 from ebclab.inventory.deletion import delete, find_named
 from ebclab.runs.folder import RunFolder
-from ebclab.storage import filesystem, object_store, swap
+from ebclab.storage import filesystem, swap
 from ebclab.storage.object_store import Store
 from ebclab.storage.remote import COPIES, RemoteFolder
 from ebclab.storage.retry import PATIENCE
@@ -26,7 +27,7 @@ def root(running: tuple[str, OneByOne], tmp_path: Path, monkeypatch: pytest.Monk
     """The address of a folder of runs that no other test has; this process knows nothing of its bucket yet."""
     monkeypatch.setattr(swap, "_TRIED", {})
     monkeypatch.setattr(filesystem, "_REACHED", {})
-    object_store._tell_once.cache_clear()
+    warn_once.cache_clear()
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setenv(PATIENCE, "0")
     running[1].hidden = ()
