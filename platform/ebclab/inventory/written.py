@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ebclab.config.yaml_text import LARGEST_YAML, from_yaml, load_yaml_file
+from ebclab.config.yaml_text import LARGEST_YAML, Plain, from_yaml, load_yaml_file
 from ebclab.errors import ConfigError
 from ebclab.regular_file import read_regular
 
@@ -34,12 +34,13 @@ def settings_at(path: str | Path, keys: tuple[str, ...]) -> list[Any]:
     return [content[section][name] for section, _, name in (key.partition(".") for key in keys)]
 
 
-def _settings(text: str) -> dict[str, Any] | None:
+def _settings(text: str) -> Plain | None:
     """Return the values of settings, named section.key, and every section's name without a value.
 
     None if a line has not the form of ``to_yaml``, or a key appears twice.
     """
-    values, num_lines = dict[str, Any](), 0
+    values: Plain = {}
+    num_lines = 0
     for part in text.split("\n\n"):
         lines = _lines_of_part(part) if len(part) <= _LONGEST_PART else None
         if lines is None:
@@ -50,9 +51,10 @@ def _settings(text: str) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=10_000)
-def _lines_of_part(text: str) -> dict[str, Any] | None:
+def _lines_of_part(text: str) -> Plain | None:
     """Return what ``_settings`` does, of what stands between two empty lines: usually a section."""
-    values, section, num_lines = dict[str, Any](), "", 0
+    values: Plain = {}
+    section, num_lines = "", 0
     for line in filter(None, text.split("\n")):
         found = _LINE.fullmatch(line) if line.isprintable() else None
         if found is None:
