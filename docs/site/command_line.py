@@ -6,19 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 
 
 def page() -> str:
     """Return the page as Markdown."""
-    command = typer.main.get_command(app)
     parts = [
         "# The command line\n\n`ebclab VERB --help` says the same. Exit code 0: done; 1: the work failed; "
         "2: the input is wrong; 130: stopped by Ctrl-C.\n"
     ]
-    for words, verb in _verbs((), command):
+    for words, verb in _verbs((), parser):
         parts.append(_described(words, verb))
     return "\n".join(parts)
 

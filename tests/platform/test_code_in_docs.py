@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 import torch
-import typer
 import yaml
 from PIL import Image
 
 from ebclab.cli import main
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 from ebclab.config import list_recipes
 from ebclab.config.encoder import EncoderConfig
 from ebclab.config.experiment import SECTIONS
@@ -80,7 +79,7 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 def parse(words: list[str], shown: str) -> None:
     """Let the command line parse the words of a verb, and run nothing."""
-    command: Any = typer.main.get_command(app)
+    command = parser
     context = command.make_context("ebclab", words[:1] or ["show"])
     while hasattr(command, "commands"):
         assert words, f"{shown}: a verb is missing"
@@ -116,7 +115,7 @@ def test_every_command_line_is_one(page: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["pretrain", "sweep", "compare", "evaluate", "export", "reproduce"])
 def test_help_groups_options_and_ends_with_two_examples(verb: str) -> None:
-    command: Any = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    command = parser.commands[verb]
     first, *examples = command.epilog.split("\n\n")
     assert first == "Examples:"
     assert [line.split()[1] for line in examples] == [verb, verb]

@@ -117,11 +117,11 @@ def _at_home(argument: str) -> str:
 def _run(argv: list[str]) -> int:
     import typer
 
-    from ebclab.cli.app import app
+    from ebclab.cli.app import parser
     from ebclab.cli.usage import usage_problem
 
     try:
-        return app(args=argv, prog_name="ebclab", standalone_mode=False) or 0
+        return parser(args=argv, prog_name="ebclab", standalone_mode=False) or 0
     except typer.Abort:  # Ctrl-C or the end of the input at a prompt
         say("aborted", err=True)
         return _INTERRUPTED

@@ -62,7 +62,6 @@ app = typer.Typer(
     name="ebclab",
     help="Pretrain, measure and export visual encoders with contrastive and energy-based methods.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -109,3 +108,6 @@ for _part in (app, runs.app, data.app, cluster.app):
         _text = "\n\n".join(" ".join(text.split()) for text in _blocks)  # wrapped at the terminal's width
         _command.help, _, _examples = _text.partition("\n\nExamples:")
         _command.epilog = f"Examples:{_examples}" if _examples else None
+
+parser: Any = typer.main.get_command(app)
+"""Parses and runs a command line; it is made once, which takes longer than most refusals."""

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from ebclab.cli import main
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 from ebclab.storage.lock import locked
 
 from .conftest import TINY, Ebclab
@@ -24,7 +23,7 @@ def test_every_command_of_the_demo_is_one_and_needs_no_file(ebclab: Ebclab) -> N
     assert len(lines) == 7
     assert list(Path.cwd().iterdir()) == []
     for line in lines:
-        command: Any = typer.main.get_command(app)
+        command: Any = parser
         _, *words = shlex.split(line)
         while hasattr(command, "commands"):
             command, *words = command.commands[words[0]], *words[1:]

@@ -10,10 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-import typer
 
 import ebclab as package
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 
 from .conftest import Ebclab, Outcome
 
@@ -35,7 +34,7 @@ def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
         yield from _verbs(below, (*words, name))
 
 
-@pytest.mark.parametrize("verb", list(_verbs(typer.main.get_command(app))), ids=" ".join)
+@pytest.mark.parametrize("verb", list(_verbs(parser)), ids=" ".join)
 def test_help_flows_at_80_columns_and_flags_take_no_value(ebclab: Ebclab, verb: tuple[str, ...]) -> None:
     lines = ebclab(*verb, "--help").out.splitlines()
     assert max(map(len, lines)) <= 80

@@ -6,10 +6,9 @@ from dataclasses import Field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 import pytest
-import typer
 
 from ebclab.card.request import CardRequest
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 from ebclab.cli.compare import CompareOptions
 from ebclab.cli.export import ExportOptions
 from ebclab.cli.options import composed, read_options
@@ -31,7 +30,6 @@ REQUESTS: dict[str, Any] = {
     "reproduce": ReproduceRequest("ebclr/table1"),
 }
 """A valid request for each verb."""
-COMMANDS: Any = typer.main.get_command(app)
 OF_REQUESTS = pytest.mark.parametrize(
     ("verb", "entry"),
     [
@@ -44,7 +42,7 @@ OF_REQUESTS = pytest.mark.parametrize(
 
 def _given(verb: str, *arguments: str) -> dict[str, Any]:
     """Return what the command's parser makes of a command line."""
-    params: dict[str, Any] = COMMANDS.commands[verb].make_context(verb, list(arguments)).params
+    params: dict[str, Any] = parser.commands[verb].make_context(verb, list(arguments)).params
     return params
 
 
@@ -55,7 +53,7 @@ def _changed(verb: str, entry: Field[Any], value: Any) -> Any:
 
 @OF_REQUESTS
 def test_an_option_is_on_the_command_line_with_its_meaning(verb: str, entry: Field[Any]) -> None:
-    (shown,) = (each for each in COMMANDS.commands[verb].params if each.name == entry.name)
+    (shown,) = (each for each in parser.commands[verb].params if each.name == entry.name)
     assert entry.metadata["doc"]
     assert shown.help == entry.metadata["doc"]
     argument = (shown.metavar or entry.name.upper()).removesuffix("...")

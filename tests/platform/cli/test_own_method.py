@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
 from made_up_method import HARDEST
 
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 from ebclab.cli.submit import named_code, parsed
 from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
@@ -103,10 +102,9 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
 
 
 def test_its_package_is_sent_with_a_submitted_command(code: Path, tmp_path: Path) -> None:
-    command = typer.main.get_command(app)
-    assert named_code(parsed(command, ["pretrain", "simclr"])[2]) == []
+    assert named_code(parsed(parser, ["pretrain", "simclr"])[2]) == []
     for arguments in (["pretrain", NAME, "--epochs", "1"], ["compare", "simclr", NAME], ["sweep", NAME]):
-        assert named_code(parsed(command, arguments)[2]) == [code.parent]
+        assert named_code(parsed(parser, arguments)[2]) == [code.parent]
     single = tmp_path / "own_file.py"
     single.write_text(HARDEST)
     (tmp_path / "stage").mkdir()

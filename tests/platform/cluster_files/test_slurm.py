@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from ray.scripts.scripts import start
 from ray.scripts.symmetric_run import curate_and_validate_ray_start_args, symmetric_run
 
-from ebclab.cli.app import app
+from ebclab.cli.app import parser
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
@@ -62,8 +61,7 @@ def test_ray_knows_every_argument_and_so_does_ebclab(tmp_path: Path, gpus: dict[
     for_start = curate_and_validate_ray_start_args(rays)
     node: Any = start.make_context("start", ["--head", "--port=6379", *for_start]).params
     assert (node["num_cpus"], node["num_gpus"]) == (64, int(gpus.get("SLURM_GPUS_ON_NODE", 0)))
-    verbs: Any = typer.main.get_command(app)
-    verbs.commands[ASKED[0]].make_context(ASKED[0], ASKED[1:])
+    parser.commands[ASKED[0]].make_context(ASKED[0], ASKED[1:])
 
 
 @pytest.mark.parametrize(
