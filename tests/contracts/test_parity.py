@@ -21,7 +21,6 @@ from energy_contrast.networks.resnet import ResNet
 
 BATCH_SIZE = 16
 NUM_STEPS = 5  # every queue, bank and buffer, of at most four batches, is written over and then read
-RESUMED_STEPS = 3  # one before the resume, one with what was loaded, one with what that step left
 NUM_RANKS = 2
 TOLERANCE = 1e-10  # of float64; the promise is 1e-5
 METRIC_TOLERANCE = 1e-6  # effective_rank takes roots of eigenvalues that may be zero but for rounding
@@ -97,21 +96,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 STAGES = {"vem-svgd": (1, 1, 1)}
 """Encoders with other stages than two of one block: a shallower one lets the kernel blow rounding up to 1.2e-10."""
 
-RESUMED = " (resumed after the first step)"
-KEEP_MORE = (
+RESUMED = (
+    *METHODS,
     "flatclr, controlled",
     "moco, symmetric, small queue, controlled",
     "ebclr, the equations as printed, buffer below twice the batch",
     "vem-image, shared keys, new starts, bank below the batch",
     "vem-svgd, linear kernel, shared keys, momentum",
 )
-"""Cases that keep something between steps that their methods' own cases do not keep, or keep it in another way."""
+"""Cases whose ranks go on after their first step from what was saved: those that keep something between steps."""
 IN_CHUNKS = " (in chunks)"
 CHUNKED = ("simclr", "moco, symmetric, small queue, controlled", "byol", "supervised, supcon, controlled")
 """Cases of one pass of both views, of groups with shuffled keys, of a pass for each view, and of labels."""
-RUNS = dict.fromkeys(CASES, 0) | {case + RESUMED: 1 for case in (*METHODS, *KEEP_MORE)}
-RUNS |= {case + IN_CHUNKS: 0 for case in CHUNKED}
-"""Runs of two ranks, and the step after which they are resumed; 0 where they are not."""
+RUNS = (*CASES, *(case + IN_CHUNKS for case in CHUNKED))
 
 Run = dict[str, dict[str, Tensor]]
 """What every step computed: losses, metrics, gradients, state and memories; by name, a row for each step."""
@@ -137,7 +134,7 @@ def share_of_batch(method: Method, step: int, rank: int, num_ranks: int) -> Batc
 
 
 def train(
-    case: str, rank: int = 0, num_ranks: int = 1, resume_after: int = 0, chunks: int = 1, batch_norm: str = "global"
+    case: str, rank: int = 0, num_ranks: int = 1, chunks: int = 1, batch_norm: str = "global", *, resumed: bool = False
 ) -> Run:
     """Train and return what every step computed."""
     method = build(case, batch_norm=batch_norm)
@@ -145,8 +142,8 @@ def train(
     method.start(lambda count, generator: torch.randn(count, 1, 8, 8, generator=generator, dtype=torch.float64))
     optimizer, generator = new_optimizer(method), torch.Generator().manual_seed(7)
     run: dict[str, list[dict[str, Tensor]]] = {"loss": [], "metrics": [], "gradients": [], "state": [], "memories": []}
-    for step in range(RESUMED_STEPS if resume_after else NUM_STEPS):
-        if 0 < step == resume_after:
+    for step in range(NUM_STEPS):
+        if resumed and step == 1:
             method, optimizer, generator = continue_elsewhere(case, method, optimizer, generator)
         replica = DistributedDataParallel(method, broadcast_buffers=False) if num_ranks > 1 else method
         output = replica(share_of_batch(method, step, rank, num_ranks), generator)
@@ -197,9 +194,9 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Run]:
     """Train every run and return what came out, up to the first that fails."""
     results: dict[str, Run] = {}
     try:
-        for name, step in RUNS.items():
+        for name in RUNS:
             case, chunks = case_of(name)
-            results[name] = train(case, rank, num_ranks, step, chunks)
+            results[name] = train(case, rank, num_ranks, chunks, resumed=name in RESUMED)
     except Exception:
         results["failure"] = {"case": name, "traceback": traceback.format_exc()}
     return results
@@ -207,7 +204,7 @@ def be_a_rank(rank: int, num_ranks: int) -> dict[str, Run]:
 
 def case_of(name: str) -> tuple[str, int]:
     """Return the case of a run, and its chunks."""
-    return name.removesuffix(RESUMED).removesuffix(IN_CHUNKS), 2 if name.endswith(IN_CHUNKS) else 1
+    return name.removesuffix(IN_CHUNKS), 2 if name.endswith(IN_CHUNKS) else 1
 
 
 @functools.cache
@@ -234,7 +231,7 @@ def assert_close(one: dict[str, Tensor], many: dict[str, Tensor], where: str, to
     """
     assert one.keys() == many.keys(), where
     for name, found in many.items():
-        expected = one[name][: len(found)]
+        expected = one[name]
         assert found.dtype == expected.dtype, name
         if not expected.is_floating_point():
             assert torch.equal(found, expected), f"{where}: {name}"
@@ -255,7 +252,7 @@ def test_two_ranks_on_half_batches_are_one_rank_on_the_whole_batch(ranks: list[d
         assert_close(one[what], mean_over_ranks(runs, what), what, tolerance)
     for what in ("gradients", "state", "memories"):
         for rank, run in enumerate(runs):
-            assert len(run["loss"]["loss"]) == (RESUMED_STEPS if RUNS[name] else NUM_STEPS)
+            assert len(run["loss"]["loss"]) == NUM_STEPS
             assert_close(one[what], run[what], f"{what} of rank {rank}")
 
 
