@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import hostile_runs
@@ -18,28 +17,16 @@ import pytest
 from hostile_runs import FILES, READ_BY, VALUES, Case, Place, change
 
 CASES = int(os.environ.get("EBCLAB_HOSTILE_CASES", "42"))
-AT_ONCE = 2
 
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
     """The faults of all cases, by seed."""
-    folder = tmp_path_factory.mktemp("hostile")
-    shares = [range(first, CASES, AT_ONCE) for first in range(AT_ONCE)]
-    processes = [_started(folder / str(number), share) for number, share in enumerate(shares)]
-    found: dict[int, list[str]] = {}
-    for process in processes:
-        told, errors = process.communicate()
-        assert process.returncode == 0, errors[-3000:]
-        for line in told.splitlines():
-            seed, what, wrong = json.loads(line)
-            found[seed] = [f"{what}: {each}" for each in wrong]
-    return found
-
-
-def _started(folder: Path, seeds: Sequence[int]) -> subprocess.Popen[str]:
-    command = [sys.executable, hostile_runs.__file__, str(folder), *map(str, seeds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, hostile_runs.__file__, str(tmp_path_factory.mktemp("hostile")), *map(str, range(CASES))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = map(json.loads, done.stdout.splitlines())
+    return {seed: [f"{what}: {each}" for each in wrong] for seed, what, wrong in told}
 
 
 @pytest.mark.timeout(3_600)

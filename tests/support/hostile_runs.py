@@ -397,6 +397,7 @@ def _make(folder: Path) -> None:
     if any(code for _, code in written):
         raise RuntimeError(f"{written}\n{Path('made.txt').read_text()}")
     shutil.rmtree("written")
+    importlib.import_module("timm")  # as names of networks are looked up there: its imports have ldconfig started
 
 
 def _wait(process: int, patience: float) -> str:
@@ -435,7 +436,6 @@ def outcomes(folder: Path, seeds: list[int]) -> Iterator[tuple[Case, list[str]]]
     os.environ |= {"AWS_ACCESS_KEY_ID": "AKIAMADEUP", "AWS_SECRET_ACCESS_KEY": "secret", "HF_HUB_OFFLINE": "1"}
     os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}
     _make(folder / "made")
-    importlib.import_module("timm")  # as names of networks are looked up there: its imports have ldconfig started
     port, heard = _listen()
     before = _state(elsewhere)
     for seed in seeds:
