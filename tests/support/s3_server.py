@@ -94,7 +94,7 @@ def s3_server() -> Iterator[tuple[str, OneByOne]]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application = OneByOne(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, application, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     owner = {"region_name": "us-east-1", "aws_access_key_id": "o", "aws_secret_access_key": "o"}

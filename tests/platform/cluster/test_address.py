@@ -150,7 +150,7 @@ def test_a_cluster_of_another_user_that_ray_found_gets_the_token_if_asked(
 
 def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             refusal = _refusal(f"127.0.0.1:{server.server_port}")
