@@ -101,7 +101,7 @@ def test_a_log_line_hides_credentials(capsys: pytest.CaptureFixture[str], monkey
     def warn(**_: object) -> None:
         logging.getLogger("ebclab").warning("%s does not answer", PLACE)
 
-    monkeypatch.setattr("ebclab.cli.app.app", warn)
+    monkeypatch.setattr("ebclab.cli.app.parser", warn)
     assert main([]) == 0
     assert capsys.readouterr().err == "WARNING: s3://***@bucket/place does not answer\n"
 
