@@ -140,11 +140,12 @@ def refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:
 
 def _wrong_values(space: Space, config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """Yield each setting with values of a wrong type or out of range, and a line about it."""
-    corners = list(_corners(space, config))
     for parameter in space.parameters:
         field, hint = _field_and_type(parameter.name, config)
-        values = [corner[parameter.name] for corner in corners]
-        ends = parameter.ends if parameter.times is None else (min(values), max(values))
+        ends = parameter.ends
+        if parameter.times is not None:
+            values = [corner[parameter.name] for corner in _corners(space, config)]
+            ends = (min(values), max(values))
         for value in ends:
             if problem := value_problem(value, field, hint):
                 yield parameter.name, f"{parameter.name}: {problem}"
@@ -179,8 +180,9 @@ def _corners(space: Space, config: ExperimentConfig) -> Iterator[Settings]:
 def _broken_corners(space: Space, config: ExperimentConfig) -> Iterator[str]:
     """Yield a line for each minimal combination of values that breaks a rule."""
     guilty: list[Settings] = []
+    known: dict[str, tuple[Any, list[str]]] = {}
     for corner in _corners(space, config):
-        if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner):
+        if any(values.items() <= corner.items() for values in guilty) or not _broken_rules(config, corner, known):
             continue
         guilty.append(_fewest(config, corner))
         values = ", ".join(f"{name}={shown(value)}" for name, value in guilty[-1].items())
@@ -197,8 +199,13 @@ def _fewest(config: ExperimentConfig, corner: Settings) -> Settings:
     return guilty
 
 
-def _broken_rules(config: ExperimentConfig, settings: Settings) -> Iterable[str]:
-    """Return the rules across settings that ``config`` with ``settings`` breaks; each value is valid by itself."""
+def _broken_rules(
+    config: ExperimentConfig, settings: Settings, known: dict[str, tuple[Any, list[str]]] | None = None
+) -> Iterable[str]:
+    """Return the rules across settings that ``config`` with ``settings`` breaks; each value is valid by itself.
+
+    Corners have few different sections: ``known`` keeps each, with the rules that it breaks alone.
+    """
     layer = _by_section(settings)
     if "recipe" in layer.get("views", {}):
         try:
@@ -206,9 +213,14 @@ def _broken_rules(config: ExperimentConfig, settings: Settings) -> Iterable[str]
         except ConfigError as error:
             return error.problems
         return []
-    sections = {section: replace(getattr(config, section), **values) for section, values in layer.items()}
-    checked = {section: part.problems() for section, part in sections.items() if hasattr(part, "problems")}
-    own = [f"{section}.{line}" for section, lines in checked.items() for line in lines]
+    sections, own, known = dict[str, Any](), list[str](), {} if known is None else known
+    for section, values in layer.items():
+        if (key := f"{section} {values}") not in known:
+            part: Any = replace(getattr(config, section), **values)
+            broken = part.problems() if hasattr(part, "problems") else []
+            known[key] = part, [f"{section}.{line}" for line in broken]
+        sections[section], lines = known[key]
+        own += lines
     return own + replace(config, **sections).problems()
 
 
