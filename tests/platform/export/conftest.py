@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -84,10 +85,15 @@ def code_blocks(folder: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", card, flags=re.MULTILINE | re.DOTALL)
 
 
-def run_code(code: str) -> dict[str, Any]:
-    """Run the code of a card; return its names."""
+def run_code(code: str, *missing: str) -> dict[str, Any]:
+    """Run the code of a card where packages of ours are missing; return its names."""
     names: dict[str, Any] = {}
-    exec(code, names)
+    with pytest.MonkeyPatch.context() as patch:
+        for own in missing:
+            for name in [each for each in sys.modules if each.startswith(f"{own}.")]:
+                patch.delitem(sys.modules, name)
+            patch.setitem(sys.modules, own, None)
+        exec(code, names)
     return names
 
 

@@ -7,8 +7,6 @@ import math
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -75,38 +73,27 @@ def code_on_the_card(folder: Path) -> list[str]:
     return [code for code in code_blocks(folder) if "energies" in code][:2]
 
 
-def without_ebclab(folders: list[Path]) -> list[dict[str, Tensor]]:
-    """Run the code of cards on ``IMAGES`` in a process that cannot import ebclab; return what each has computed."""
-    pixels = f"images = torch.tensor({IMAGES.tolist()}, dtype=torch.uint8)"
-    lines = ["import os, sys", "sys.modules['ebclab'] = None  # importing it raises ImportError"]
-    for folder in folders:
-        code = re.sub(r"^images = .*$", pixels, code_on_the_card(folder)[1], flags=re.MULTILINE)
-        lines += [f"os.chdir({str(folder)!r})", f"names = {{}}; exec({code!r}, names)"]
-        lines += ["found = {key: names[key] for key in ('likely', 'pairs') if key in names}"]
-        lines += ["from safetensors.torch import save_file; save_file(found, '../found.safetensors')"]
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
-    return [load_file(folder.parent / "found.safetensors") for folder in folders]
-
-
+@pytest.mark.parametrize("name", [name for name in FORMS if name != "simclr"])
 def test_a_run_its_export_and_the_cards_code_give_the_same_energies(
-    tmp_path: Path, run_of: Callable[..., Path]
+    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    names = [name for name in FORMS if name != "simclr"]
-    folders = [export_run(run_of(name), tmp_path / f"{name}-out" / "export")[0] for name in names]
-    for name, folder, found in zip(names, folders, without_ebclab(folders), strict=True):
-        of_run = ebclab.load_energies(tmp_path / name)
-        of_export = pickle.loads(pickle.dumps(ebclab.load_energies(folder)))  # as Ray workers get them
-        expected = of_run.energy(IMAGES)
-        assert expected.shape == (5,), name
-        assert expected.dtype == torch.float32, name
-        assert torch.equal(of_export.energy(IMAGES), expected), name
-        torch.testing.assert_close(found["likely"], expected, rtol=1e-5, atol=1e-5)
-        if name != "jem":
-            pairs = of_run.pair_energy(IMAGES, IMAGES)
-            assert pairs.shape == (5, 5), name
-            assert torch.equal(of_export.pair_energy(IMAGES, IMAGES), pairs), name
-            torch.testing.assert_close(found["pairs"], pairs, rtol=1e-5, atol=1e-5)
-            assert of_export.source == "60 training images of digits, chosen by hash"
+    folder, _ = export_run(run_of(name), tmp_path / "out")
+    monkeypatch.chdir(folder)
+    here = f"images = torch.tensor({IMAGES.tolist()}, dtype=torch.uint8)"
+    found = run_code(re.sub(r"^images = .*$", here, code_on_the_card(folder)[1], flags=re.MULTILINE), "ebclab")
+    of_run = ebclab.load_energies(tmp_path / name)
+    of_export = pickle.loads(pickle.dumps(ebclab.load_energies(folder)))  # as Ray workers get them
+    expected = of_run.energy(IMAGES)
+    assert expected.shape == (5,)
+    assert expected.dtype == torch.float32
+    assert torch.equal(of_export.energy(IMAGES), expected)
+    torch.testing.assert_close(found["likely"], expected, rtol=1e-5, atol=1e-5)
+    if name != "jem":
+        pairs = of_run.pair_energy(IMAGES, IMAGES)
+        assert pairs.shape == (5, 5)
+        assert torch.equal(of_export.pair_energy(IMAGES, IMAGES), pairs)
+        torch.testing.assert_close(found["pairs"], pairs, rtol=1e-5, atol=1e-5)
+        assert of_export.source == "60 training images of digits, chosen by hash"
 
 
 def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[..., Path]) -> None:
