@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import forked_workers
 import pytest
@@ -104,13 +105,20 @@ def _refuse_to_start(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_refuse_to_start)
 
 
+def _wait_for_no_disk(descriptor: int) -> None: ...
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Note which test is at work, and give it one thread: commands that ran in this process took one for each core."""
+    """Note which test is at work, and give it one thread: commands that ran in this process took one for each core.
+
+    It does not wait for the disk, since nobody cuts the power: tests of what is synced watch ``os.fsync`` themselves.
+    """
     _Now.item = item
     torch.set_num_threads(1)
     try:
-        return (yield)
+        with mock.patch.object(os, "fsync", _wait_for_no_disk):
+            return (yield)
     finally:
         _Now.item = None
 

@@ -48,21 +48,18 @@ def killed_everywhere(
         work: Works in a prepared folder; operations on files elsewhere, and in ``tensorboard``, do not count.
         loss: What is lost with the kill.
     """
-    with mock.patch.object(
-        os, "fsync"
-    ):  # of ``prepare`` and of whoever looks at the folder: costs time, changes nothing
-        for count in range(1, 10_000):
-            folder = tmp_path / f"{loss.replace(' ', '-')}-{count}"
-            folder.mkdir(parents=True)
-            prepare(folder)
-            with _Disk(folder) as disk:
-                finished = disk.kill(work, before=count)
-                if loss != "kill":
-                    disk.lose(removals_last=loss == "power cut after removals")
-            yield folder
-            shutil.rmtree(folder)
-            if finished:
-                return
+    for count in range(1, 10_000):
+        folder = tmp_path / f"{loss.replace(' ', '-')}-{count}"
+        folder.mkdir(parents=True)
+        prepare(folder)
+        with _Disk(folder) as disk:
+            finished = disk.kill(work, before=count)
+            if loss != "kill":
+                disk.lose(removals_last=loss == "power cut after removals")
+        yield folder
+        shutil.rmtree(folder)
+        if finished:
+            return
     raise AssertionError("the work does not end")
 
 

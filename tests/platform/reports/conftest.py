@@ -106,11 +106,8 @@ class Folder:
 
 
 @pytest.fixture
-def sweep_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Folder]:
+def sweep_folder(tmp_path: Path) -> Callable[..., Folder]:
     """Make a sweep's folder with a plan of twelve trials; keywords are those of ``make_plan``."""
-    import os
-
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
     def make(name: str = "sweep", *overrides: str, **asked: Any) -> Folder:
         return Folder(tmp_path / name, *overrides, **{"trials": 12, "top": 2, "seeds": 3, **asked})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -190,7 +189,6 @@ def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
         (tmp_path / name).mkdir()
         return RunFolder.at(RemoteFolder(f"file://{tmp_path}/{name}", "tiny"))
 
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # costs time, changes nothing here
     with killed_before_change(10_000) as requests:
         pretrain(new_run("whole"))
     expected = end_of(RunFolder.at(RemoteFolder(f"file://{tmp_path}/whole", "tiny").of("reader")).pull(NEEDED))
