@@ -153,7 +153,7 @@ def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
     types = {"method": type(config.method), **SECTIONS}
     blocks = []
     for name, values in to_mapping(config).items():
-        lines = _section_lines(name, values)
+        lines = dump_yaml({name: values}).rstrip("\n").split("\n")  # a setting a line
         if explain:
             comments = (
                 _section_comments(name, types[name], values)
@@ -164,13 +164,6 @@ def to_yaml(config: ExperimentConfig, explain: bool = False) -> str:
             lines = [f"{line:<{column}}# {comment}" for line, comment in zip(lines, comments, strict=True)]
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
-
-
-def _section_lines(name: str, values: Any) -> list[str]:
-    """Return one top-level entry of the YAML form, one setting a line."""
-    if not isinstance(values, dict):
-        return [dump_yaml({name: values}).rstrip("\n")]
-    return [f"{name}:", *("  " + dump_yaml({key: value}).rstrip("\n") for key, value in values.items())]
 
 
 _OF_EVERY_METHOD = {"name": "Which method.", "digest": "SHA-256 of the file that defines its class."}
