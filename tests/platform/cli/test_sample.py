@@ -46,7 +46,7 @@ def runs(ebclab: Ebclab, trained: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("method", "source"),
-    [("ebclr", "noise"), ("ebclr", "buffer"), ("jem", "data"), ("vem-image", "data"), ("vem-image", "buffer")],
+    [("ebclr", "noise"), ("jem", "data"), ("vem-image", "buffer")],
 )
 def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path, method: str, source: str) -> None:
     command = ("sample", f"runs/{method}", "--from", source, "--steps", "12", "--count", "5")
