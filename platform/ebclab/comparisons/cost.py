@@ -130,22 +130,26 @@ def equal_seconds(
 ) -> EpochsOf:
     """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
 
-    In ``plan`` all methods train for the same number of epochs. The epochs of a plan to continue, ``before``, are kept.
-    Seconds are ``measured``, by default in this process.
+    In ``plan`` all methods train for the same number of epochs. A plan to continue, ``before``, keeps its epochs, and
+    methods that join it have the seconds of its first method. Seconds are ``measured``, by default in this process.
     """
     epochs = {planned.key: planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
     if all(planned.key in epochs for planned in plan.sweeps):
         return epochs
-    seconds = {each.planned.key: each.run_seconds for each in (measured or costs)(plan)}
+    asked = {planned.key: planned.plan.config.training.epochs for planned in plan.sweeps}
+    seconds = {each.planned.key: each.run_seconds / asked[each.planned.key] for each in (measured or costs)(plan)}
+    methods = plan.request.methods
+    like = next((name for name in before.request.methods if name in methods), methods[0]) if before else methods[0]
     problems = dict[str, None]()
     for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
-        first = seconds[plan.request.methods[0], planned.task.dataset, planned.task.batch_size]
-        own = seconds[planned.key] / planned.plan.config.training.epochs
+        reference = (like, planned.task.dataset, planned.task.batch_size)
+        first = seconds[reference] * epochs.get(reference, asked[reference])
+        own = seconds[planned.key]
         epochs[planned.key] = round(first / own)
         if own > first:
             line = (
                 f"--budget seconds: less than one epoch of {planned.where}, got {first:.3g} s, those of a run of "
-                f"{plan.request.methods[0]}; one takes {own:.3g} s: raise --epochs"
+                f"{like}; one takes {own:.3g} s: raise --epochs"
             )
             problems[line] = None
     if problems:

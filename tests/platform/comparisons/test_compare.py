@@ -208,6 +208,18 @@ def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.
     }
 
 
+def test_methods_that_join_get_the_seconds_of_the_method_that_was_first_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four epochs of SimCLR take 10 s, and one of DHEL 5 s, whatever comes first, and however many epochs are asked."""
+    before = make_comparison(request_for("simclr", "dcl", budget="seconds", epochs=4))
+    plan = make_comparison(request_for("dhel", "simclr", "dcl", budget="seconds", epochs=8))
+    monkeypatch.setattr(
+        "ebclab.comparisons.cost.costs",
+        lambda plan: [SweepCost(each, 40.0 if each.method == "dhel" else 20.0, 1) for each in plan.sweeps],
+    )
+    found = equal_seconds(plan, before)
+    assert {method: epochs for (method, _, _), epochs in found.items()} == {"simclr": 4, "dcl": 4, "dhel": 2}
+
+
 def test_readings_of_the_test_images_and_their_time_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two methods at two batch sizes, tuned and default, three seeds: 24; three untrained encoders, and raw pixels."""
     plan = make_comparison(request_for("simclr", "dcl", batch_sizes=(32, 64)))
