@@ -50,6 +50,12 @@ class ImageSet:
             return self.class_names[label]
         return f"class {label}" if label >= 0 else "no label"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how pickle makes it elsewhere: of arrays, which Ray holds once in the memory of each machine."""
+        tensors = (self.images, self.labels, self.keys, *([] if self.marks is None else [self.marks]))
+        facts = (self.name, self.class_names, self.mean, self.std)
+        return _of_arrays, (facts, *(each.contiguous().numpy() for each in tensors))
+
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return per-channel mean and standard deviation, in [0, 1], of (n, C, H, W) uint8 images."""
@@ -70,29 +76,15 @@ def statistics_of_counts(counts: Tensor) -> tuple[tuple[float, ...], tuple[float
     return tuple(mean.tolist()), tuple(variance.clamp_min(0).sqrt().tolist())
 
 
-@dataclass(frozen=True)
-class ImageArrays:
-    """An ``ImageSet`` as arrays, which Ray holds once in the memory of each machine."""
-
-    arrays: tuple[np.ndarray[Any, Any], ...]  # pixels, labels and keys, and marks where there are any
-    facts: tuple[Any, ...]  # name, class names, mean and standard deviation
-
-    @classmethod
-    def of(cls, images: ImageSet) -> ImageArrays:
-        """Return ``images`` as arrays, without copying."""
-        tensors = (images.images, images.labels, images.keys, *([] if images.marks is None else [images.marks]))
-        facts = (images.name, images.class_names, images.mean, images.std)
-        return cls(tuple(tensor.contiguous().numpy() for tensor in tensors), facts)
-
-    def image_set(self) -> ImageSet:
-        """Return an image set over the same memory; do not write to it."""
-        pixels, labels, keys, *marks = map(read_only, self.arrays)
-        name, class_names, mean, std = self.facts
-        return ImageSet(name, pixels, labels, keys, class_names, mean, std, marks[0] if marks else None)
-
-
 def read_only(array: np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor over the memory of an array that other processes share; do not write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+def _of_arrays(facts: tuple[Any, ...], *arrays: np.ndarray[Any, Any]) -> ImageSet:
+    """Return an image set over the memory of these arrays; do not write to it."""
+    images, labels, keys, *marks = map(read_only, arrays)
+    name, class_names, mean, std = facts
+    return ImageSet(name, images, labels, keys, class_names, mean, std, *marks)

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ray
@@ -28,7 +27,7 @@ from ebclab.card.results import Findings
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import TRIES, even_share
 from ebclab.cluster.versions import Origin, require_same_versions
-from ebclab.data.image_set import ImageArrays, ImageSet, read_only
+from ebclab.data.image_set import read_only
 from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.runs.environment import describe_environment
@@ -194,7 +193,7 @@ class _Evaluation:
         task, measuring = self.tasks[number], self.tasks[number].measuring
 
         def whole(each: MeasuredSet) -> SentSet[MeasuredSet]:
-            return SentSet(MeasuredSet, (each.name,), self._put_images(each.train, each.test))
+            return SentSet(MeasuredSet, (each.name,), (self._put(each.train), self._put(each.test)))
 
         return SentCard(
             number,
@@ -202,7 +201,7 @@ class _Evaluation:
             whole(measuring.measured),
             tuple(map(whole, measuring.others)),
             tuple(
-                SentSet(OutsideSet, (each.name, each.kind), self._put_images(each.outside, each.inside))
+                SentSet(OutsideSet, (each.name, each.kind), (self._put(each.outside), self._put(each.inside)))
                 for each in measuring.outside
             ),
             measuring.options,
@@ -210,12 +209,9 @@ class _Evaluation:
             task.threads,
         )
 
-    def _put_images(self, *parts: ImageSet) -> tuple[ray.ObjectRef[ImageArrays], ...]:
-        return tuple(self._put(part, partial(ImageArrays.of, part)) for part in parts)
-
-    def _put(self, original: object, make: Callable[[], Any]) -> ray.ObjectRef[Any]:
-        """Return a reference to the result of ``make`` in Ray's object store, where it is put once per original."""
-        reference: ray.ObjectRef[Any] = self._sent.get(id(original)) or ray.put(make())
+    def _put(self, original: object, make: Callable[[], Any] | None = None) -> ray.ObjectRef[Any]:
+        """Return a reference to an original, or to what ``make`` makes of it, in Ray's object store, put there once."""
+        reference: ray.ObjectRef[Any] = self._sent.get(id(original)) or ray.put(make() if make else original)
         self._sent[id(original)] = reference
         return reference
 

@@ -17,7 +17,7 @@ from ebclab.card.measure import measure_group
 from ebclab.card.measuring import CardOptions, Measuring
 from ebclab.card.subject import Subject
 from ebclab.cluster.versions import Origin
-from ebclab.data.image_set import ImageArrays, read_only
+from ebclab.data.image_set import ImageSet, read_only
 from ebclab.errors import EbclabError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.environment import describe_environment
@@ -34,11 +34,11 @@ class SentSet(Generic[_Set]):
 
     make: Callable[..., _Set]
     facts: tuple[str, ...]
-    parts: tuple[ray.ObjectRef[ImageArrays], ...]
+    parts: tuple[ray.ObjectRef[ImageSet], ...]
 
     def get(self) -> _Set:
         """Return the set in a worker."""
-        return self.make(*self.facts, *(ray.get(part).image_set() for part in self.parts))
+        return self.make(*self.facts, *map(ray.get, self.parts))
 
 
 @dataclass(frozen=True)

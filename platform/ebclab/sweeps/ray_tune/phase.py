@@ -39,7 +39,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.clone import clone_run
-from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup, run_turn
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
 from ebclab.sweeps.space.space import Point
@@ -83,7 +83,7 @@ def trained_sweep(
                 folder=folder,
                 config=plan.config,
                 methods=methods,
-                images=None if plan.config.resources.workers else SharedImages.of(split),
+                images=None if plan.config.resources.workers else split,
                 threads=resources.threads,
                 gpus=resources.gpus,
                 command=tuple(sys.argv),

@@ -22,7 +22,6 @@ from ebclab.cluster.versions import Origin
 from ebclab.config import ExperimentConfig
 from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
-from ebclab.data.image_set import ImageArrays
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, UserError, VersionError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
@@ -41,27 +40,6 @@ from ebclab.training.rank import train_rank
 from ebclab.training.setup import RunSpec, prepare
 from energy_contrast.method import Method
 
-
-@dataclass(frozen=True)
-class SharedImages:
-    """Images as arrays in Ray's object store, so that all trials of a node read the same memory."""
-
-    # the training part, the held-out part and, if there are any, the images that only confirming runs are scored on
-    parts: tuple[ImageArrays, ...]
-    digest: str  # hash of the training part
-    content: str  # digest of all parts
-
-    @classmethod
-    def of(cls, split: Split) -> SharedImages:
-        """Return ``split`` as arrays, without copying."""
-        return cls(tuple(map(ImageArrays.of, split.parts)), split.digest, split.content)
-
-    def split(self) -> Split:
-        """Return tensors over the same memory; do not write to them."""
-        train, holdout, *confirm = (part.image_set() for part in self.parts)
-        return Split(train, holdout, self.digest, self.content, confirm[0] if confirm else None)
-
-
 _log = logging.getLogger("ebclab.storage")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -76,7 +54,7 @@ class TrialSetup:
     folder: SweepFolder
     config: ExperimentConfig  # settings that are not searched
     methods: Mapping[str, type[Method]]
-    images: SharedImages | None  # images of all trials; None where the workers of a trial load their own
+    images: Split | None  # images of all trials; None where the workers of a trial load their own
     threads: int  # CPU threads of a trial
     gpus: float  # share of a GPU that a trial has
     command: tuple[str, ...]  # the command line of the user
@@ -178,9 +156,8 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         if device.type == "cuda" and 0 < setup.gpus < 1:
             torch.cuda.set_per_process_memory_fraction(setup.gpus)
         set_threads(setup.threads)
-        images = setup.images.split() if setup.images else None
-        spec = replace(spec, images=images)
-        prepared = prepare(config, device, images, spec.method_class, weights=weights)
+        spec = replace(spec, images=setup.images)
+        prepared = prepare(config, device, setup.images, spec.method_class, weights=weights)
         train_rank(spec, prepared, report, run.stop, syncer)
 
 
@@ -259,16 +236,13 @@ class TurnReport(Listener):
         """Report the epochs in the run's log, from the newest one on that the sweep has measured."""
         metrics: dict[str, float] = {}
         for record in self._run.metrics.records():
-            measured = {name: float(value) for name, value in record.items() if _is_measured(value)}
+            # nan and infinity are written as text
+            values = {n: v for n, v in record.items() if isinstance(v, float) or v in ("nan", "inf", "-inf")}
+            measured = {name: float(value) for name, value in values.items()}
             if record["kind"] == "train":
                 metrics = measured
             elif record["kind"] == "epoch":
                 self.on_epoch(record["step"], record.get("epoch", 0), metrics | measured)
-
-
-def _is_measured(value: Any) -> bool:
-    """Return whether a value in the log is a measurement; nan and infinity are written as text."""
-    return isinstance(value, float) or value in ("nan", "inf", "-inf")
 
 
 def _reason(error: Exception) -> str:

@@ -28,7 +28,7 @@ from ebclab.cli import main
 from ebclab.config import compose
 from ebclab.config.addresses import LOCATIONS, PUBLISHED
 from ebclab.data.digests import content_digest
-from ebclab.data.image_set import ImageArrays, ImageSet
+from ebclab.data.image_set import ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources import catalogue
 from ebclab.data.sources.decode import Reading
@@ -274,7 +274,7 @@ def test_marks_go_where_their_images_go(tmp_path: Path) -> None:
     rows = test.rows(torch.tensor([3, 0]))
     assert rows.marks is not None
     assert torch.equal(rows.marks.long(), EXPECTED[[3, 0]])
-    back = pickle.loads(pickle.dumps(ImageArrays.of(test))).image_set()
+    back = pickle.loads(pickle.dumps(test))
     assert torch.equal(back.marks, test.marks)
     assert test.marks is not None
     changed = test.rows(torch.arange(10))

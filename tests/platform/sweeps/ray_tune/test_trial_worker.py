@@ -9,6 +9,7 @@ import math
 import pickle
 import shutil
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from ebclab.storage.remote import COPIES
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
-from ebclab.sweeps.ray_tune.trial_worker import SharedImages, TrialSetup, TurnReport, run_turn
+from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, TurnReport, run_turn
 from ebclab.sweeps.scheduler import Turn
 from ebclab.training.loggers import Loggers
 from ebclab.training.setup import load_images
@@ -64,7 +65,7 @@ def split() -> Split:
 @pytest.mark.parametrize("held_out", [3, 0])
 def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split, held_out: int) -> None:
     split = replace(split, holdout=split.holdout.rows(torch.arange(held_out)))
-    back: Split = pickle.loads(pickle.dumps(SharedImages.of(split))).split()
+    back: Split = pickle.loads(pickle.dumps(split))
     assert (back.digest, back.content) == ("digest", "content")
     for ours, theirs in ((back.train, split.train), (back.holdout, split.holdout)):
         assert (ours.name, ours.class_names, ours.mean, ours.std) == ("mine", ("a", "b"), theirs.mean, theirs.std)
@@ -74,14 +75,15 @@ def test_shared_images_come_back_equal_after_a_journey_as_bytes(split: Split, he
 
 
 def test_all_readers_see_the_same_memory_which_may_be_read_only(split: Split) -> None:
-    shared = SharedImages.of(split)
-    assert shared.parts[0].arrays[1].ctypes.data == split.train.labels.data_ptr()  # contiguous: not copied
-    for array in (array for part in shared.parts for array in part.arrays):
-        array.flags.writeable = False  # as Ray's object store gives it
-    one, two = shared.split(), shared.split()
-    for index, name in enumerate(("images", "labels", "keys")):
-        address = shared.parts[0].arrays[index].ctypes.data
-        assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr() == address
+    """As Ray's object store does: it takes the arrays aside, and gives them to each reader, not to be written to."""
+    aside: list[pickle.PickleBuffer] = []
+    sent = pickle.dumps(split, protocol=5, buffer_callback=aside.append)
+    kept = [each.raw().toreadonly() for each in aside]
+    with warnings.catch_warnings(action="error"):
+        one, two = (pickle.loads(sent, buffers=kept) for _ in range(2))
+    assert split.train.labels.data_ptr() == one.train.labels.data_ptr()  # contiguous: not copied
+    for name in ("images", "labels", "keys"):
+        assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr()
 
 
 def test_an_epochs_scores_are_told_once_and_training_metrics_never(
@@ -124,9 +126,9 @@ def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
 @pytest.fixture
 def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     config = sweep_plan("data.train_limit=64", "training.batch_size=32").config
-    shared = SharedImages.of(load_images(config))
+    split = load_images(config)
     common = {"threads": 1, "gpus": 0.0, "command": ("test",), "origin": Origin.here()}
-    return TrialSetup(SweepFolder(tmp_path), config, METHODS, shared, **common)
+    return TrialSetup(SweepFolder(tmp_path), config, METHODS, split, **common)
 
 
 def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, Any]:
@@ -142,7 +144,7 @@ def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(
     scored = split.confirm if confirms and split.confirm is not None else split.holdout
     for _ in range(2):  # also a second time
         reports.clear()
-        run_turn(turn(1, confirms=confirms), replace(setup, config=config, images=SharedImages.of(split)))
+        run_turn(turn(1, confirms=confirms), replace(setup, config=config, images=split))
         answers = setup.folder.run("0000").read_answers()
         assert answers is not None
         assert answers.images == Answers.of(torch.ones(1, len(scored)) > 0, scored.keys).images
