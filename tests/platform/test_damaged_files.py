@@ -165,7 +165,7 @@ def test_files_of_a_run(copied: Path, name: str) -> None:
     cases: dict[str, tuple[Path, Damage, Callable[[], object], type]] = {
         "config": (run.config_path, of_settings, run.read_config, ExperimentConfig),
         "manifest": (manifest, of_json, lambda: load_trained_encoder(run), TrainedEncoder),
-        "result": (run.result_path, of_json, lambda: RunSummary.read(run.result_path, "it"), RunSummary),
+        "result": (run.result, of_json, lambda: RunSummary.read(run.result, "it"), RunSummary),
         "metrics": (run.metrics.path, of_lines, lambda: [*MetricsLog(run.metrics.path).records()], list),
         "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained), list),
         "answers": (run.answers_path, of_json, run.read_answers, Answers),

@@ -167,20 +167,14 @@ _OF_RUNNING = ("config.data.root", "config.resources.", "trials", "seeds", "form
 def growth(before: ComparisonPlan, now: ComparisonPlan, where: str) -> list[str]:
     """Return what ``now`` adds to ``before``, the plan in the folder ``where``, one line each."""
     old, new = before.request, now.request
-    grown = [
-        f"{name}: {getattr(old, name)} to {getattr(new, name)}"
-        for name in MAY_GROW
-        if getattr(new, name) > getattr(old, name)
-    ]
-    changed = [
-        f"{name}: {getattr(old, name)} there, {getattr(new, name)} here; it may grow, not shrink"
-        for name in MAY_GROW
-        if getattr(new, name) < getattr(old, name)
-    ]
-    known, asked = (
-        {planned.name: planned for planned in before.sweeps},
-        {planned.name: planned for planned in now.sweeps},
-    )
+    grown, changed = list[str](), list[str]()
+    for name in MAY_GROW:
+        had, has = getattr(old, name), getattr(new, name)
+        if has > had:
+            grown.append(f"{name}: {had} to {has}")
+        elif has < had:
+            changed.append(f"{name}: {had} there, {has} here; it may grow, not shrink")
+    known, asked = ({planned.name: planned for planned in plan.sweeps} for plan in (before, now))
     changed += [f"{name}: there, and not here" for name in known if name not in asked]
     grown += [f"{name}: new" for name in asked if name not in known]
     for name in (name for name in known if name in asked):
@@ -218,16 +212,8 @@ class ComparisonFolder(Workspace):
     kind = COMPARISON
 
     @property
-    def plan(self) -> Path:
-        return self.path / COMPARISON.settings
-
-    @property
     def versions(self) -> Path:
         return self.path / "plans.json"
-
-    @property
-    def result(self) -> Path:
-        return self.path / COMPARISON.result
 
     @property
     def references(self) -> Path:
@@ -237,10 +223,6 @@ class ComparisonFolder(Workspace):
     @property
     def table(self) -> Path:
         return self.path / "comparison.md"
-
-    @property
-    def page(self) -> Path:
-        return self.path / "comparison.html"
 
     def sweep(self, name: str) -> SweepFolder:
         """Return the folder of a sweep of the comparison; symbolic links and wrong names are refused."""

@@ -163,7 +163,7 @@ Obstacle = Literal["other settings", "finished"]
 
 def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
     """Return why a launch with ``config`` would not continue the run on this disk; None if it would."""
-    if run.result_path.exists():
+    if run.result.exists():
         return "finished"
     try:
         before = run.read_config()

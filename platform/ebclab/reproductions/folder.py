@@ -15,15 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ebclab.config import to_mapping
-from ebclab.config.options import values_of
 from ebclab.errors import RunError
-from ebclab.evaluation.answers import Answers
 from ebclab.reproductions.measure import Found, Wanted
 from ebclab.reproductions.plan import StudyPlan
 from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import REPRODUCTION
-from ebclab.storage.reading import read_typed, with_checksum
+from ebclab.storage.reading import read_typed, typed, with_checksum
 from ebclab.storage.sync import Syncer
 from ebclab.storage.workspace import Workspace
 
@@ -40,18 +38,11 @@ class _StoredPlan:
     runs: dict[str, _Plain]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _StoredNumber(Wanted):
-    value: float
-    detail: str
-    answers: Answers | None
-
-
 @dataclass(frozen=True)
 class _StoredNumbers:
     run: str
     finished: str
-    numbers: tuple[_StoredNumber, ...]
+    numbers: tuple[dict[str, object], ...]  # each what was wanted, and what was found
 
 
 class ReproductionFolder(Workspace):
@@ -65,10 +56,6 @@ class ReproductionFolder(Workspace):
         usual = f"reproductions/{plan.study.name.replace('/', '-')}-{plan.scale}"
         return cls.at(usual if to is None else to)
 
-    @property
-    def page(self) -> Path:
-        return self.path / "table.html"
-
     @contextmanager
     def enter(self, plan: StudyPlan) -> Iterator[Syncer]:
         """Claim the folder and write the plan; the plan of an existing folder may only be extended by further runs."""
@@ -78,7 +65,7 @@ class ReproductionFolder(Workspace):
         with self.claim() as syncer:
             runs = self._runs_with(plan)
             content = {"format": FORMAT, "study": plan.study.name, "scale": plan.scale, "runs": runs}
-            atomic.write_json(self.path / REPRODUCTION.settings, with_checksum(content))
+            atomic.write_json(self.plan, with_checksum(content))
             syncer.push()
             yield syncer
 
@@ -88,11 +75,10 @@ class ReproductionFolder(Workspace):
         for name in plan.runs:
             self.own(REPRODUCTION.inside, name)
         self.refuse_foreign()
-        file = self.path / REPRODUCTION.settings
-        if not file.exists():
+        if not self.plan.exists():
             return now
-        where, remedy = self.address_of(file), "choose another --to"
-        before = read_typed(file, _StoredPlan, where, what="not the plan of a reproduction", remedy=remedy)
+        where, remedy = self.address_of(self.plan), "choose another --to"
+        before = read_typed(self.plan, _StoredPlan, where, what="not the plan of a reproduction", remedy=remedy)
         self._require_same(before, plan, now)
         return before.runs | now
 
@@ -115,15 +101,7 @@ class ReproductionFolder(Workspace):
 
         ``finished``, from its result, identifies the training, so that a new one is measured again.
         """
-        numbers = [
-            {
-                **asdict(wanted),
-                "value": each.value,
-                "detail": each.detail,
-                "answers": each.answers and each.answers.to_mapping(),
-            }
-            for wanted, each in found.items()
-        ]
+        numbers = [asdict(wanted) | asdict(each) for wanted, each in found.items()]
         file = self._numbers(run)
         content = with_checksum({"format": FORMAT, "run": run, "finished": finished, "numbers": numbers})
         try:
@@ -136,13 +114,10 @@ class ReproductionFolder(Workspace):
         """Return the saved values of a run; empty if the file is missing, damaged, or of an earlier training."""
         try:
             stored = read_typed(self._numbers(run), _StoredNumbers)
-        except RunError:
+            numbers = {typed(each, Wanted): typed(each, Found) for each in stored.numbers}
+        except (RunError, ValueError):
             return {}
-        if (stored.run, stored.finished) != (run, finished):
-            return {}
-        return {
-            Wanted(**values_of(Wanted, each)): Found(each.value, each.detail, each.answers) for each in stored.numbers
-        }
+        return numbers if (stored.run, stored.finished) == (run, finished) else {}
 
     def _numbers(self, run: str) -> Path:
         return self.own("measured") / f"{run}.json"

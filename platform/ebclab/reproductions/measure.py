@@ -114,11 +114,6 @@ def first_kept(scores: Mapping[int, float], target: float) -> int | None:
     return min((epoch for epoch in scores if epoch > lost), default=None)
 
 
-def is_rate(measure: str) -> bool:
-    """Return whether a metric is an accuracy with per-image correctness, i.e. the score of a probe."""
-    return measure in PROBES
-
-
 def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
     """Measure a finished run; all probes on a dataset are evaluated together."""
     found: dict[Wanted, Found] = {}

@@ -22,6 +22,7 @@ from ebclab.document.document import (
 )
 from ebclab.errors import UnsavedError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
+from ebclab.evaluation.evaluate import PROBES
 from ebclab.formatting import clock, count
 from ebclab.interval import Interval, NumberFormat
 from ebclab.reports.place import write_result
@@ -29,11 +30,10 @@ from ebclab.reproductions.answers import AnsweredClaim, answer_claims, in_words
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
 from ebclab.reproductions.folder import ReproductionFolder
-from ebclab.reproductions.measure import RunOutcome, first_kept, is_rate
+from ebclab.reproductions.measure import RunOutcome, first_kept
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
-from ebclab.storage.kinds import REPRODUCTION
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
@@ -256,7 +256,7 @@ def _cell(
     lost += [not_reached] if not_reached else []
     ours = None
     if found.by_seed:
-        ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=is_rate(column.measure))
+        ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=column.measure in PROBES)
     return ReproducedCell(
         row=cell.row,
         column=cell.column,
@@ -275,14 +275,14 @@ def _cell(
 def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
     """Write table.json, table.md and table.html into the folder of a reproduction."""
     try:
-        write_result(folder.path / REPRODUCTION.result, table.to_mapping(), table_document(table))
+        write_result(folder.result, table.to_mapping(), table_document(table))
     except OSError as error:
         raise UnsavedError(
             f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
             "free some space and repeat the command",
             table,
         ) from error
-    folder.send(REPRODUCTION.result, "table.md", folder.page.name)
+    folder.send(folder.result.name, "table.md", folder.page.name)
 
 
 def table_document(table: ReproducedTable) -> Document:

@@ -69,11 +69,6 @@ class RunFolder(Workspace):
         return self.path / RUN.settings
 
     @property
-    def result_path(self) -> Path:
-        """The file with the result; written last, so that it exists only when the run has finished."""
-        return self.path / RUN.result
-
-    @property
     def answers_path(self) -> Path:
         """The file that says which held-out images the finished run classifies correctly, if its objective does so."""
         return self.path / "answers.json"
@@ -151,9 +146,9 @@ class RunFolder(Workspace):
 
     def read_result(self) -> RunSummary | None:
         """Return the result of the finished run, or None if it has not finished."""
-        if not self.result_path.exists():
+        if not self.result.exists():
             return None
-        return RunSummary.read(self.result_path, self.address_of(self.result_path))
+        return RunSummary.read(self.result, self.address_of(self.result))
 
 
 @contextmanager

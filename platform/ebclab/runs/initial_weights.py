@@ -89,7 +89,7 @@ def _tensors_of(source: str) -> dict[str, Tensor]:
             f"init.weights: neither an exported encoder nor a run, got {source}; "
             f"name a folder that `ebclab export` made, a finished run, or {TIMM}NAME"
         )
-    if not run.result_path.is_file():
+    if not run.result.is_file():
         raise UserError(
             f"init.weights: the run has not finished, got {source}; finish it, or export it now and name the export"
         )

@@ -134,7 +134,7 @@ def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> 
 
     If workers train the run, they write into the store from then on, and ``syncer`` stops.
     """
-    run.result_path.unlink(missing_ok=True)
+    run.result.unlink(missing_ok=True)
     syncer.push()  # first: an old result must never be beside new settings
     atomic.write_text(run.config_path, to_yaml(config))
     atomic.make_folder(run.checkpoints)

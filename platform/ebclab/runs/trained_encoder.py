@@ -82,7 +82,7 @@ def load_trained_encoder(
         config=config,
         kind=kind,
         step=saved.step,
-        finished=run.result_path.exists(),
+        finished=run.result.exists(),
         **vars(facts),
     )
 

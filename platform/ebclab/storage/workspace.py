@@ -58,12 +58,27 @@ class Workspace:
         """Return the path or address of a file directly in the folder, for messages."""
         return (self.remote / path.name).address if self.remote else str(path)
 
+    @property
+    def plan(self) -> Path:
+        """The file that makes the folder one of its kind: the plan of the work, or the settings of a run."""
+        return self.path / self.kind.settings
+
+    @property
+    def result(self) -> Path:
+        """The result; written last, so that it exists only when the work has finished."""
+        return self.path / self.kind.result
+
+    @property
+    def page(self) -> Path:
+        """The page of the result, where one is written beside it."""
+        return self.result.with_suffix(".html")
+
     def refuse_foreign(self) -> None:
         """Refuse a folder that holds files without being of this kind; those of a launch that ended early do not count.
 
         Such a launch leaves empty folders and hidden files, and in a sweep the traceback of a trial.
         """
-        if (self.path / self.kind.settings).exists():
+        if self.plan.exists():
             return
         files = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
         is_file = self.path.exists() and not self.path.is_dir()

@@ -66,10 +66,6 @@ class SweepFolder(Workspace):
         return SweepLog(self.log, syncer, self.address_of(self.log))
 
     @property
-    def plan(self) -> Path:
-        return self.path / SWEEP.settings
-
-    @property
     def log(self) -> Path:
         """The log of everything that happened: the only source of truth."""
         return self.path / SWEEP.log
@@ -97,11 +93,6 @@ class SweepFolder(Workspace):
     @property
     def best(self) -> Path:
         return self.path / BEST
-
-    @property
-    def result(self) -> Path:
-        """The result; written last, so that it exists only when the sweep has finished."""
-        return self.path / SWEEP.result
 
 
 def finished_result(

@@ -97,7 +97,7 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
             listener.note(skipped)
         require_in_place()
         summary = recorder.summary()
-        summary.write(spec.run.result_path)
+        summary.write(spec.run.result)
         return summary
 
 

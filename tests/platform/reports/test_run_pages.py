@@ -51,7 +51,7 @@ def a_run(path: Path, *overrides: str, method: str = "simclr", epochs: int = 2, 
             best=BestScore("holdout_knn", 0.6, 2, 8),
             images_per_second=Throughput(1234.0, 0.0),
             seconds=3725.0,
-        ).write(run.result_path)
+        ).write(run.result)
     return run
 
 

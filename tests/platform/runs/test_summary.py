@@ -80,26 +80,26 @@ def test_what_is_no_result_is_one_sentence_with_the_file_and_the_field(changes: 
 def test_a_run_folder_gives_its_summary_or_nothing_or_one_sentence(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert run.read_result() is None
-    run.result_path.write_text(json.dumps(RESULT))
+    run.result.write_text(json.dumps(RESULT))
     summary = run.read_result()
     assert summary.to_mapping() == RESULT
     for text in ("", "{", "[]", "{}"):
-        run.result_path.write_text(text)
-        with pytest.raises(RunError, match=rf"^{run.result_path}: not the result of a run, got "):
+        run.result.write_text(text)
+        with pytest.raises(RunError, match=rf"^{run.result}: not the result of a run, got "):
             run.read_result()
 
 
 def test_one_flipped_bit_in_a_result_is_noticed(tmp_path: Path) -> None:
     run, own = RunFolder(tmp_path), RunSummary.of_mapping(RESULT, "")
-    own.write(run.result_path)
-    before = run.result_path.read_bytes()
+    own.write(run.result)
+    before = run.result.read_bytes()
     assert run.read_result() == own
     for position in range(len(before)):
         damaged = bytearray(before)
         damaged[position] ^= 1 << position % 7
-        run.result_path.write_bytes(damaged)
+        run.result.write_bytes(damaged)
         if any(before[position - margin : position - margin + 8] == b'"digest"' for margin in range(1, 7)):
             assert run.read_result() == own  # the name of the checksum: the rest is as it was
             continue
-        with pytest.raises(RunError, match=f"^{run.result_path}: not the result of a run, got "):
+        with pytest.raises(RunError, match=f"^{run.result}: not the result of a run, got "):
             run.read_result()

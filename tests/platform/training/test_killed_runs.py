@@ -170,7 +170,7 @@ def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_p
 def test_a_run_whose_disk_was_full_at_its_first_records_has_no_torn_line(tmp_path: Path, torn: str) -> None:
     run = RunFolder(tmp_path / "runs" / "tiny")
     launch(tmp_path)
-    run.result_path.unlink()
+    run.result.unlink()
     for path in run.checkpoints.iterdir():
         atomic.remove_folder(path)
     run.metrics.path.write_text(torn)
