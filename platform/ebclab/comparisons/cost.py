@@ -13,7 +13,7 @@ from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import ConfigError, DataError, EbclabError, UserError
 from ebclab.runs.jobs import Each, Kept, one_by_one
-from ebclab.runs.references import UNTRAINED, Protocol
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
 from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
 from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.training.setup import load_images
@@ -105,17 +105,17 @@ def _epoch_seconds(images: Kept[Split], planned: PlannedSweep) -> float:
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
     """Return how often the test images are read, references included, and how long all of it takes."""
     images, probe = Kept(partial(_read, plan)), plan.request.metric
-    one, seeds = dict[str, float](), dict[str, set[int]]()
+    one, beside = dict[str, float](), dict[tuple[str, int], float]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
         config, sweep = planned.plan.config, planned.plan
-        key = Protocol(config, config.data.train_limit, probe).key(UNTRAINED)
+        protocol = Protocol(config, config.data.train_limit, probe)
+        key = protocol.key(UNTRAINED)
         if key not in one:
             one[key] = reading_seconds(config, probe, images(planned.task.dataset), num_test_images(config))
-        seeds.setdefault(key, set()).update(sweep.confirming_seeds)
+        beside |= {(key, seed): one[key] for seed in sweep.confirming_seeds} | {(protocol.key(PIXELS), 0): one[key]}
         number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
-    beside = {key: len(each) + 1 for key, each in seeds.items()}  # untrained encoders, and raw pixels
-    return number + sum(beside.values()), seconds + sum(one[key] * reads for key, reads in beside.items())
+    return number + len(beside), seconds + sum(beside.values())
 
 
 def num_test_images(config: ExperimentConfig) -> int:

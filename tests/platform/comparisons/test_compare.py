@@ -232,6 +232,8 @@ def test_readings_of_the_test_images_and_their_time_are_counted(monkeypatch: pyt
     monkeypatch.setattr("ebclab.comparisons.cost.reading_seconds", two_seconds)
     assert reading_cost(plan) == (28, 56.0)
     assert asked == [len(load_split("digits", None, "test"))]  # once, since all searches have one encoder
+    wider = request_for("simclr", "dcl", assignments=("dcl:encoder.width=8",), may_differ=("encoder",))
+    assert reading_cost(make_comparison(wider)) == (19, 38.0)  # 12, six untrained encoders, and the same raw pixels
 
 
 def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
