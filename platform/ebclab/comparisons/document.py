@@ -27,7 +27,10 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
     warnings = [f"Not complete: {line}" for line in _problems(findings)]
     powers = measured_power(findings)
     warnings += [*_old(findings), *(f"Little power: {line}" for line in power_warnings(powers))]
-    warnings += [f"The plan grew when there were numbers already: {line}" for line in _growth(versions)]
+    warnings += [
+        f"The plan grew when there were numbers already: {each.time}: {'; '.join(each.grown)} (plan {each.digest})"
+        for each in versions[1:]
+    ]
     head = [*(Remark(line, "lead") for line in answer(findings)), *(Remark(line, "warning") for line in warnings)]
     written = f"{digest}, of comparison.yaml, which was written before any number"
     if len(versions) > 1:
@@ -37,14 +40,13 @@ def comparison_document(findings: ComparisonFindings, versions: Sequence[PlanVer
         Folded("How settings are chosen and compared", (Items(RULES, is_ordered=True),)),
         Remark(what_intervals_say(findings), "note"),
     )
-    made, drawn = tables(findings), plots(findings)
-    first = 1 + bool(findings.gaps_of("learnt")) + bool(findings.gaps_of("tuned"))
+    (results, more), drawn = tables(findings), plots(findings)
     sections = (
         Section(title, tuple(head), is_head=True),
         Section("The plan", plan),
-        Section("Results", (*made[:first], *drawn[:2])),
+        Section("Results", (*results, *drawn[:2])),
         Section("Plots", tuple(drawn[2:])),
-        Section("More numbers", tuple(made[first:])),
+        Section("More numbers", tuple(more)),
         Section("What this does not show", (Items(tuple(what_it_does_not_show(findings))),)),
     )
     files = "All numbers: comparison.json beside this page; tables: comparison.md."
@@ -107,10 +109,6 @@ def _problems(findings: ComparisonFindings) -> list[str]:
     missing = [planned.name for planned in findings.plan.sweeps if planned.name not in begun]
     lines = [f"{each.planned.name}: {each.problem}" for each in findings.sweeps if each.problem]
     return [*lines, f"not begun: {', '.join(missing)}"] if missing else lines
-
-
-def _growth(versions: Sequence[PlanVersion]) -> list[str]:
-    return [f"{version.time}: {'; '.join(version.grown)} (plan {version.digest})" for version in versions[1:]]
 
 
 def write_findings(folder: ComparisonFolder, findings: ComparisonFindings) -> None:

@@ -16,12 +16,10 @@ from ebclab.runs.references import REFERENCES
 _CHANCE = NumberFormat(digits=2)
 
 
-def tables(findings: ComparisonFindings) -> list[Table]:
-    """Return the tables that have rows, the most important first."""
-    made = [
-        was_anything_learnt(findings),
-        tuned_and_default(findings),
-        differences(findings),
+def tables(findings: ComparisonFindings) -> tuple[list[Table], list[Table]]:
+    """Return the tables that have rows: those of the results, and those of more numbers."""
+    results = [was_anything_learnt(findings), tuned_and_default(findings), differences(findings)]
+    more = [
         asked(findings),
         practice(findings),
         over_all_tasks(findings),
@@ -35,7 +33,7 @@ def tables(findings: ComparisonFindings) -> list[Table]:
             "Settings outside `method` that differ between methods before tuning. Everything else is equal.",
         ),
     ]
-    return [table for table in made if table.rows]
+    return [table for table in results if table.rows], [table for table in more if table.rows]
 
 
 def was_anything_learnt(findings: ComparisonFindings) -> Table:

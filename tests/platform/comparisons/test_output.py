@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from ebclab.comparisons.plots import (
 )
 from ebclab.comparisons.tables import tables, what_was_tuned
 from ebclab.comparisons.wording import what_it_does_not_show
-from ebclab.document.document import Plot
+from ebclab.document.document import Plot, Table
 from ebclab.document.html import in_script
 from ebclab.document.markdown import as_markdown
 from ebclab.runs.references import Protocol, References
@@ -76,7 +77,7 @@ def test_the_files_say_the_same(comparison: MadeUp) -> None:
 
 
 def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
-    by_title = {table.title: table for table in tables(comparison.findings())}
+    by_title = {table.title: table for table in chain(*tables(comparison.findings()))}
     assert list(by_title) == [
         "Default and tuned",
         "Differences between methods",
@@ -247,7 +248,7 @@ def test_references_are_rows_of_the_tables_and_lines_in_the_plots(made_up: Make)
     comparison = made_up(request)
     comparison.refer(pixels=190, untrained=90)
     found = comparison.findings()
-    by_title = {table.title: table for table in tables(found)}
+    by_title = {table.title: table for table in chain(*tables(found))}
     assert list(by_title)[:2] == ["Was anything learnt?", "Default and tuned"]
     learnt = by_title["Was anything learnt?"].rows
     assert len(learnt) == 8  # two methods, two batch sizes, tuned and default
@@ -280,12 +281,22 @@ def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
     key = Protocol(ebclr, 0, "knn").key("untrained encoder")
     other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.references]
     References(tuple(other)).write(comparison.folder.references)
-    table = next(table for table in tables(comparison.findings()) if table.title == "Default and tuned")
+    table = next(table for table in chain(*tables(comparison.findings())) if table.title == "Default and tuned")
     assert [row[1] for row in table.rows][2:] == [
         "raw pixels",
         "untrained encoder of simclr",
         "untrained encoder of ebclr",
     ]
+
+
+def test_the_results_have_the_accuracies_while_default_settings_alone_are_measured(made_up: Make) -> None:
+    comparison = made_up(request_for("simclr", "dcl"))
+    comparison.refer(pixels=100, untrained=90)
+    found = comparison.findings()
+    early = replace(found, sweeps=tuple(replace(each, tuned=None) for each in found.sweeps))
+    sections = {each.title: each for each in comparison_document(early, ()).sections}
+    titles = [block.title for block in sections["Results"].blocks if isinstance(block, Table)]
+    assert titles == ["Was anything learnt?", "Default and tuned"]
 
 
 def test_the_page_names_the_gpu_that_trials_ran_on_and_not_the_processor_that_ran_the_search(
@@ -318,7 +329,7 @@ def test_seconds_of_runs_that_shared_a_gpu_are_said_to_be_no_measure(made_up: Ma
         for event, more in (("started", launch), ("resumed", {})):
             SweepLog(log).append(event, **more)
         found = comparison.findings()
-        by_title = {each.title: each.note for each in (*tables(found), *plots(found))}
+        by_title = {each.title: each.note for each in chain(*tables(found), plots(found))}
         with_seconds = ("Time to a score", "What tuning is worth, by seconds", "Learning, by seconds")
         texts = [*(by_title[title] for title in with_seconds), "\n".join(what_it_does_not_show(found))]
         assert ["shared a GPU" in text and said in text for text in texts] == [bool(said)] * len(texts), launch
