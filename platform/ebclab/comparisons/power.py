@@ -257,6 +257,7 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
     findings = read_findings(folder, plan)
     piloted, known = _pilot_noise(plan, folder), dict[Task, tuple[Noise, int] | None]()
+    configs = {_place(each.task): each.plan.config for each in plan.sweeps}
     whole = {plan.request.seeds: findings}
     for place in _places(findings):
         over = [each.seeds_over for each in findings.searches if _place(each.task) == place]
@@ -265,10 +266,10 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
             whole[seeds] = read_findings(folder, _with_seeds(plan, seeds))
         known[place] = _noise_at(whole[seeds], place, OWN)
         if known[place] is None and piloted is not None:
-            known[place] = piloted, num_test_images(_config_at(plan, place))
+            known[place] = piloted, num_test_images(configs[place])
     earlier = _earlier(folder) if None in known.values() else []
     sure = {
-        place: found or _noise_before(earlier, plan, place) or (ASSUMED, num_test_images(_config_at(plan, place)))
+        place: found or _noise_before(earlier, plan, place) or (ASSUMED, num_test_images(configs[place]))
         for place, found in known.items()
     }
     return _powers(findings, sure)
@@ -278,10 +279,6 @@ def _with_seeds(plan: ComparisonPlan, seeds: int) -> ComparisonPlan:
     """Return the plan with another number of seeds."""
     sweeps = tuple(replace(each, plan=replace(each.plan, seeds=seeds)) for each in plan.sweeps)
     return replace(plan, request=replace(plan.request, seeds=seeds), sweeps=sweeps)
-
-
-def _config_at(plan: ComparisonPlan, place: Task) -> ExperimentConfig:
-    return next(each.plan.config for each in plan.sweeps if _place(each.task) == place)
 
 
 def _places(findings: ComparisonFindings) -> list[Task]:

@@ -24,6 +24,7 @@ from ebclab.document.document import (
     Tiles,
     numeric,
 )
+from ebclab.errors import UserError
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import clock, count
 from ebclab.interval import POINTS, SHARE, Interval
@@ -33,7 +34,6 @@ from ebclab.reports.place import page_place
 from ebclab.reports.reading import SweepRecord, read_sweep
 from ebclab.reports.references import learnt, verdict
 from ebclab.reports.sections import Cost, commands, cost_of, facts, failures, how_measured, lead, test_set_readings
-from ebclab.reports.together import require_one_objective
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, readings_of_test_set
@@ -119,7 +119,7 @@ def _head(record: SweepRecord, cost: Cost) -> Iterator[Block]:
     elif not record.is_finished:
         left = "This sweep has not concluded and nothing works on it now: shown is what it left."
         yield Remark(f"{left} ebclab sweep … --resume continues it.", "status")
-    yield from (Remark(note, "warning") for note in record.notes)
+    yield from (Remark(note, "warning") for note in record.log.problems)
     if record.test:
         yield Remark(learnt(record.references), "lead")
     yield Remark(lead(record), "lead")
@@ -289,7 +289,9 @@ _OF_CONFIRMED = ("source", "settings", "seeds", "values", "seeds_asked", "mean",
 def read_sweeps(folders: Sequence[str | Path]) -> list[SweepRecord]:
     """Read sweeps for one page; refuse those with different objectives."""
     records = [read_sweep(each) for each in folders]
-    require_one_objective(records)
+    if len({record.objective for record in records}) > 1:
+        each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
+        raise UserError(f"report: sweeps with different objectives cannot be on one page; make a page for each:{each}")
     return records
 
 
@@ -363,7 +365,7 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
         "saved_by_early_stopping": asdict(StoppingSavings.of(record.search)),
         "cost": asdict(cost) | {"money": cost.money},
         "measured": how_measured(record),
-        "notes": list(record.notes),
+        "notes": record.log.problems,
         "trials": [{**row, "curve": _curve(trial)} for trial, row in _trial_rows(record)],
     }
 

@@ -34,7 +34,6 @@ class SweepRecord:
     folder: SweepFolder
     plan: SweepPlan
     log: SweepLog
-    notes: tuple[str, ...]  # messages about content that could not be read
     is_finished: bool  # whether the sweep has written its result
     is_running: bool  # whether a process currently works on the sweep
     read_at: datetime  # modification time of the log, or of the plan if there is no log
@@ -164,7 +163,7 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     for trial in log.trials.values():
         if is_held and trial.state == "interrupted" and not trial.reason:
             trial.state = "running"
-    return SweepRecord(folder, plan, log, tuple(log.problems), folder.result.exists(), is_held, read_at)
+    return SweepRecord(folder, plan, log, folder.result.exists(), is_held, read_at)
 
 
 def _changed(folder: SweepFolder, path: Path) -> datetime:

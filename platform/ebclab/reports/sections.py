@@ -147,7 +147,8 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
     )
     if sizes:
         split += f": {sizes[1]:,} held out, {sizes[0]:,} trained on"
-    rules = plan.rules
+    bank = f"a bank of {score.knn_bank_limit:,} training images at most" if score.knn_bank_limit else ""
+    rules, bank = plan.rules, bank or "all training images"
     stop = {
         "asha": f"successive halving from epoch {rules.grace(plan.epochs)}, one in {rules.reduction_factor} continues",
         "median": f"stopped below the median of the others, from epoch {rules.grace(plan.epochs)} on",
@@ -159,10 +160,7 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
     return {
         "Split": split,
         "Objective": _objective(record),
-        "Probe settings": f"kNN: {score.knn_neighbours} neighbours, temperature {score.knn_temperature:g}, "
-        f"a bank of {score.knn_bank_limit:,} training images at most"
-        if score.knn_bank_limit
-        else f"kNN: {score.knn_neighbours} neighbours, temperature {score.knn_temperature:g}, all training images",
+        "Probe settings": f"kNN: {score.knn_neighbours} neighbours, temperature {score.knn_temperature:g}, {bank}",
         "When": "after every epoch; a trial's value is that of its last epoch, not the best of all epochs",
         "Seeds": f"the search uses seed {config.seed}"
         + (f"; confirmation {first} to {config.seed + plan.seeds}" if plan.top else ""),

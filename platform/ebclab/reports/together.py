@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import plotly.graph_objects as go
 
 from ebclab.config import to_mapping
+from ebclab.config.experiment import flat
 from ebclab.data.holdout import CHOOSE_IMAGES
 from ebclab.document.document import Plot
-from ebclab.errors import UserError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.objectives import MEASURED_WITH
 from ebclab.interval import Interval
@@ -23,11 +22,11 @@ from ebclab.reports.reading import SweepRecord
 from ebclab.reports.sweep_plots import tick_format
 from ebclab.sweeps.results import ConfirmedSettings
 
-_SHOULD_AGREE = {
-    "data": CHOOSE_IMAGES,
-    "evaluation": tuple(chain(*MEASURED_WITH.values())),
-    "training": ("epochs",),
-}
+_SHOULD_AGREE = (
+    *(f"data.{name}" for name in CHOOSE_IMAGES),
+    *(f"evaluation.{name}" for name in chain(*MEASURED_WITH.values())),
+    "training.epochs",
+)
 
 
 OTHER_IMAGES = "scored on other images"
@@ -46,24 +45,14 @@ class Row:
     to_best: Interval | None
 
 
-def require_one_objective(records: Sequence[SweepRecord]) -> None:
-    """Refuse sweeps with different objectives."""
-    if len({record.objective for record in records}) > 1:
-        each = "".join(f"\n  {record.folder.address}: {record.objective}" for record in records)
-        raise UserError(f"report: sweeps with different objectives cannot be on one page; make a page for each:{each}")
-
-
 def disagreements(records: Sequence[SweepRecord]) -> list[str]:
     """Return the settings that must agree for a comparison but do not, with the value of each sweep."""
-    mappings = [to_mapping(record.plan.config) for record in records]
-    lines = []
-    for section, names in _SHOULD_AGREE.items():
-        for name in names:
-            values: list[Any] = [mapping[section][name] for mapping in mappings]
-            if any(value != values[0] for value in values):
-                each = ", ".join(f"{value} in {r.name}" for r, value in zip(records, values, strict=True))
-                lines.append(f"{section}.{name}: {each}")
-    return lines
+    settings = [flat(to_mapping(record.plan.config)) for record in records]
+    return [
+        f"{key}: {', '.join(f'{each[key]} in {r.name}' for r, each in zip(records, settings, strict=True))}"
+        for key in _SHOULD_AGREE
+        if any(each[key] != settings[0][key] for each in settings)
+    ]
 
 
 def have_same_images(one: SweepRecord, other: SweepRecord) -> bool:

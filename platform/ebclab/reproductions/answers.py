@@ -82,7 +82,8 @@ def _answered(claim: Claim, cells: _Cells) -> AnsweredClaim:
     chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
     answered = [[[_part(part, chances, cells) for part in some] for some in clause] for clause in wanted]
     answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
-    in_print = _all(_any(_all(map(_printed, some)) for some in clause) for clause in answered)
+    said: dict[bool | None, Answer] = {None: "cannot be told", True: "holds", False: "does not hold"}
+    in_print = _all(_any(_all(said[part.in_print] for part in some) for some in clause) for clause in answered)
     parts = [part for clause in answered for some in clause for part in some]
     asked = [part for clause in wanted for some in clause for part in some]
     return AnsweredClaim(claim.says, answer, _why(answer, list(zip(asked, parts, strict=True))), in_print, tuple(parts))
@@ -130,10 +131,6 @@ def _pearson(points: Sequence[tuple[float, float]]) -> float | None:
     return correlation(*zip(*finite, strict=True))
 
 
-def _printed(part: AnsweredComparison) -> Answer:
-    return "cannot be told" if part.in_print is None else "holds" if part.in_print else "does not hold"
-
-
 def _all(answers: Iterable[Answer]) -> Answer:
     given = set(answers)
     return "does not hold" if "does not hold" in given else "cannot be told" if "cannot be told" in given else "holds"
@@ -147,7 +144,11 @@ def _any(answers: Iterable[Answer]) -> Answer:
 def _why(answer: Answer, compared: Sequence[tuple[Inequality, AnsweredComparison]]) -> str:
     """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
     deciding = [(asked, part) for asked, part in compared if part.answer == answer] or compared
-    near = [(_distance(part.number, asked), part) for asked, part in deciding if part.number is not None]
+    near = [
+        (min(abs(part.number - asked.low), abs(part.number - asked.high)), part)
+        for asked, part in deciding
+        if part.number is not None
+    ]
     if not near:
         return deciding[0][1].why
     _, nearest = min(near, key=lambda each: each[0])
@@ -156,10 +157,6 @@ def _why(answer: Answer, compared: Sequence[tuple[Inequality, AnsweredComparison
     if answer == "cannot be told" and len(compared) > 1:
         more = f"; {open_ones} of {len(compared)} comparisons are open"
     return f"{in_words(nearest)}{more}"
-
-
-def _distance(number: float, asked: Inequality) -> float:
-    return min(abs(number - asked.low), abs(number - asked.high))
 
 
 def in_words(part: AnsweredComparison) -> str:

@@ -239,7 +239,11 @@ def _section(key: str, kind: type, value: Any, problems: Problems, **parts: type
     """Return a section as ``kind``; ``parts`` are its fields that hold subsections, with what these are."""
     own = _mapping(key, value, problems)
     inner = {name: _sections(f"{key}.{name}", part, own.pop(name, None), problems) for name, part in parts.items()}
-    return replace(check_section(key, kind, own, partial(_unknown, key, kind), problems), **inner)
+
+    def unknown(name: str) -> str:
+        return f"{key}.{name}: no such key; {did_you_mean(name, settings_of(kind))}"
+
+    return replace(check_section(key, kind, own, unknown, problems), **inner)
 
 
 def _sections(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> dict[str, Any]:
@@ -249,10 +253,6 @@ def _sections(key: str, kind: type, value: Any, problems: Problems, **parts: typ
         if not is_folder_name(name):
             problems.lines.append(f"{key}.{name}: not a name, got {shown(name)}; use letters, digits and hyphens")
     return {name: _section(f"{key}.{name}", kind, inner, problems, **parts) for name, inner in found.items()}
-
-
-def _unknown(key: str, kind: type, name: str) -> str:
-    return f"{key}.{name}: no such key; {did_you_mean(name, settings_of(kind))}"
 
 
 def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: Problems, prefix: str = "") -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig, to_mapping
-from ebclab.config.experiment import methods_of
+from ebclab.config.experiment import flat, methods_of
 from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
 from ebclab.data.holdout import CHOOSE_IMAGES, Split
@@ -169,19 +169,14 @@ def earlier_results(
     """
     folder = SweepFolder.at(where).of("reader").pull()
     before = folder.read_plan(methods)
-    old, new = to_mapping(before.config), to_mapping(plan.config)
+    old, new = flat(to_mapping(before.config)), flat(to_mapping(plan.config))
     measured = MEASURED_WITH.get(plan.config.evaluation.objective, [*chain(*MEASURED_WITH.values())])
     searched = {parameter.name for parameter in plan.space.parameters}
-    same = [*_MUST_AGREE, *(f"evaluation.{name}" for name in measured), *(f"encoder.{name}" for name in new["encoder"])]
+    same = [*_MUST_AGREE, *(f"evaluation.{name}" for name in measured)]
+    same += [*(name for name in new if name.startswith("encoder.")), "method.name"]
     differ = [
-        f"{key}: {old[section][name]} there, {new[section][name]} here"
-        for key in same
-        if key not in searched
-        for section, name in [key.split(".")]
-        if old[section][name] != new[section][name]
+        f"{key}: {old[key]} there, {new[key]} here" for key in same if key not in searched and old[key] != new[key]
     ]
-    if before.config.method_name != plan.config.method_name:
-        differ.append(f"method.name: {before.config.method_name} there, {plan.config.method_name} here")
     if before.epochs != plan.epochs:
         differ.append(f"--epochs: {before.epochs} there, {plan.epochs} here")
     if differ:
