@@ -106,6 +106,12 @@ class SweepLog:
         return next((record for record in reversed(self.events) if record["event"] == name), None)
 
     @property
+    def learnt_from(self) -> Event:
+        """The newest start or resume with the results of an earlier sweep; the start if none has them."""
+        told = (record for record in reversed(self.events) if record["event"] in LAUNCHES and "earlier" in record)
+        return next(told, None) or self.last_event("started") or {}
+
+    @property
     def images(self) -> str:
         """Digest of the images that trials were trained on; empty before the first start, and in older versions."""
         launches = [record for record in self.events if record["event"] in LAUNCHES]

@@ -148,12 +148,12 @@ def _what_was_learnt(
 
     A resumed sweep has them in its log: the earlier one may have grown since, or be gone.
     """
-    started = folder.read_log().last_event("started") or {}
-    before = SweepFolder.at(warm_start).address if warm_start else started.get("warm_start")
+    known = folder.read_log().learnt_from
+    before = SweepFolder.at(warm_start).address if warm_start else known.get("warm_start")
     if before is None:
         return None, []
-    if before == started.get("warm_start") and "earlier" in started:
-        return before, [(dict(point), float(objective)) for point, objective in started["earlier"]]
+    if before == known.get("warm_start") and "earlier" in known:
+        return before, [(dict(point), float(objective)) for point, objective in known["earlier"]]
     return before, earlier_results(before, plan, methods)
 
 

@@ -159,3 +159,22 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
     shutil.rmtree(old)
     run(resume=True)
     assert learnt == [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
+
+
+def test_a_sweep_that_learns_from_another_when_it_is_resumed_goes_on_knowing_that(
+    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
+    new, learnt = sweep(tmp_path / "new", plan, (at(0.02, 0.3), 0.4, "finished")), list[Any]()
+
+    def killed(folder: SweepFolder, *given: Any) -> None:
+        learnt.append(given[-2])
+        phase.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1), *given[-2], images="")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(phase, "trained_sweep", killed)
+    for options in ({}, {"warm_start": old}, {"resume": True}, {"resume": True}):
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(plan, sweeps=new.parent, name=new.name, display=SweepDisplay(), **options)
+    assert learnt == [(None, [])] + [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
+    assert sum("earlier" in event for event in SweepFolder(new).read_log().events) == 1

@@ -116,9 +116,10 @@ def write_start(
 ) -> None:
     """Log that the sweep starts or is resumed, with its resources, the digest of its images and its machine.
 
-    The results of an earlier sweep that it learns from are logged once, at the start.
+    The results of an earlier sweep that it learns from are logged once, when it begins to learn from that.
     """
-    learnt = {"earlier": list(map(list, earlier))} if earlier and not log.trials else {}
+    is_new = not log.trials or log.learnt_from.get("warm_start") != warm_start
+    learnt = {"earlier": list(map(list, earlier))} if earlier and is_new else {}
     log.append(
         "started" if not log.trials else "resumed",
         trials=plan.trials,
