@@ -58,25 +58,16 @@ def require_runnable(plan: ComparisonPlan) -> list[str]:
             problems |= dict.fromkeys(f"{planned.where}: {line}" for line in error.problems)
         except UserError as error:
             problems[str(error)] = None
+    if plan.request.practice_seconds and not problems:
+        problems |= {
+            f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
+            f"one takes about {each.run_seconds:.0f} s": None
+            for each in costs(plan)
+            if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
+        }
     if problems:
         raise ConfigError(list(problems))
-    if plan.request.practice_seconds:
-        _require_time_for_one_trial(costs(plan))
     return list(warnings)
-
-
-def _require_time_for_one_trial(found: list[SweepCost]) -> None:
-    short = [
-        each for each in found if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
-    ]
-    if short:
-        raise ConfigError(
-            [
-                f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
-                f"one takes about {each.run_seconds:.0f} s"
-                for each in short
-            ]
-        )
 
 
 def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:

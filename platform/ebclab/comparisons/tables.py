@@ -45,8 +45,9 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
     for side in sorted(
         dict.fromkeys(side for side, _ in gaps), key=lambda side: places.index((side.task, side.method))
     ):
-        of_side = [gaps.get((side, name)) for name in REFERENCES]
-        cells = [cell for gap in of_side for cell in _over_reference(gap)]
+        cells = list[str]()
+        for gap in (gaps.get((side, name)) for name in REFERENCES):
+            cells += [POINTS.difference(gap.difference), verdict(gap.difference)] if gap else ["-", "not measured"]
         rows.append((findings.named(side.task), side.method, side.settings, *cells))
     heads = ("on", "method", "settings", *(head for name in REFERENCES for head in (f"over {name}", "verdict")))
     note = (
@@ -55,12 +56,6 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
         "neither. The intervals of tuned settings hold together, and so do those of default settings."
     )
     return Table("Was anything learnt?", heads, tuple(rows), note)
-
-
-def _over_reference(gap: Gap | None) -> tuple[str, str]:
-    if gap is None:
-        return "-", "not measured"
-    return POINTS.difference(gap.difference), verdict(gap.difference)
 
 
 def tuned_and_default(findings: ComparisonFindings) -> Table:

@@ -13,6 +13,8 @@ from ebclab.formatting import visible
 _FORMULA = re.compile(r"[\t\r]|[\s'\"]*[=+\-@\u2212\uFE62\uFE63\uFE66\uFE6B\uFF0B\uFF0D\uFF1D\uFF20]")
 """How a cell begins that a spreadsheet computes; wide and small forms of the four characters are taken for them."""
 
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+
 
 def as_csv(table: Table) -> str:
     """Return a table as CSV; text that a spreadsheet would compute, and that is not a number, follows an apostrophe."""
@@ -28,8 +30,4 @@ def _csv_cell(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)
-    return visible(f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text)
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", text, re.ASCII) is not None
+    return visible(f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text)

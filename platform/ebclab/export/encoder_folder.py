@@ -25,6 +25,7 @@ from ebclab.export.description import EncoderDescription, describe, read_descrip
 from ebclab.export.energies import Energies
 from ebclab.export.formats import TIMM_CONFIG, Comparison, Format, convert, opens_in_timm, stand_in, timm_config
 from ebclab.export.place import CARD, present_folder, refuse_occupied, replaced_folder
+from ebclab.formatting import first_few
 from ebclab.hardware import available_devices
 from ebclab.storage.tensors import read_tensors
 
@@ -115,9 +116,8 @@ def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, T
 
 def _require_finite(weights: dict[str, Tensor], title: str) -> None:
     if wrong := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise UserError(
-            f"{title}: an encoder is exported with finite weights only, got NaN or infinity in {wrong[0]}{more}; "
+            f"{title}: an encoder is exported with finite weights only, got NaN or infinity in {first_few(wrong, 1)}; "
             "export another checkpoint, such as --checkpoint best"
         )
 

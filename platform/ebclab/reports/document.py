@@ -36,7 +36,7 @@ from ebclab.reports.references import learnt, verdict
 from ebclab.reports.sections import Cost, commands, cost_of, facts, failures, how_measured, lead, test_set_readings
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, readings_of_test_set
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, StoppingSavings, plain_scores, readings_of_test_set
 from ebclab.sweeps.trial import Trial
 
 _GAIN = replace(POINTS, unit="")  # below a heading that says points
@@ -346,9 +346,8 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
             _plain_confirmed(entry, gap, record.plan)
             for entry, gap in zip(record.confirmed, record.differences, strict=True)
         ],
-        "test": record.test and {probe: score.to_mapping() for probe, score in record.test.items()},
-        "test_of_start": record.test_of_start
-        and {probe: score.to_mapping() for probe, score in record.test_of_start.items()},
+        "test": plain_scores(record.test),
+        "test_of_start": plain_scores(record.test_of_start),
         "test_gain": {probe: _plain_gap(gap) for probe, gap in record.test_gain.items()},
         "references": [
             {

@@ -173,7 +173,8 @@ def _part(part: Inequality, chances: _Chances, table: _Cells) -> AnsweredCompari
     study, measured, missing = table
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
-    answered = partial(AnsweredComparison, _compared(part, study), _needs(part), unit, in_print=_in_print(part, study))
+    needs = f"{part.low:g} to {part.high:g}" if math.isfinite(part.high) else f"above {part.low:g}"
+    answered = partial(AnsweredComparison, _compared(part, study), needs, unit, in_print=_in_print(part, study))
     if lacking := [cell for cell in cells if cell not in measured]:
         return answered(None, None, None, "cannot be told", missing.get(lacking[0], "no number"))
     factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
@@ -197,12 +198,6 @@ def _in_print(part: Inequality, study: Study) -> bool | None:
     total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
     total = round(total, 9)  # printed decimals
     return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
-
-
-def _needs(part: Inequality) -> str:
-    if math.isfinite(part.high):
-        return f"{part.low:g} to {part.high:g}"
-    return f"above {part.low:g}"
 
 
 def _compared(part: Inequality, study: Study) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from ebclab.config import ExperimentConfig, compose, did_you_mean
 from ebclab.config.recipes import read_overrides
 from ebclab.errors import ConfigError
+from ebclab.formatting import first_few
 from ebclab.reproductions.measure import SECONDS, Wanted, target_of
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import (
@@ -130,7 +131,7 @@ def plan_study(
                 for line in _untimed(configs[base]):
                     problems.setdefault(line, []).append(base)
     if problems:
-        raise ConfigError([f"{study.name}, {scale}, {_and_more(bases)}: {line}" for line, bases in problems.items()])
+        raise ConfigError([f"{study.name}, {scale}, {first_few(bases, 1)}: {line}" for line, bases in problems.items()])
     runs = {f"{base}-seed{seed}": replace(config, seed=seed) for base, config in configs.items() for seed in used}
     plan = StudyPlan(study, scale, used, seeds_from, runs, tuple(cells.values()))
     plan = _with_epochs(replace(plan, cells=tuple(_looked_up(study, cells, runs))))
@@ -248,10 +249,6 @@ def _require_no_seed(assignments: Sequence[str]) -> None:
     given, _ = read_overrides(assignments)  # invalid assignments are reported later, with other problems
     if "seed" in given:
         raise ConfigError([f"--set seed: every run has its own seed, got {given['seed']}; use --seeds"])
-
-
-def _and_more(bases: Sequence[str]) -> str:
-    return bases[0] + (f" and {len(bases) - 1} more" if len(bases) > 1 else "")
 
 
 @dataclass(frozen=True)

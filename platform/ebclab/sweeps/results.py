@@ -299,9 +299,9 @@ class SweepResult:
             **vars(self),
             "winner": self.winner.to_mapping(),
             "candidates": [entry.to_mapping() for entry in self.candidates],
-            "test": _plain(self.test),
+            "test": plain_scores(self.test),
             "gain": self.gain and self.gain.as_difference(),
-            "test_of_start": _plain(self.test_of_start),
+            "test_of_start": plain_scores(self.test_of_start),
             "test_gain": self.test_gain and {name: gap.as_difference() for name, gap in self.test_gain.items()},
             "saved": asdict(self.saved),
         }
@@ -331,7 +331,8 @@ class SweepResult:
         return cls.of_mapping(content, where or str(path))
 
 
-def _plain(scores: Mapping[str, SeedScores] | None) -> dict[str, Any] | None:
+def plain_scores(scores: Mapping[str, SeedScores] | None) -> dict[str, Any] | None:
+    """Return test scores by probe as plain values."""
     return None if scores is None else {name: score.to_mapping() for name, score in scores.items()}
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from statistics import median as middle
 
+from ebclab.formatting import count
 from ebclab.sweeps.request import Scheduler
 from ebclab.sweeps.trial import Trial
 from ebclab.training.health.findings import (
@@ -146,7 +147,7 @@ def asha(
     if own[epoch] >= bound:
         return None
     share = _SHARES.get(reduction_factor, f"1/{reduction_factor}")
-    group = f"the best {share} of {_trials(len(values))}" if len(values) > 1 else "the only other"
+    group = f"the best {share} of {count(len(values), 'other')}" if len(values) > 1 else "the only other"
     return f"rung {reached}: {own[epoch]:.4g} is below {bound:.4g}, {group}"
 
 
@@ -168,7 +169,9 @@ def median(own: Curve, others: Iterable[Curve], *, grace_epochs: int, min_others
     best = max(_finite(own.values()), default=math.nan)
     if len(means) < max(min_others, 1) or not best < middle(means):
         return None
-    return f"epoch {epoch}: its best, {best:.4g}, is below {middle(means):.4g}, the median of {_trials(len(means))}"
+    return (
+        f"epoch {epoch}: its best, {best:.4g}, is below {middle(means):.4g}, the median of {count(len(means), 'other')}"
+    )
 
 
 def plateau(own: Curve, *, patience_epochs: int, min_change: float) -> str | None:
@@ -213,7 +216,3 @@ def diverged(metrics_by_epoch: Metrics, *, max_energy_ratio: float) -> str | Non
 
 def _finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
-
-
-def _trials(count: int) -> str:
-    return f"{count} other" if count == 1 else f"{count} others"
