@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ebclab.cli.options import Json, takes
+from ebclab.errors import UserError
 from ebclab.formatting import count
 from ebclab.reproductions.request import SCALES, ReproduceRequest
 from ebclab.terminal import say
@@ -41,6 +42,8 @@ def reproduce(
     """
     if list_studies:
         return _list()
+    if show and as_json:
+        raise UserError("--json: is for results, and --show measures none; leave one of them out")
     from ebclab.reproductions.reproduce import plan_of_request
     from ebclab.reproductions.reproduce import reproduce as run_study
 

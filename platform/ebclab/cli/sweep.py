@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ebclab.cli.options import SettingsOptions, TrialOptions, composed, takes, with_named_cluster
+from ebclab.cli.options import SettingsOptions, TrialOptions, composed, refuse_given, takes, with_named_cluster
 from ebclab.config.check import short
 from ebclab.config.options import option, seconds_of, values_of
 from ebclab.document.document import Table, numeric
@@ -105,6 +105,7 @@ def sweep(given: SweepOptions) -> None:
 
             earlier_results(given.warm_start, plan)  # raises the same errors as the sweep itself
         return print_forecast(plan, limits, given.price_per_hour)
+    refuse_given(given, ("price_per_hour",), "is for --show, got {}; leave it out, or add --show")
     from ebclab.sweeps.sweep import sweep as run_sweep
 
     result = run_sweep(

@@ -126,6 +126,8 @@ ERROR_PATHS = [
         "--concurrent: not a number of trials, got '\N{SUPERSCRIPT TWO}'",
     ),
     (["report", "x", "--price-per-gpu-hour", "-1"], "--price-per-gpu-hour: must be at least 0, got -1"),
+    (["sweep", "simclr", "--dataset", "digits", "--price-per-hour", "2"], "--price-per-hour: is for --show, got 2.0"),
+    (["reproduce", "ebclr/table1", "--show", "--json"], "--json: is for results, and --show measures none"),
     # a run that is not there
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
     (["evaluate", "nowhere"], "no run here, config.yaml is missing"),
