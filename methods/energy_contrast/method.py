@@ -105,7 +105,7 @@ Draw = Callable[[int, torch.Generator], Tensor]
 class Method(nn.Module, ABC):
     """A method: an encoder, the parts around it (heads, copies, memories), and the loss of one step.
 
-    What outlives a step is a parameter, a buffer or one of ``memories``: a resumed run has no other attribute.
+    Keep what outlives a step in a parameter, a buffer or one of ``memories``: a resume restores nothing else.
 
     Args:
         config: The method's frozen config dataclass.

@@ -1,4 +1,4 @@
-"""Repeats a function in a background thread, and logs its errors; logs what need be said once only."""
+"""Repeats a function in a background thread, and logs its errors; logs warnings that a process gives only once."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class CallbackError(UserError):
 
 
 class MethodError(UserError):
-    """A method of the user's own failed; the text says in which line."""
+    """A method of the user's own failed; the text says in which line, if that is in the method's code."""
 
 
 class MetadataError(EbclabError):

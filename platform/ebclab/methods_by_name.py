@@ -108,25 +108,31 @@ def code_of(name: str) -> Path:
 
 @contextmanager
 def method_problems(method: type[Method]) -> Iterator[None]:
-    """Turn what a method raises into an error for the user.
+    """Turn what a method raises before its first step into an error for the user.
 
-    A ValueError that starts with a setting's name becomes a ConfigError. Any other error of the user's own method is a
-    MethodError with the line that raised it; one of the catalogue is ours, and stays as it is.
+    A ValueError that begins with a setting's name and a colon becomes a ConfigError.
     """
+    with own_method_problems(method):
+        try:
+            yield
+        except ValueError as error:
+            if not re.match(r"[a-z][a-z0-9_.]*: ", str(error)):
+                raise
+            raise ConfigError(f"method.{error}") from error
+
+
+@contextmanager
+def own_method_problems(method: type[Method]) -> Iterator[None]:
+    """Turn what a method of the user's own raises into a MethodError; an error of the catalogue stays as it is."""
     try:
         yield
     except (EbclabError, MemoryError):
         raise
     except Exception as error:
-        is_own = method.__module__.partition(".")[0] != "energy_contrast"
-        if isinstance(error, ValueError) and (not is_own or hasattr(method.Config, str(error).partition(":")[0])):
-            raise ConfigError(f"method.{error}") from error
-        if not is_own or type(error).__name__ == "OutOfMemoryError":
+        if method.__module__.partition(".")[0] == "energy_contrast" or type(error).__name__ == "OutOfMemoryError":
             raise
-        raise MethodError(
-            f"{method.__name__} failed{raised_at(error, method)}, got {type(error).__name__}: {error}; correct it, "
-            "then choose another --name, or --overwrite"
-        ) from error
+        at, what = raised_at(error, method), f"{type(error).__name__}: {error}"
+        raise MethodError(f"{method.__name__} failed{at}, got {what}; correct the method") from error
 
 
 def raised_at(error: BaseException, of: type | str) -> str:

@@ -105,6 +105,7 @@ RESUMED = (
     "vem-svgd, linear kernel, shared keys, momentum",
 )
 """Cases whose ranks go on after their first step from what was saved: those that keep something between steps."""
+assert set(RESUMED) <= CASES.keys()
 IN_CHUNKS = " (in chunks)"
 CHUNKED = ("simclr", "moco, symmetric, small queue, controlled", "byol", "supervised, supcon, controlled")
 """Cases of one pass of both views, of groups with shuffled keys, of a pass for each view, and of labels."""

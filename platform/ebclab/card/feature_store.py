@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -44,14 +43,6 @@ class FeatureStore:
                 short_digest(images.images, images.keys),
             )  # keep the images, so that their id is not reused
         return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
-
-    def of(self, subject: Subject, images: ImageSet, compute: Callable[[], Tensor]) -> Tensor:
-        """Return the features (n, D) of images, computed and stored if they are not known."""
-        name = self.name(subject, images)
-        if (known := self.known(name, len(images))) is None:
-            known = compute()
-            self.keep(name, known)
-        return known
 
     def known(self, name: str, count: int) -> Tensor | None:
         """Return the features (n, D) of ``count`` images from memory or disk; None if there are none."""

@@ -74,9 +74,12 @@ class Measuring:
 
     def features(self, images: ImageSet) -> Tensor:
         """Return the frozen encoder's embeddings (n, D) of images, float32 on the CPU."""
-        what = f"features of {len(images):,} images of {images.name}"
-        encoder = self.subject.encoder
-        return self.store.of(self.subject, images, lambda: self.compute(encoder.to(self.device), images, what))
+        name = self.store.name(self.subject, images)
+        if (known := self.store.known(name, len(images))) is None:
+            encoder = self.subject.encoder.to(self.device)
+            known = self.compute(encoder, images, f"features of {len(images):,} images of {images.name}")
+            self.store.keep(name, known)
+        return known
 
     def images_of(self, part: Part) -> dict[str, ImageSet]:
         """Return the image sets of a part, keyed by the names of their features in the store."""

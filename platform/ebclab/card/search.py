@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.background import logged
 from ebclab.card.card import CardFolder
 from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import class_and_file, named_set, parts_of
@@ -115,7 +116,12 @@ def _store(subject: Subject, dataset: str | None) -> FeatureStore:
 
 
 def _features(store: FeatureStore, subject: Subject, part: str, images: ImageSet, on_progress: OnProgress) -> Tensor:
-    return store.of(subject, images, lambda: subject.features(images.images, on_progress, f"features of {part} images"))
+    name = store.name(subject, images)
+    if (known := store.known(name, len(images))) is None:
+        known = subject.features(images.images, on_progress, f"features of {part} images")
+        with logged():  # a full disk does not end a search
+            store.keep(name, known)
+    return known
 
 
 def _table(title: str, found: Sequence[tuple[float, str, str]]) -> Table:

@@ -110,4 +110,4 @@ for _part in (app, runs.app, data.app, cluster.app):
         _command.epilog = f"Examples:{_examples}" if _examples else None
 
 parser: Any = typer.main.get_command(app)
-"""Parses and runs a command line; it is made once, which takes longer than most refusals."""
+"""Parses and runs a command line. Made once: making it takes longer than most refusals."""

@@ -53,8 +53,8 @@ def announce(
         )
     if file and (cpus, gpus) != (1, 0):
         raise UserError(
-            f"cluster announce: --cpus and --gpus are of --most, got {cpus} and {gpus} with {file}, which has its own; "
-            "leave them out"
+            f"cluster announce: --cpus and --gpus belong to --most, got {cpus} and {gpus} with {file}, which has its "
+            "own; leave them out"
         )
     say(report(growth_of(file) if file else Growth({"workers": (most, {"CPU": cpus, "GPU": gpus})}, most)))
 

@@ -1,4 +1,4 @@
-"""Fast reader of a few settings in a file written by ``to_yaml``, two hundred times faster than a YAML parser.
+"""Fast reader of a few settings in a file written by ``to_yaml``.
 
 It reads only text in the form that ``to_yaml`` writes: one block per section, one line per key, each value on the line
 of its key, which alone is parsed as YAML. Any other text is parsed as a whole. Both give the same values. What was read

@@ -147,8 +147,8 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
     )
     if sizes:
         split += f": {sizes[1]:,} held out, {sizes[0]:,} trained on"
-    bank = f"a bank of {score.knn_bank_limit:,} training images at most" if score.knn_bank_limit else ""
-    rules, bank = plan.rules, bank or "all training images"
+    limit, rules = score.knn_bank_limit, plan.rules
+    bank = f"a bank of {limit:,} training images at most" if limit else "all training images"
     stop = {
         "asha": f"successive halving from epoch {rules.grace(plan.epochs)}, one in {rules.reduction_factor} continues",
         "median": f"stopped below the median of the others, from epoch {rules.grace(plan.epochs)} on",

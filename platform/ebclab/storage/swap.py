@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ebclab.background import warn_once
 from ebclab.errors import StoreError
+from ebclab.storage import atomic
 from ebclab.storage.filesystem import Bucket, Location, bucket_of, first_line, in_our_errors, through_obstore
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import Store
@@ -113,17 +114,23 @@ class LocalFile(SwapFile):
 
         return self._patiently(read)
 
+    def _make_folder(self) -> None:
+        try:
+            atomic.make_folder(self._path.parent)
+        except FileNotFoundError as error:  # as in /proc
+            raise StoreError(
+                f"{self._where}: the folder cannot be made, got {error.strerror}; choose another"
+            ) from error
+
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
         def write() -> Seen:
             with ExitStack() as stack:
+                if over is None:
+                    self._make_folder()
                 try:
                     flags = os.O_RDWR | (os.O_CREAT if over is None else 0)
                     descriptor = stack.enter_context(held(self._path, fcntl.LOCK_EX, flags))
                 except FileNotFoundError as error:
-                    if over is None:
-                        raise StoreError(
-                            f"{self._where}: the folder cannot be made, got {error.strerror}; choose another"
-                        ) from error
                     raise ReplacedError from error
                 if _seen(descriptor) != over:
                     raise ReplacedError

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
-from ebclab.errors import DivergedError, UserError
-from ebclab.methods_by_name import method_problems
+from ebclab.errors import DivergedError, MethodError
+from ebclab.methods_by_name import own_method_problems
 from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, set_weight_decay
 from ebclab.runs.summary import Throughput
 from ebclab.training.captured import CapturedSteps
@@ -229,7 +229,7 @@ def train_step(training: Training) -> dict[str, Tensor]:
 def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, Tensor]:
     """Run the part of a step that runs on the device: loss, gradients and updates."""
     kind = type(training.method)
-    with autocast(batch.views.device, training.config.precision), method_problems(kind):
+    with autocast(batch.views.device, training.config.precision), own_method_problems(kind):
         output = (training.shared or training.method)(batch, training.generator)
     _require_output(training.method, output, batch.views.device)
     training.optimizer.zero_grad(set_to_none=True)
@@ -239,7 +239,7 @@ def _compute(training: Training, progress: Progress, batch: Batch) -> dict[str, 
     clipped = _clip(training)
     if not training.loss_scale.step(training.optimizer):
         clipped = {}  # no number
-    with method_problems(kind):
+    with own_method_problems(kind):
         training.method.after_step(progress)
     return {"loss": output.loss.detach(), **output.metrics, **clipped}
 
@@ -261,19 +261,23 @@ def _require_output(method: Method, output: object, device: torch.device) -> Non
     if not isinstance(output, StepOutput) or not isinstance(output.metrics, Mapping):
         got = type(output).__name__
         got += f" with metrics of {type(output.metrics).__name__}" if isinstance(output, StepOutput) else ""
-        raise UserError(f"{name}: forward must return StepOutput(loss, metrics by their names), got {got}")
+        raise MethodError(
+            f"{name}: forward must return StepOutput(loss, metrics by their names), got {got}; return {{}} for none"
+        )
     loss = output.loss
     if not _is_number(loss, device) or not loss.requires_grad:
-        raise UserError(
+        raise MethodError(
             f"{name}: the loss must be one number that depends on the weights, on {device}, got {_in_words(loss)}; "
             "return the mean of the batch, not detached"
         )
     for key, value in output.metrics.items():
         where = f"metric {key} of {name}"
         if not isinstance(key, str) or key in _OF_THE_LOG:
-            raise UserError(f"{where}: no word, or the log has another number of it, got {key!r}; call it otherwise")
+            raise MethodError(f"{where}: not a text, or the name of another number of the log, got {key!r}; rename it")
         if not _is_number(value, device):
-            raise UserError(f"{where}: not a tensor with a single number on {device}, got {_in_words(value)}")
+            raise MethodError(
+                f"{where}: not a tensor with a single number on {device}, got {_in_words(value)}; return its mean"
+            )
 
 
 def _is_number(value: object, device: torch.device) -> TypeGuard[Tensor]:
@@ -294,9 +298,9 @@ def _require_gradients(training: Training) -> None:
     if not without or (training.ranks.alone and len(without) < len(weights)):
         return
     names = [name for name, weight in training.method.named_parameters() if id(weight) in without]
-    raise UserError(
-        f"{type(training.method).__name__}: the loss must depend on the weights, got none for {len(without)} of "
-        f"{len(weights)}, such as {names[0]}; freeze (requires_grad_(False)) or leave out what the loss does not use"
+    raise MethodError(
+        f"{type(training.method).__name__}: the loss must depend on the weights, got no gradient for {len(without)} of "
+        f"{len(weights)} weights, such as {names[0]}; freeze them (requires_grad_(False)) or remove them"
     )
 
 

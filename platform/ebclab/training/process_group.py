@@ -56,6 +56,12 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values  # type: ignore[return-value]
 
+    def may_have_lost_another(self, error: BaseException) -> bool:
+        """Return whether an error may only say that another rank has gone, which gloo and NCCL do by RuntimeErrors."""
+        cause = error.__cause__
+        in_code = isinstance(cause, NotImplementedError | RecursionError)
+        return not self.alone and isinstance(cause, RuntimeError) and not in_code
+
     def together(self, work: Callable[[], T]) -> T:
         """Do ``work`` and wait until all ranks have done theirs; an error on one rank is raised on all.
 

@@ -312,6 +312,18 @@ def test_an_encoder_that_gives_all_images_the_same_features_has_no_map_or_one_of
         assert all(math.isfinite(x) for trace in plot.figure["data"] for x in (*trace["x"], *trace["y"]))
 
 
+def test_features_that_are_nearly_equal_have_as_many_clusters_as_were_found(make: Any, measured: MeasuredSet) -> None:
+    """Four values that differ in the last bits alone: k-means finds fewer clusters than there are values."""
+    measuring = make()
+    for images in (measured.train, measured.test):
+        features = torch.ones(len(images), 4, dtype=torch.float64)
+        features[:, 0] += torch.arange(len(images)) % 4 * 2.0**-52
+        measuring.store.keep(measuring.store.name(measuring.subject, images), features)
+    result = measure_group("pictures", "key", measuring)
+    assert not result.problem
+    assert [picture.name for picture in result.findings.pictures] == ["neighbours", "clusters"]
+
+
 def test_each_image_on_the_map_is_that_of_the_point_it_is_drawn_at(make: Any, measured: MeasuredSet) -> None:
     plain, drawn = measure_group("pictures", "key", make()).findings.plots
     assert not plain.figure["layout"].get("images")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,15 @@ def test_the_printed_lines_give_the_features_of_the_exported_encoder_and_need_no
             expected = loaded.encoder(loaded.preprocessing(names["images"]))
         assert torch.as_tensor(names["features"]).shape == (8, loaded.info["feature_size"])
         torch.testing.assert_close(torch.as_tensor(names["features"]), expected, rtol=0, atol=1e-4)
+
+
+def test_both_files_open_in_a_python_that_has_no_ebclab(exported: Path, tmp_path: Path) -> None:
+    code = "import sys\nsys.modules['ebclab'] = sys.modules['energy_contrast'] = None\n"
+    code += "".join(f"{block}print(tuple(features.shape))\n" for block in code_blocks(exported)[-2:])
+    (tmp_path / "lines.py").write_text(code)
+    command = [sys.executable, "-I", str(tmp_path / "lines.py")]
+    done = subprocess.run(command, cwd=exported, capture_output=True, text=True, check=False)
+    assert done.stdout == f"(8, {load_encoder(exported).info['feature_size']})\n" * 2, done.stderr
 
 
 def test_the_card_says_the_difference_that_was_measured_and_on_what(exported: Path) -> None:

@@ -195,9 +195,9 @@ HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
 @pytest.mark.parametrize(
     ("output", "problem"),
     [
-        (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: .* another number of it, got 'loss'; "),
-        (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: .* another number of it, got 'epoch'; "),
-        (StepOutput(HERE, {3: NONE}), "metric 3 of Odd: no word, or .*, got 3; "),
+        (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: .* another number of the log, got 'loss'; "),
+        (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: .* another number of the log, got 'epoch'; "),
+        (StepOutput(HERE, {3: NONE}), "metric 3 of Odd: not a text, or .*, got 3; "),
         (
             StepOutput(HERE, {"mine": torch.zeros(3)}),
             r"metric mine of Odd: not a .*, got .* of shape \(3,\)",
@@ -213,7 +213,7 @@ HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
         (StepOutput(HERE.to(torch.complex64), {}), "Odd: the loss must be .*, got torch.complex64 of "),
         (
             StepOutput(HERE, {}),
-            "Odd: the loss must depend .*, got none for 1 of 1, such as encoder",
+            "Odd: the loss must depend .*, got no gradient for 1 of 1 weights, such as encoder",
         ),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
@@ -238,7 +238,7 @@ def test_what_a_method_of_the_users_own_raises_is_a_sentence_with_its_line(place
 
     training, line = _training(), fail.__code__.co_firstlineno + 1
     training.method.__dict__[place] = fail
-    said = rf"Linear failed \(test_loop.py, line {line}\), got KeyError: 'nothing'; correct it, then"
+    said = rf"Linear failed \(test_loop.py, line {line}\), got KeyError: 'nothing'; correct the method"
     with pytest.raises(MethodError, match=f"^{said}") as caught:
         train(training, Watcher())
     assert isinstance(caught.value.__cause__, KeyError)
@@ -266,7 +266,7 @@ def test_with_several_ranks_a_weight_without_gradient_is_named() -> None:
     training.optimizer.add_param_group({"params": [training.method.unused]})
     train(training, Watcher())  # one rank: nothing is averaged
     training.step, training.ranks = 0, Ranks(0, 2)
-    with pytest.raises(UserError, match=r"^Linear: .* got none for 1 of 2, such as unused; freeze "):
+    with pytest.raises(UserError, match=r"^Linear: .* got no gradient for 1 of 2 weights, such as unused; freeze "):
         train(training, Watcher())
 
 

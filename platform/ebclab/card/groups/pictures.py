@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -158,14 +159,18 @@ def _neighbours(measuring: Measuring) -> Picture:
 def _clusters(features: Tensor, images: ImageSet) -> Picture:
     """Return a picture of the images nearest to the centres that k-means finds among unit features (n, D)."""
     from sklearn.cluster import KMeans  # takes a second to import
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     count = min(_CLUSTERS, len(torch.unique(features, dim=0)))
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
         found = KMeans(count, n_init=_STARTS, random_state=0).fit(features.numpy())
     centres, member = torch.from_numpy(found.cluster_centers_), torch.from_numpy(found.labels_).long()
+    sizes = member.bincount()
+    filled = int((sizes > 0).sum())  # fewer than asked for if features are nearly equal
     names, shown = [], []
-    for cluster in member.bincount(minlength=count).argsort(descending=True, stable=True).tolist():
+    for cluster in sizes.argsort(descending=True, stable=True)[:filled].tolist():
         rows = (member == cluster).nonzero().flatten()
         near = (features[rows] - centres[cluster]).square().sum(dim=1).argsort(stable=True)[:_NEIGHBOURS]
         shown.append([Tile(pixels) for pixels in images.images[rows[near]]])
@@ -176,8 +181,8 @@ def _clusters(features: Tensor, images: ImageSet) -> Picture:
     return Picture(
         "clusters",
         "Clusters",
-        f"{len(images):,} test images in {count} clusters by k-means of their unit features, labels unseen. Beside the "
-        "images nearest to each centre: how many the cluster has, and the share of its most frequent class.",
+        f"{len(images):,} test images in {filled} clusters by k-means of their unit features, labels unseen. Beside "
+        "the images nearest to each centre: how many the cluster has, and the share of its most frequent class.",
         as_png(draw_grid(shown, names=names, least=_SIDES[0], most=_SIDES[1])),
     )
 

@@ -47,7 +47,7 @@ from ebclab.training.listener import Listener
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of, require_labels
-from ebclab.training.ray_train.worker import DEATHS, REFUSAL, WorkerOutcome, train_on_worker
+from ebclab.training.ray_train.worker import DEATHS, REFUSAL, WorkerOutcome, recorded_refusal, train_on_worker
 from ebclab.training.setup import RunSpec, requirements_of
 from energy_contrast.method import Requirements
 
@@ -271,6 +271,8 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
     """Return an error that says in one sentence why Ray gave up."""
     good = spec.run.newest_checkpoint()
     kept = f"the last checkpoint is {good}; the same command resumes from there" if good else "there is no checkpoint"
+    if (refused := recorded_refusal(spec.run, spec.run.signal(REFUSAL))) is not None:
+        return raised_elsewhere(refused.kind or "EbclabError", refused.text)
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
     allowed, reasons = spec.config.resources.max_failures, _in_words(error.worker_failures)

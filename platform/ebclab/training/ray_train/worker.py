@@ -68,7 +68,7 @@ def train_on_worker(
     ranks = Ranks.of_process_group()
     spec = replace(spec, run=spec.run.of("worker"))
     refusal = spec.run.signal(REFUSAL)
-    if (earlier := _recorded(refusal, spec.run)) is not None:
+    if (earlier := recorded_refusal(spec.run, refusal)) is not None:
         return earlier
     try:
         prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
@@ -89,10 +89,9 @@ def train_on_worker(
                 _log_deaths(spec.run)
             summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
     except (DataError, MethodError) as error:  # of one rank: the others wait for it until all are started again
-        is_own = isinstance(error, MethodError)
-        if not (is_own and isinstance(error.__cause__, RuntimeError)):  # that of a rank which another one has left
-            if ranks.alone or (part is None and not is_own):
-                return _refused(error)
+        if ranks.alone or (part is None and isinstance(error, DataError)):
+            return _refused(error)
+        if not ranks.may_have_lost_another(error):
             refusal.write(json.dumps({"kind": kind_of(error), "text": str(error)}).encode())
         raise RuntimeError(str(error)) from error
     except EbclabError as error:
@@ -100,7 +99,7 @@ def train_on_worker(
     return WorkerOutcome(None, summary=summary)
 
 
-def _recorded(refusal: SignalFile, run: RunFolder) -> WorkerOutcome | None:
+def recorded_refusal(run: RunFolder, refusal: SignalFile) -> WorkerOutcome | None:
     """Return the outcome that a worker wrote down before all workers were restarted; None if there is none."""
     try:
         text = refusal.read()

@@ -55,7 +55,8 @@ def test_a_damaged_sentence_is_one_of_its_own(refusal: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("cause", "ends_all"), [(KeyError("x"), True), (RuntimeError("Connection closed by peer"), False)]
+    ("cause", "ends_all"),
+    [(KeyError("x"), True), (NotImplementedError("x"), True), (RuntimeError("Connection closed by peer"), False)],
 )
 def test_a_method_of_the_users_own_that_fails_ends_all_ranks_unless_another_one_may_have_left(
     refusal: Path, monkeypatch: pytest.MonkeyPatch, cause: Exception, ends_all: bool
@@ -71,6 +72,18 @@ def test_a_method_of_the_users_own_that_fails_ends_all_ranks_unless_another_one_
     assert refusal.exists() == ends_all
     if ends_all:
         assert _outcome(refusal.parent) == WorkerOutcome("UserError", "Mine failed (mine.py, line 3)")
+
+
+def test_a_method_of_the_users_own_that_fails_alone_is_not_started_again(
+    refusal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MethodError("Mine failed (mine.py, line 3)") from RuntimeError("shapes cannot be multiplied")
+
+    monkeypatch.setattr(Ranks, "of_process_group", classmethod(lambda cls: ALONE))
+    monkeypatch.setattr(worker, "_prepared", fail)
+    assert _outcome(refusal.parent) == WorkerOutcome("UserError", "Mine failed (mine.py, line 3)")
+    assert not refusal.exists()
 
 
 def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
