@@ -214,7 +214,8 @@ if __name__ == "__main__":
         0.7: "diverged",
         0.8: "finished",
     }
-    assert by_temperature[0.2].reason == "RuntimeError: a bug in a method"
+    said = "Fragile failed (own_method.py, line 13), got RuntimeError: a bug in a method; correct the method"
+    assert by_temperature[0.2].reason == said
     assert by_temperature[0.3].reason.startswith("out of memory")
     assert re.fullmatch(r"its process died.*, 1 restarts allowed", by_temperature[0.6].reason)
     assert "step 1" in by_temperature[0.7].reason

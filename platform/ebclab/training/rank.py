@@ -206,13 +206,11 @@ def _train(spec: RunSpec, prepared: Prepared, recorder: Recorder | None, rollbac
     try:
         on_rank_0(training, recorder, Recorder.require_health)
         complete = rollback.train(observer) if rollback else train(training, observer)
-    except MethodError as error:
+    except (DivergedError, MethodError) as error:
         if training.ranks.rank == 0 and not training.ranks.may_have_lost_another(error):
             run.metrics.append("event", training.step, event="failed", reason=str(error))
-        raise MethodError(f"{error}, then choose another --name, or --overwrite") from error.__cause__
-    except DivergedError as error:
-        if training.ranks.rank == 0:
-            run.metrics.append("event", training.step, event="failed", reason=str(error))
+        if isinstance(error, MethodError):
+            raise
         raise DivergedError(_advice(run, error, sampling=isinstance(training.method, SamplingMethod))) from error
     if complete:
         return
