@@ -179,7 +179,7 @@ def test_what_a_head_is_told_is_read_from_what_ray_up_brought(tmp_path: Path) ->
     [
         ([], "either a file or --most"),
         (["file.yaml", "--most", "2"], "either a file or --most"),
-        (["none.yaml", "--cpus", "4"], "--cpus and --gpus are of --most, got 4 and 0 with none.yaml"),
+        (["none.yaml", "--cpus", "4"], "--cpus and --gpus belong to --most, got 4 and 0 with none.yaml"),
         (["none.yaml"], "none.yaml: cannot be read, got No such file or directory; `ray up` brings one"),
     ],
 )
