@@ -120,7 +120,7 @@ def _correlation(
     if over_seeds.high < low or high < over_seeds.low:
         answer = "does not hold"
     why = _OPEN if answer == "cannot be told" else ""
-    return found(over_seeds.mean, over_seeds.low, over_seeds.high, answer, why, None)
+    return found(over_seeds.mean, max(over_seeds.low, -1.0), min(over_seeds.high, 1.0), answer, why, None)
 
 
 def _pearson(points: Sequence[tuple[float, float]]) -> float | None:
