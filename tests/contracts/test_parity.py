@@ -104,7 +104,7 @@ RESUMED = (
     "vem-image, shared keys, new starts, bank below the batch",
     "vem-svgd, linear kernel, shared keys, momentum",
 )
-"""Cases whose ranks go on after their first step from what was saved: those that keep something between steps."""
+"""Cases that are resumed after their first step: those whose methods keep state between steps."""
 assert set(RESUMED) <= CASES.keys()
 IN_CHUNKS = " (in chunks)"
 CHUNKED = ("simclr", "moco, symmetric, small queue, controlled", "byol", "supervised, supcon, controlled")
