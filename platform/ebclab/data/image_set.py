@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,12 +69,16 @@ def level_counts(images: Tensor) -> Tensor:
 
 
 def statistics_of_counts(counts: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the result of ``channel_statistics`` from the counts (C, 256) of all images."""
-    levels = torch.arange(256, dtype=torch.float64) / 255
-    share = counts.double() / counts.sum(dim=1, keepdim=True)
-    mean = share @ levels
-    variance = share @ levels.square() - mean.square()
-    return tuple(mean.tolist()), tuple(variance.clamp_min(0).sqrt().tolist())
+    """Return the result of ``channel_statistics`` from the counts (C, 256) of all images.
+
+    Computed from whole numbers: digests contain it, and the last bits of sums of floats differ between machines.
+    """
+    mean, std = [], []
+    for row in counts.tolist():
+        number, first, second = (sum(count * level**power for level, count in enumerate(row)) for power in range(3))
+        mean.append(first / (255 * number))
+        std.append(math.sqrt((number * second - first**2) / (255 * number) ** 2))
+    return tuple(mean), tuple(std)
 
 
 def read_only(array: np.ndarray[Any, Any]) -> Tensor:
