@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import shutil
 import sys
@@ -29,10 +30,21 @@ PICTURES = {
     "tutorial-report-real": ("sweep.html", 1100, "Is the difference real?", 0),
     "tutorial-report-settings": ("sweep.html", 1100, "Which settings mattered", 0),
     "cifar10-by-second": ("by-second.html", 900, "Accuracy by second", 0),
-    "comparison-accuracies": ("cifar10.html", 900, "CIFAR-10, SimCLR and FlatCLR tuned alike", 0),
+    "accuracy-by-batch-size": ("batch-size.html", 900, "CIFAR-10, seven methods tuned alike", 0),
     "tutorial-new-method": ("hardest.html", 900, "Digits, the hardest negatives alone", 0),
 }
 """Page, width, heading of the section (None: the top of the page) and height (0: all of the section), in pixels."""
+
+TITLES = {
+    "simclr": "SimCLR",
+    "dcl": "DCL",
+    "flatclr": "FlatCLR, ESS target",
+    "sogclr": "SogCLR",
+    "byol": "BYOL",
+    "ebclr": "EBCLR",
+    "vem-svgd": "VEM-SVGD",
+}
+"""Methods of the comparison of batch sizes."""
 
 CELL = re.compile(r"(\S+) \((\S+) to (\S+)\)")
 """An accuracy with its interval, in per cent."""
@@ -101,13 +113,30 @@ def accuracies(rows: Rows, references: dict[str, float], span: Sequence[float], 
     return figure
 
 
-def on_cifar10() -> go.Figure:
-    """Draw the accuracies of ``study_cifar10.md``."""
-    titles = {"simclr": "SimCLR", "flatclr": "FlatCLR"}
-    rows = table((RESULTS / "study_cifar10.md").read_text(encoding="utf-8"), "## Default and tuned")
-    methods = [(f"{titles[name]}, {on}", default, tuned) for on, name, default, tuned, *_ in rows if name in titles]
-    references = {name: float(tuned.split()[0]) for _, name, _, tuned, *_ in rows if name not in titles}
-    return accuracies(methods, references, (28, 47.5), 3)
+def by_batch_size() -> go.Figure:
+    """Draw the tuned accuracies of ``study_batch_size.md`` by batch size."""
+    import plotly.graph_objects as go
+
+    from ebclab.reports.plots import COLOURS, GREY
+
+    rows = table((RESULTS / "study_batch_size.md").read_text(encoding="utf-8"), "### Default and tuned")
+    figure = go.Figure()
+    for index, ((name, title), colour) in enumerate(zip(TITLES.items(), COLOURS, strict=False)):
+        sizes, cells = zip(*((row[0].split()[-1], row[3]) for row in rows if row[1] == name), strict=True)
+        means, lows, highs = zip(*(map(float, CELL.findall(cell)[0]) for cell in cells), strict=True)
+        ends = {"array": [h - m for h, m in zip(highs, means, strict=True)]}
+        ends |= {"arrayminus": [m - low for m, low in zip(means, lows, strict=True)], "thickness": 1.5, "width": 3}
+        x = [math.log2(int(size)) + 0.07 * (index - (len(TITLES) - 1) / 2) for size in sizes]  # intervals side by side
+        figure.add_scatter(x=x, y=means, error_y=ends, name=title, mode="lines+markers", line_color=colour)
+    for name, value in {row[1]: float(row[3].split()[0]) for row in rows if row[1] not in TITLES}.items():
+        kind, _, of = name.partition(" of ")
+        figure.add_hline(y=value, line={"color": GREY, "width": 2, "dash": "dash"})
+        beside = {"xanchor": "left", "xref": "paper", "yanchor": "bottom", "yshift": -3, "showarrow": False}
+        text, place = (f"{kind}, without norm {value:.1f}", 0.45) if of == "ebclr" else (f"{kind} {value:.1f}", 0)
+        figure.add_annotation(x=place, y=value, text=text, **beside)
+    figure.update_xaxes(title="batch size", tickvals=[4, 6, 8], ticktext=["16", "64", "256"], range=[3.5, 8.5])
+    figure.update_yaxes(title="kNN accuracy on test images, %", range=[28, 47.5])
+    return figure
 
 
 def on_digits() -> go.Figure:
@@ -151,7 +180,7 @@ def write_charts(to: Path) -> None:
 
     for name, draw, height in (
         ("by-second", by_second, 420),
-        ("cifar10", on_cifar10, 330),
+        ("batch-size", by_batch_size, 440),
         ("hardest", on_digits, 260),
     ):
         heading = next(title for page, _, title, _ in PICTURES.values() if page == f"{name}.html")
@@ -164,7 +193,7 @@ def write_charts(to: Path) -> None:
 def take(browser: Browser, pages: Path, name: str) -> None:
     """Write one picture, in 128 colours; a chart alone has two dots for each pixel, for screens that show them."""
     page, width, heading, height = PICTURES[name]
-    scale = 2 if page in ("by-second.html", "cifar10.html", "hardest.html") else 1
+    scale = 2 if page in ("by-second.html", "batch-size.html", "hardest.html") else 1
     tab = browser.new_page(viewport={"width": width, "height": 900}, device_scale_factor=scale)
     tab.set_default_timeout(300_000)  # milliseconds, for a machine with other work
     tab.goto((pages / page).as_uri())

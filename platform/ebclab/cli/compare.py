@@ -10,7 +10,7 @@ import typer
 
 from ebclab.cli.options import TrialOptions, refuse_given, takes
 from ebclab.comparisons.request import ComparisonRequest
-from ebclab.config.options import given_of, option, word_of
+from ebclab.config.options import given_of, option, option_problems, word_of
 from ebclab.config.recipes import name_hosts_in
 from ebclab.document.document import Remark, Table, numeric
 from ebclab.document.terminal import print_blocks, print_facts
@@ -28,6 +28,7 @@ class CompareOptions(TrialOptions):
     """Options of ``ebclab compare``; omitted ones of a request are taken from the comparison ``--name``, if any."""
 
     given: Mapping[str, Any] = given_of(ComparisonRequest)
+    at_once: int = option(1, "Number of searches that run at once, in a process each.", minimum=1, panel="Resources")
     name: str | None = option(None, "Name of the comparison; default: METHODS-DATASET.", panel="Results")
     comparisons: str = option(
         "comparisons", "Folder of comparisons, or an address such as s3://bucket/comparisons.", is_place_of_results=True
@@ -37,6 +38,10 @@ class CompareOptions(TrialOptions):
     )
     page: bool = option(False, "Write the page from what --name has measured so far; train nothing.", panel="Results")
     show: bool = option(False, "Only print the plan, its cost and the longest time.", panel="Options")
+
+    def __post_init__(self) -> None:
+        if problems := option_problems(self):
+            raise UserError("\n".join(problems))
 
     def request(self) -> ComparisonRequest:
         """Return the request; options that the command omits are taken from the comparison of this name."""
@@ -103,7 +108,8 @@ def compare(given: CompareOptions) -> None:
     ebclab compare --name mine --seeds 12
     """
     if given.page:
-        refuse_given(given, ("pilot", "show"), "is not for --page, which only writes a page, got {}; leave one out")
+        not_for_page = ("pilot", "show", "at_once", "gpus_per_trial", "concurrent")
+        refuse_given(given, not_for_page, "is not for --page, which only writes a page, got {}; leave one out")
         from ebclab.comparisons.compare import page_of
         from ebclab.comparisons.plan import ComparisonFolder
         from ebclab.config.names import require_folder_name
@@ -124,7 +130,9 @@ def compare(given: CompareOptions) -> None:
             return _print_plan(plan, folder)
     from ebclab.comparisons.compare import compare as run_comparison
 
-    found = run_comparison(request, comparisons=given.comparisons, name=given.name, limits=limits)
+    found = run_comparison(
+        request, comparisons=given.comparisons, name=given.name, limits=limits, at_once=given.at_once
+    )
     _print_result(found)
 
 

@@ -34,7 +34,7 @@ def cluster_session(address: str, display: Showing) -> Iterator[Head]:
     with ExitStack() as joined:
         if not ray.is_initialized():
             joined.enter_context(_joined(address))
-        with watched_head(ray.get_runtime_context().gcs_address, display) as head:
+        with watched_head(joined_address(), display) as head:
             try:
                 yield head
             finally:
@@ -52,6 +52,17 @@ def _joined(address: str) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def joined_as_child(address: str, *, private: bool) -> Iterator[None]:
+    """Join what the process that started this one has joined; ``private``: an instance of its own on this machine."""
+    with on_loopback() if private else nullcontext():
+        _init(address, None)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _init(address: str, folder: Path | None) -> None:
@@ -100,6 +111,12 @@ def _found_here() -> str | None:
         return services.canonicalize_bootstrap_address("auto")
     except ConnectionError:  # raised only if RAY_ADDRESS is auto
         return None
+
+
+def joined_address() -> str:
+    """Return the address of the instance that this process has joined."""
+    address: str = ray.get_runtime_context().gcs_address
+    return address
 
 
 def cluster_size() -> tuple[float, float]:

@@ -1,10 +1,12 @@
-"""Run a comparison: write its plan, run its sweeps one after the other, write the page."""
+"""Run a comparison: write its plan, run its sweeps one after the other or several at once, write the page."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
@@ -28,14 +30,17 @@ from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import TrainingError
+from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
+from ebclab.runs.at_once import work_at_once
 from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.sweep import sweep
+from ebclab.terminal import say
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def compare(
     name: str | None = None,
     limits: Limits | None = None,
     display: SweepDisplay | None = None,
+    at_once: int = 1,
 ) -> ComparisonRun:
     """Run a comparison, resume it, or extend it.
 
@@ -66,6 +72,7 @@ def compare(
         name: Name of the comparison; if None, it is derived from methods and dataset.
         limits: GPUs and number of concurrent trials.
         display: Progress display; if None, it is chosen by the terminal.
+        at_once: Number of searches that run at once, in a process each; ``display`` then shows only when one ends.
     """
     shown = display or choose_sweep_display()
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
@@ -82,21 +89,9 @@ def compare(
         with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
             try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note, each)
             syncer.push()
-            for number, planned in enumerate(left, start=1):
-                shown.note(f"search {number} of {len(left)}: {planned.name}")
-                try:
-                    sweep(
-                        planned.plan,
-                        sweeps=folder.inside,
-                        name=planned.name,
-                        limits=limits,
-                        display=shown,
-                        probes=(plan.request.metric,),
-                        references=False,
-                        digest=_digest_of_others(planned, plan, folder),
-                    )
-                except TrainingError as error:
-                    failed.append(f"{planned.name}: {error}")
+            for name, problem in _searched(plan, folder, [each.name for each in left], shown, limits, at_once):
+                if problem:
+                    failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
             found = read_findings(folder, plan)
             found.require_measured(folder.address)
@@ -105,6 +100,73 @@ def compare(
         write_findings(folder, found)
         syncer.push()
     return ComparisonRun(folder, found, tuple(failed))
+
+
+def _searched(
+    plan: ComparisonPlan,
+    folder: ComparisonFolder,
+    names: Sequence[str],
+    display: SweepDisplay,
+    limits: Limits | None,
+    at_once: int,
+) -> Iterator[tuple[str, str]]:
+    """Run searches on the Ray that this process has joined; yield each with why it failed, empty if it did not."""
+    if at_once <= 1 or not names:
+        for number, name in enumerate(names, start=1):
+            display.note(f"search {number} of {len(names)}: {name}")
+            yield name, _search(plan, folder, limits, display, name)
+        return
+    from ebclab.cluster.join import joined_address
+
+    display.note(f"{len(names)} searches, {at_once} at once")
+    began = time.monotonic()
+    ended = work_at_once(partial(_search_in_child, plan, folder, limits, joined_address()), names, at_once)
+    for done, (name, problem) in enumerate(ended, start=1):
+        left = (time.monotonic() - began) / done * (len(names) - done)
+        display.note(f"{done} of {len(names)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
+        yield name, problem
+
+
+def _search_in_child(
+    plan: ComparisonPlan, folder: ComparisonFolder, limits: Limits | None, address: str, name: str
+) -> str:
+    """Run a search in a process that was started for it; return why it failed, empty if it did not."""
+    set_ray_switches()
+    from ebclab.cluster.join import joined_as_child
+
+    with joined_as_child(address, private=plan.sweeps[0].plan.config.resources.cluster == "local"):
+        return _search(plan, folder, limits, _Notes(name), name)
+
+
+def _search(
+    plan: ComparisonPlan, folder: ComparisonFolder, limits: Limits | None, display: SweepDisplay, name: str
+) -> str:
+    """Run a search; return why it failed, empty if it did not."""
+    planned = next(each for each in plan.sweeps if each.name == name)
+    try:
+        sweep(
+            planned.plan,
+            sweeps=folder.inside,
+            name=name,
+            limits=limits,
+            display=display,
+            probes=(plan.request.metric,),
+            references=False,
+            digest=_digest_of_others(planned, plan, folder),
+        )
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
+class _Notes(SweepDisplay):
+    """Writes the messages of one of several searches, with its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def note(self, text: str) -> None:
+        say(f"{self._name}: {text}", err=True)
 
 
 def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, limits: Limits | None = None) -> None:

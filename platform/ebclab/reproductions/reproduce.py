@@ -10,13 +10,13 @@ from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
-from ebclab.reproductions.at_once import work_at_once
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan, write_table
+from ebclab.runs.at_once import work_at_once
 from ebclab.runs.environment import machine_in_words, read_environment, versions_in_words
 from ebclab.runs.folder import ENVIRONMENT
 from ebclab.terminal import say

@@ -73,6 +73,9 @@ def test_a_command_without_what_it_needs_says_what_that_is(
         ([*place, "nothing", "--page"], "no comparison here"),
         ([*place, "comparison", "--page", "--pilot", "2"], "--pilot: is not for --page"),
         ([*place, "comparison", "--page", "--show"], "--show: is not for --page"),
+        ([*place, "comparison", "--page", "--at-once", "2"], "--at-once: is not for --page"),
+        ([*place, "comparison", "--page", "--concurrent", "2"], "--concurrent: is not for --page"),
+        ([*place, "comparison", "--at-once", "0"], "--at-once: must be at least 1, got 0"),
         ([*place, "comparison", "--page", "--margin", "3", "--seeds", "9"], "got another --seeds and --margin"),
         (["dcl", "simclr", *place, "comparison", "--page"], "got another METHOD; leave it out"),
         (["simclr", "dcl", *place, "comparison", "--page"], "nothing to show yet: no sweep has begun"),
@@ -333,7 +336,7 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.slow
-def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers(
+def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers_with_its_searches_at_once(
     whole: Path, cluster: str, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     command = [sys.executable, "-m", "ebclab", *WORDS, str(tmp_path)]
@@ -355,7 +358,8 @@ def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers(
                 process.wait()
             time.sleep(0.02)
         assert process.returncode == -signal.SIGKILL
-    assert main([*WORDS, str(tmp_path)]) == 0
+    shutil.rmtree(tmp_path / "mine" / "sweeps" / "simclr-digits-b32")  # so that two searches are left
+    assert main([*WORDS, str(tmp_path), "--at-once", "2"]) == 0
     found = read_json(tmp_path / "mine" / "comparison.json")
     assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))
 

@@ -21,7 +21,7 @@ WORK = """
 import os, signal, sys, time
 from pathlib import Path
 from ebclab.errors import EbclabError, RunError
-from ebclab.reproductions.at_once import work_at_once
+from ebclab.runs.at_once import work_at_once
 
 def work(name):
     if name == "killed":

@@ -1,4 +1,4 @@
-"""Trains and measures several runs of a study at once, each in a process of its own."""
+"""Does several pieces of work at once, such as runs of a study or searches of a comparison, each in a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.5  # how often a request to stop is looked for
 def work_at_once(work: Callable[[str], Result], names: Sequence[str], processes: int) -> Iterator[tuple[str, Result]]:
     """Yield the result of ``work`` for each name as soon as it is known; an error that it raises is raised here.
 
-    On the first SIGINT or SIGTERM, after an error, or if this process is killed, the runs in progress save and stop.
+    On the first SIGINT or SIGTERM, after an error, or if this process is killed, what is in progress saves and stops.
 
     Args:
         work: A function, or an object, that pickle can send to another process.
