@@ -47,10 +47,11 @@ def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_fits_the_method_that_it_names(example):
     method = {"digits": "flatclr", "ess-target": "simclr", "ebclr-energies": "ebclr", "vem-bank": "vem-langevin"}
-    method |= {"rate-and-temperature-adam": "ebclr"}
+    method |= {"rate-and-temperature-adam": "ebclr", "cifar10-small-byol": "byol"}
     name = method.get(example.removeprefix("examples/"), "flatclr" if "ess" in example else "vem-svgd")
-    start = ["method.ess_target=0.4"] if "schedule" in example else []
-    recipe = "cifar10-resnet18" if "rate-and-temperature" in example else "fashion-mnist-small"
+    start = ["method.ess_target=0.4"] if "schedule" in example or "small-ess" in example else []
+    recipes = {"rate-and-temperature": "cifar10-resnet18", "cifar10-small": "cifar10-small"}
+    recipe = next((recipe for part, recipe in recipes.items() if part in example), "fashion-mnist-small")
     config = compose(name, recipe, overrides=start)
     check_space(load_space(example, name), config, searched_live_only=False)
 
