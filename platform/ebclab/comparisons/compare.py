@@ -29,7 +29,7 @@ from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.data.sources.location import short_name
-from ebclab.errors import TrainingError
+from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
@@ -75,6 +75,11 @@ def compare(
         at_once: Number of searches that run at once, in a process each; ``display`` then shows only when one ends.
     """
     shown = display or choose_sweep_display()
+    if at_once > 1 and request.practice_seconds:
+        raise UserError(
+            f"--at-once: --practice gives searches equal times, in which others would take their processors, got "
+            f"{at_once}; leave one of the two out"
+        )
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
     for warning in [*require_runnable(plan), *power_warnings(planned_power(plan, folder))] if left else ():

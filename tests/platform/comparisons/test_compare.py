@@ -22,7 +22,7 @@ from PIL import Image
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
 from ebclab.comparisons import compare as compare_module
-from ebclab.comparisons.compare import plan_of_request
+from ebclab.comparisons.compare import compare, plan_of_request
 from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.comparisons.plan import make_comparison
 from ebclab.config import compose
@@ -169,6 +169,12 @@ def test_a_practice_of_less_than_one_trial_is_refused() -> None:
     asked = request_for("simclr", "dcl", practice_seconds=1e-4, assignments=("data.train_limit=160",))
     with pytest.raises(ConfigError, match="--practice: less than one trial of simclr at batch size 64"):
         require_runnable(make_comparison(asked))
+
+
+def test_searches_that_end_by_the_clock_are_not_run_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"--at-once: --practice gives searches equal times.*got 2"):
+        compare(request_for("simclr", "dcl", practice_seconds=60.0), comparisons=tmp_path, at_once=2)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("quick_look")
