@@ -119,9 +119,10 @@ def by_batch_size() -> go.Figure:
 
     from ebclab.reports.plots import COLOURS, GREY
 
+    colours = [*COLOURS[:-1], "#1b9aaa"]  # grey is for references
     rows = table((RESULTS / "study_batch_size.md").read_text(encoding="utf-8"), "### Default and tuned")
     figure = go.Figure()
-    for index, ((name, title), colour) in enumerate(zip(TITLES.items(), COLOURS, strict=False)):
+    for index, ((name, title), colour) in enumerate(zip(TITLES.items(), colours, strict=True)):
         sizes, cells = zip(*((row[0].split()[-1], row[3]) for row in rows if row[1] == name), strict=True)
         means, lows, highs = zip(*(map(float, CELL.findall(cell)[0]) for cell in cells), strict=True)
         ends = {"array": [h - m for h, m in zip(highs, means, strict=True)]}

@@ -98,6 +98,7 @@ def compare(
                 if problem:
                     failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
+            _require_same_images(plan, folder)
             found = read_findings(folder, plan)
             found.require_measured(folder.address)
             try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
@@ -125,11 +126,12 @@ def _searched(
 
     display.note(f"{len(names)} searches, {at_once} at once")
     began = time.monotonic()
-    ended = work_at_once(partial(_search_in_child, plan, folder, limits, joined_address()), names, at_once)
-    for done, (name, problem) in enumerate(ended, start=1):
+    beside = replace(limits or Limits(), searches=min(at_once, len(names)))
+    ended = work_at_once(partial(_search_in_child, plan, folder, beside, joined_address()), names, at_once)
+    for done, (name, outcome) in enumerate(ended, start=1):
         left = (time.monotonic() - began) / done * (len(names) - done)
         display.note(f"{done} of {len(names)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
-        yield name, problem
+        yield name, str(outcome)
 
 
 def _search_in_child(
@@ -188,6 +190,19 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
 
 def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
     return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
+
+
+def _require_same_images(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
+    """Refuse searches of equal settings of the data that saw other images: those that begin at once know no others."""
+    seen: dict[str, tuple[str, str]] = {}
+    for planned in plan.sweeps:
+        images = folder.sweep(planned.name).of("reader").pull().read_log().images
+        name, before = seen.setdefault(str(planned.plan.config.data), (planned.name, images))
+        if images and before and images != before:
+            raise UserError(
+                f"{folder.address}: {planned.name} saw other images than {name}, got {images[:20]}, expected "
+                f"{before[:20]}; restore them, delete the search that saw others, and repeat the command"
+            )
 
 
 def _digest_of_others(planned: PlannedSweep, plan: ComparisonPlan, folder: ComparisonFolder) -> str:

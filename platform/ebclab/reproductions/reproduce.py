@@ -117,10 +117,12 @@ def run_plan(
     with folder.enter(plan) as syncer:
         if at_once > 1:
             note(f"{count(len(plan.runs), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")
-            results = work_at_once(work, list(plan.runs), at_once)
+            results: Iterator[tuple[str, RunOutcome | TrainingError]] = work_at_once(work, list(plan.runs), at_once)
         else:
             results = _in_sequence(work, list(plan.runs), note, display)
         for name, outcome in results:
+            if isinstance(outcome, TrainingError):  # of a process that was killed: the run may be fine
+                raise TrainingError(f"{name}: {outcome}")
             outcomes[name] = outcome
             if outcome.problem:
                 note(f"{name}: failed, {outcome.problem}")

@@ -19,7 +19,9 @@ Result = TypeVar("Result")
 _POLL_SECONDS = 0.5  # how often a request to stop is looked for
 
 
-def work_at_once(work: Callable[[str], Result], names: Sequence[str], processes: int) -> Iterator[tuple[str, Result]]:
+def work_at_once(
+    work: Callable[[str], Result], names: Sequence[str], processes: int
+) -> Iterator[tuple[str, Result | TrainingError]]:
     """Yield the result of ``work`` for each name as soon as it is known; an error that it raises is raised here.
 
     On the first SIGINT or SIGTERM, after an error, or if this process is killed, what is in progress saves and stops.
@@ -27,9 +29,11 @@ def work_at_once(work: Callable[[str], Result], names: Sequence[str], processes:
     Args:
         work: A function, or an object, that pickle can send to another process.
 
+    Yields:
+        A name with its result, or with an error if its process was killed.
+
     Raises:
         InterruptedRunError: A stop was requested.
-        TrainingError: A process was killed.
     """
     left, flag = list(names), StopFlag()
     running: dict[Connection, tuple[str, SpawnProcess]] = {}
@@ -43,7 +47,7 @@ def work_at_once(work: Callable[[str], Result], names: Sequence[str], processes:
                 ready = wait(list(running), _POLL_SECONDS)
                 for reader in [each for each in running if each in ready]:
                     name, process = running.pop(reader)
-                    yield name, _result(name, reader, process)
+                    yield name, _result(reader, process)
                 if flag.is_set:
                     raise InterruptedRunError("stopped by request; the same command resumes")
         finally:
@@ -80,16 +84,17 @@ def _child(work: Callable[[str], Any], name: str, writer: Connection) -> None:
         writer.send((None, error))
 
 
-def _result(name: str, reader: Connection, process: SpawnProcess) -> Any:
+def _result(reader: Connection, process: SpawnProcess) -> Any:
     with reader:
         try:
             result, error = reader.recv()
         except EOFError:
             process.join()
-            raise TrainingError(
-                f"{name}: its process ended with exit code {process.exitcode}, -9 if the system killed it for want of "
-                "memory; use fewer processes (--at-once), and the same command resumes"
-            ) from None
+            killed = ", as when the system kills it for want of memory; use fewer at once (--at-once)"
+            return TrainingError(
+                f"its process ended with exit code {process.exitcode}{killed * (process.exitcode == -9)}; "
+                "the same command resumes"
+            )
     process.join()
     if error is not None:
         raise error

@@ -190,10 +190,10 @@ def gpus_of(launch: Mapping[str, Any]) -> float:
 
 def sharing_a_gpu(launch: Mapping[str, Any]) -> int:
     """Return how many trials could share a GPU after a start or a resume; 0 if each had whole ones, or none."""
-    share, concurrent = gpus_of(launch), launch.get("concurrent")
-    if not 0 < share < 1 or not isinstance(concurrent, int):
+    share, concurrent, searches = gpus_of(launch), launch.get("concurrent"), launch.get("searches", 1)
+    if not 0 < share < 1 or not isinstance(concurrent, int) or not isinstance(searches, int):
         return 0
-    return min(concurrent, int(1 / share + 1e-9))
+    return min(concurrent * searches, int(1 / share + 1e-9))
 
 
 def _new_trial(record: Event) -> Trial:

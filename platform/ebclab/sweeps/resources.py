@@ -18,6 +18,7 @@ class Limits:
     gpus_per_trial: float | None = None  # GPUs of a trial, fractions allowed; None means one if the cluster has any
     concurrent: int | None = None  # number of trials at once; None means as many as fit
     seconds: float | None = None  # time for the search; None means no limit
+    searches: int = 1  # number of searches of a comparison at once, each with these limits
 
     def __post_init__(self) -> None:
         gpus = self.gpus_per_trial
@@ -69,11 +70,12 @@ def share_out(asked: ResourcesConfig, limits: Limits, *, cpus: float, gpus: floa
             f"--gpus-per-trial: each of a trial's {workers} workers takes {count(wants_gpu, 'GPU')}, got "
             f"{gpus_each:g}; leave it out, and use --set resources.device=cpu for none"
         )
-    if workers and not asked.cpus_per_worker and (concurrent or 1) > 1:
-        raise UserError(
-            f"--concurrent: each trial's {workers} workers share all CPUs, got {concurrent} trials at once; "
-            "set resources.cpus_per_worker, or leave --concurrent out"
-        )
+    for option, at_once in (("--concurrent", concurrent or 1), ("--at-once", limits.searches)):
+        if workers and not asked.cpus_per_worker and at_once > 1:
+            raise UserError(
+                f"{option}: each trial's {workers} workers share all CPUs, got {at_once} at once; "
+                f"set resources.cpus_per_worker, or leave {option} out"
+            )
     needed = (workers * asked.cpus_per_worker or cpus) if workers else threads
     if needed > cpus:
         raise UserError(

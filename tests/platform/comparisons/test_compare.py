@@ -158,6 +158,20 @@ def test_a_new_method_is_trained_on_the_images_of_the_others(
     assert {asked[name] for name in named} == {"0123"}
 
 
+def test_searches_that_began_at_once_on_other_images_are_not_compared(
+    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = made_up(request_for("simclr", "dcl"))
+    for method, images in (("simclr", "0123"), ("dcl", "4567")):
+        made.folder.sweep(f"{method}-digits-b64").read_log().append("started", images=images)
+    for name in ("sweep", "try_references"):
+        monkeypatch.setattr(compare_module, name, lambda *_, **__: None)
+    monkeypatch.setattr(compare_module, "_one_ray", lambda *_: nullcontext())
+    assert main(["compare", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
+    said = "dcl-digits-b64 saw other images than simclr-digits-b64, got 4567, expected 0123"
+    assert said in capsys.readouterr().err
+
+
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured with a few steps only."""
@@ -343,7 +357,11 @@ def processes() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.mark.slow
 def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers_with_its_searches_at_once(
-    whole: Path, cluster: str, tmp_path: Path, processes: list[subprocess.Popen[bytes]]
+    whole: Path,
+    cluster: str,
+    tmp_path: Path,
+    processes: list[subprocess.Popen[bytes]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = [sys.executable, "-m", "ebclab", *WORDS, str(tmp_path)]
     shutil.copytree(whole, tmp_path / "mine", ignore=shutil.ignore_patterns(".*", "dcl-*", "comparison.[jmh]*"))
@@ -365,7 +383,9 @@ def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers_with_
             time.sleep(0.02)
         assert process.returncode == -signal.SIGKILL
     shutil.rmtree(tmp_path / "mine" / "sweeps" / "simclr-digits-b32")  # so that two searches are left
+    capsys.readouterr()
     assert main([*WORDS, str(tmp_path), "--at-once", "2"]) == 0
+    assert "2 searches, 2 at once" in capsys.readouterr().err
     found = read_json(tmp_path / "mine" / "comparison.json")
     assert _without_times(found) == _without_times(read_json(whole / "comparison.json"))
 

@@ -319,6 +319,7 @@ def test_seconds_of_runs_that_shared_a_gpu_are_said_to_be_no_measure(made_up: Ma
     launches: list[tuple[dict[str, Any], str]] = [
         ({"gpus_per_trial": 0.16, "concurrent": 6}, "Up to 6 runs shared a GPU"),
         ({"gpus_per_trial": 0.1, "concurrent": 24}, "Up to 10 runs shared a GPU"),
+        ({"gpus_per_trial": 0.1, "concurrent": 2, "searches": 3}, "Up to 6 runs shared a GPU"),
         ({"gpus_per_trial": 0.16, "concurrent": 1}, ""),
         ({"gpus_per_trial": 1, "concurrent": 4}, ""),
         ({"gpus_per_trial": 0.0, "concurrent": 4}, ""),

@@ -77,7 +77,7 @@ def test_two_runs_at_once_have_the_numbers_of_one_after_the_other(study: Study, 
         (["a", "b", "c"], r"(. .\n){3}"),
         (
             ["a", "killed", "b"],
-            r"(. .\n)*TrainingError killed: its process ended with exit code -9, .* \(--at-once\), .*",
+            r"(. .\n)*killed its process ended with exit code -9, .* \(--at-once\); .*\n(. .\n)*b B\n(. .\n)*",
         ),
         (["refused", "slow"], r"RunError refused: got a bad folder\n"),
     ],

@@ -18,9 +18,10 @@ def slots(
     num_trials: int = 100,
     gpus_per_trial: float | None = None,
     concurrent: int | None = None,
+    searches: int = 1,
     **asked: Any,
 ) -> TrialResources:
-    limits = Limits(gpus_per_trial=gpus_per_trial, concurrent=concurrent)
+    limits = Limits(gpus_per_trial=gpus_per_trial, concurrent=concurrent, searches=searches)
     return share_out(ResourcesConfig(**asked), limits, cpus=cpus, gpus=gpus, num_trials=num_trials)
 
 
@@ -98,7 +99,8 @@ def test_workers_that_share_all_cpus_always_fit() -> None:
             "--gpus-per-trial: each of a trial's 2 workers takes 1 GPU, got 0; leave it out, and use",
         ),
         ({"workers": 2, "gpus_per_trial": 1.0}, "--gpus-per-trial: each of a trial's 2 workers takes 0 GPUs, got 1"),
-        ({"workers": 2, "concurrent": 2}, "each trial's 2 workers share all CPUs, got 2 trials at once"),
+        ({"workers": 2, "concurrent": 2}, "--concurrent: each trial's 2 workers share all CPUs, got 2 at once"),
+        ({"workers": 2, "searches": 3}, "--at-once: each trial's 2 workers share all CPUs, got 3 at once"),
     ],
 )
 def test_what_would_wait_for_ever_is_refused_with_the_sum(changes: dict[str, Any], message: str) -> None:

@@ -75,7 +75,7 @@ def trained_sweep(
                 keep_weights(folder.initial_weights, weights)
                 syncer.push()
             log = folder.read_log(syncer)
-            write_start(log, plan, resources, *earlier, images=split.content)
+            write_start(log, plan, resources, *earlier, images=split.content, searches=limits.searches)
             display.note(
                 f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
             )
@@ -113,6 +113,7 @@ def write_start(
     earlier: Sequence[tuple[Point, float]],
     *,
     images: str,
+    searches: int = 1,
 ) -> None:
     """Log that the sweep starts or is resumed, with its resources, the digest of its images and its machine.
 
@@ -125,6 +126,7 @@ def write_start(
         trials=plan.trials,
         concurrent=resources.concurrent,
         gpus_per_trial=resources.all_gpus,
+        searches=searches,
         warm_start=warm_start,
         images=images,
         environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
