@@ -36,7 +36,7 @@ def demo(
             _run(command)
     say(
         f"\nThe demo in {folder} is done; what is finished is not trained again. Open in a browser:\n"
-        f"  {folder}/report.html                   the search\n"
+        f"  {folder}/report.html                   the search, which starts from too low a learning rate\n"
         f"  {folder}/runs/digits/card/card.html    the evaluation\n"
         f"  {folder}/views.png                     what training saw\n"
         f"{folder}/encoder/README.md says how to load the encoder."
@@ -46,13 +46,14 @@ def demo(
 def _commands(folder: str) -> Iterator[list[str]]:
     run, sweep, recipe = f"{folder}/runs/digits", f"{folder}/sweeps/digits", ("--recipe", "digits-demo")
     search = ("--space", "examples/digits", "--trials", "8", "--epochs", "3")
+    start = ("--set", "optimizer.learning_rate=0.0001")  # too low, so that there is something to find
     confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "3")
     for command in (
         ("data", "show", "digits", *recipe, "--views", f"{folder}/views.png"),
         ("pretrain", "simclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),
         ("evaluate", run, "--references"),
         ("export", run, "--to", f"{folder}/encoder", "--overwrite"),
-        ("sweep", "simclr", *recipe, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),
+        ("sweep", "simclr", *recipe, *start, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),
         ("report", sweep, "--to", f"{folder}/report.html"),
         ("export", sweep, "--to", f"{folder}/best", "--overwrite"),
     ):
