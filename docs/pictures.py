@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
@@ -81,6 +81,13 @@ def by_second() -> go.Figure:
     return figure
 
 
+def bars(means: Sequence[float], lows: Sequence[float], highs: Sequence[float]) -> dict[str, Any]:
+    """Return the bars of intervals in plotly's form."""
+    above = [high - mean for high, mean in zip(highs, means, strict=True)]
+    below = [mean - low for mean, low in zip(means, lows, strict=True)]
+    return {"type": "data", "array": above, "arrayminus": below, "thickness": 2, "width": 5}
+
+
 def accuracies(rows: Rows, references: dict[str, float], span: Sequence[float], seeds: int) -> go.Figure:
     """Draw accuracies with their intervals, a row for each method, and lines for what no one trained."""
     import plotly.graph_objects as go
@@ -91,12 +98,10 @@ def accuracies(rows: Rows, references: dict[str, float], span: Sequence[float], 
     for column, (settings, colour) in enumerate({"default": GREY, "tuned": BLUE}.items(), start=1):
         found = [(row[0], *map(float, match.groups())) for row in shown if (match := CELL.match(row[column]))]
         labels, means, lows, highs = zip(*found, strict=True)
-        ends = [[high - mean for high, mean in zip(highs, means, strict=True)]]
-        ends += [[mean - low for mean, low in zip(means, lows, strict=True)]]
         figure.add_scatter(
             x=means,
             y=labels,
-            error_x={"type": "data", "array": ends[0], "arrayminus": ends[1], "thickness": 2, "width": 5},
+            error_x=bars(means, lows, highs),
             mode="markers",
             orientation="h",
             offsetgroup=settings,
@@ -125,8 +130,7 @@ def by_batch_size() -> go.Figure:
     for index, ((name, title), colour) in enumerate(zip(TITLES.items(), colours, strict=True)):
         sizes, cells = zip(*((row[0].split()[-1], row[3]) for row in rows if row[1] == name), strict=True)
         means, lows, highs = zip(*(map(float, CELL.findall(cell)[0]) for cell in cells), strict=True)
-        ends = {"array": [h - m for h, m in zip(highs, means, strict=True)]}
-        ends |= {"arrayminus": [m - low for m, low in zip(means, lows, strict=True)], "thickness": 1.5, "width": 3}
+        ends = bars(means, lows, highs) | {"thickness": 1.5, "width": 3}
         x = [math.log2(int(size)) + 0.07 * (index - (len(TITLES) - 1) / 2) for size in sizes]  # intervals side by side
         figure.add_scatter(x=x, y=means, error_y=ends, name=title, mode="lines+markers", line_color=colour)
     for name, value in {row[1]: float(row[3].split()[0]) for row in rows if row[1] not in TITLES}.items():

@@ -98,8 +98,8 @@ def compare(
                 if problem:
                     failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
-            _require_same_images(plan, folder)
             found = read_findings(folder, plan)
+            found.require_same_images(folder.address)
             found.require_measured(folder.address)
             try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
         found = read_findings(folder, plan)
@@ -190,19 +190,6 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
 
 def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
     return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
-
-
-def _require_same_images(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
-    """Refuse searches of equal settings of the data that saw other images: those that begin at once know no others."""
-    seen: dict[str, tuple[str, str]] = {}
-    for planned in plan.sweeps:
-        images = folder.sweep(planned.name).of("reader").pull().read_log().images
-        name, before = seen.setdefault(str(planned.plan.config.data), (planned.name, images))
-        if images and before and images != before:
-            raise UserError(
-                f"{folder.address}: {planned.name} saw other images than {name}, got {images[:20]}, expected "
-                f"{before[:20]}; restore them, delete the search that saw others, and repeat the command"
-            )
 
 
 def _digest_of_others(planned: PlannedSweep, plan: ComparisonPlan, folder: ComparisonFolder) -> str:

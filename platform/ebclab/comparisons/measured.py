@@ -129,6 +129,7 @@ class MeasuredSweep:
     # command, commit, versions and machine of the process that ran the sweep last; empty if not known
     environment: Mapping[str, Any] = field(default_factory=dict)
     machines: tuple[str, ...] = ()  # that trials ran on, in words
+    images: str = ""  # digest of the images that it saw; empty if not known
     sharing: int = 0  # number of trials that could share a GPU; 0 if none did
     seeds_over: int = 0  # number of the first seeds with which all runs of chosen and default settings have ended
     problem: str = ""  # what is missing; empty if the sweep is complete
@@ -203,6 +204,7 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
         search_seconds=seconds,
         train_limit=SettingsTest.limit_in(log, planned.plan),
         environment=begun.get("environment") or {},
+        images=log.images,
         sharing=max((sharing_a_gpu(each) for each in log.events if each["event"] in LAUNCHES), default=0),
     )
     if not ranked(over):
