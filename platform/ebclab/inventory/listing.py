@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -172,13 +176,21 @@ def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollec
 
 
 def _entries(collection: RunCollection, kind: KindName, read: _Read) -> Iterator[Entry]:
-    """Yield what is in a collection, some at a time."""
+    """Yield what is in a collection, some at a time; many on a disk are read by a process for each core."""
     paths = folders_with(collection.path, KINDS[kind].settings)
-    for start in range(0, len(paths), _AT_ONCE):
-        yield from _some_entries(collection, paths[start : start + _AT_ONCE], kind, read)
+    parts = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
+    entries_of = partial(_some_entries, collection, kind, read)
+    cores = 1 if collection.remote or sys.platform != "linux" else min(len(os.sched_getaffinity(0)), len(parts))
+    if cores > 1 and threading.active_count() == 1:  # a process that has threads is not forked
+        with multiprocessing.get_context("fork").Pool(cores) as pool:
+            for entries in pool.imap(entries_of, parts):
+                yield from entries
+    else:
+        for part in parts:
+            yield from entries_of(part)
 
 
-def _some_entries(collection: RunCollection, paths: list[Path], kind: KindName, read: _Read) -> list[Entry]:
+def _some_entries(collection: RunCollection, kind: KindName, read: _Read, paths: list[Path]) -> list[Entry]:
     """Return the entries of some folders: to list all, then look whether each is used, then read all is faster."""
     files = [collection.files(path.name) for path in paths]
     used = collection.each(lambda each: collection.is_running(*each), [*zip(paths, files, strict=True)])

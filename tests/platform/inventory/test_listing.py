@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from ebclab.errors import RunError
+from ebclab.inventory import listing
 from ebclab.inventory.folders import RunCollection, collection_given, files_in
 from ebclab.inventory.listing import Entry, inventory
 from ebclab.sweeps.folder import SweepFolder
@@ -194,6 +196,32 @@ def test_a_file_that_goes_while_its_folder_is_read_hides_no_other(
     found = files_in(tmp_path)
     assert found.changed.keys() == set("abcde") - set(gone)
     assert found.num_bytes == 8
+
+
+_content_of_run = listing._content_of_run
+
+
+def _content_with_process(*asked: Any) -> listing.Content:
+    return _content_of_run(*asked)._replace(note=str(os.getpid()))
+
+
+def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        new_run(tmp_path / "runs" / f"run{number}", number + 1)
+    (tmp_path / "runs" / "run3" / "config.yaml").write_text("- 1")
+    alone = listed(tmp_path)
+    monkeypatch.setattr(listing, "_AT_ONCE", 1)
+    monkeypatch.setattr(listing, "_content_of_run", _content_with_process)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # the test's own process has more
+    shared = listed(tmp_path)
+    processes = {entry.content.note for entry in shared.values() if entry.content}
+    assert processes
+    assert str(os.getpid()) not in processes
+    assert [*shared] == [*alone]
+    kept = {name: entry.content and entry.content._replace(note="") for name, entry in shared.items()}
+    assert kept == {name: entry.content for name, entry in alone.items()}
+    assert {name: entry.state for name, entry in shared.items()} == {n: entry.state for n, entry in alone.items()}
 
 
 def test_a_comparison_is_listed_by_its_finished_sweeps(tmp_path: Path) -> None:
