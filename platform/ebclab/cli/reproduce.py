@@ -78,7 +78,7 @@ def _list() -> None:
             else:
                 words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
             _echo(words, f"  {scale:5}  ")
-    _echo("smoke and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
+    _echo("smoke, quick and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
     say("\nno study")
     for name, reason in without_study().items():
         _echo(f"{name}: {reason}", "  ")

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from ebclab.config.options import DATA_ROOT, option, option_problems
 
-Scale = Literal["smoke", "small", "paper"]
+Scale = Literal["smoke", "quick", "small", "paper"]
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
@@ -19,7 +19,8 @@ class ReproduceRequest:
     study: str | None = option(None, "Paper and table, such as ebclr/table1; --list shows all.", is_argument=True)
     scale: Scale = option(
         "smoke",
-        "smoke: checks that the commands work; small: hours on two cores; paper: the paper's settings.",
+        "smoke: checks that the commands work; quick: some ten minutes of two cores; small: hours; paper: the paper's "
+        "settings.",
         panel="Runs",
     )
     rows: tuple[str, ...] = option((), "Row to run; repeatable; default: all.", metavar="ROW", panel="Runs")

@@ -5,7 +5,7 @@ columns    the metric, and the settings that a column adds to a run
 rows       a method with its recipe and settings
 published  numbers by row and column
 claims     what the paper says of its numbers, as inequalities between cells
-scales     changes at the scales smoke, small and paper
+scales     changes at the scales smoke, quick, small and paper; quick has those of small, and one seed, if it has none
 """
 
 from __future__ import annotations
@@ -208,6 +208,8 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study) + _wrong_claims(study)
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
+    if "quick" not in by_scale:
+        scales["quick"] = replace(scales["small"], seeds=())
     return study
 
 
@@ -220,9 +222,18 @@ def parse_common(given: Mapping[str, Any], where: str) -> tuple[dict[str, Shared
     shared = partial(_section, kind=Shared, problems=problems, methods=SettingsOfSome)
     by_paper = {name: shared(f"papers.{name}", value=inner) for name, inner in papers.items()}
     by_scale = {scale: shared(f"scales.{scale}", value=scales.get(scale)) for scale in SCALES}
+    by_scale["quick"] = _over(by_scale["small"], by_scale["quick"])
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
     return by_paper, by_scale
+
+
+def _over(base: Shared, changes: Shared) -> Shared:
+    """Return ``changes`` with the settings of ``base`` before its own."""
+    names = [*base.methods, *(name for name in changes.methods if name not in base.methods)]
+    sets = {name: [part.methods[name].set for part in (base, changes) if name in part.methods] for name in names}
+    methods = {name: SettingsOfSome(tuple(text for each in layers for text in each)) for name, layers in sets.items()}
+    return replace(changes, set=base.set + changes.set, methods=methods)
 
 
 def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:

@@ -48,6 +48,10 @@ def test_every_run_of_a_study_has_valid_settings_at_every_scale(name: str):
         if scale == "smoke":
             assert plan.datasets == ["digits"]
             assert estimate(plan).seconds < 70
+        if scale == "quick":
+            assert plan.seeds == (0,)
+            assert {run.data.train_limit for run in plan.runs.values()} == {2000}
+            assert estimate(plan).seconds < 40 * 60
         if scale == "small":
             assert set(plan.datasets) <= {"mnist", "fashion-mnist", "cifar10"}
             assert estimate(plan).seconds < 24 * 3600

@@ -21,6 +21,24 @@ def test_a_whole_study_has_what_its_file_says():
     )
 
 
+def test_quick_is_small_with_one_seed_unless_a_study_says_otherwise():
+    small = {"seeds": [0, 1], "set": ["data.name=mnist"], "columns": {"knn": {"here": "fewer"}}}
+    scales = study_of(scales={"small": small}).scales
+    assert (scales["quick"].seeds, scales["small"].seeds) == ((), (0, 1))
+    assert (scales["quick"].set, scales["quick"].columns) == (scales["small"].set, scales["small"].columns)
+    own = study_of(scales={"small": small, "quick": {"seeds": [7]}}).scales["quick"]
+    assert (own.seeds, own.set, own.columns) == ((7,), (), {})
+
+
+def test_what_all_studies_share_at_quick_lies_over_what_they_share_at_small():
+    small = {"set": ["a=1"], "methods": {"moco": {"set": ["b=1"]}, "byol": {"set": ["c=1"]}}, "differs": ["Few."]}
+    quick = {"set": ["a=2"], "methods": {"moco": {"set": ["b=2"]}, "jem": {"set": ["d=2"]}}, "differs": ["Fewer."]}
+    shared = parse_common({"scales": {"small": small, "quick": quick}}, "common.yaml")[1]["quick"]
+    assert (shared.set, shared.differs) == (("a=1", "a=2"), ("Fewer.",))
+    sets = {name: part.set for name, part in shared.methods.items()}
+    assert sets == {"moco": ("b=1", "b=2"), "byol": ("c=1",), "jem": ("d=2",)}
+
+
 def test_every_mistake_is_said_at_once_with_the_nearest_name():
     lines = refused(
         about={"titel": "x", "asks": "?", "source": "s"},
@@ -32,7 +50,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         published={"warm": {"knn": 1.0}, "cold": {"kn": 2.0, "ess": "high"}},
         scales={
             "smok": {},
-            "small": {"seeds": [-1]},
+            "small": {"seeds": [-1], "columns": {"k": {}}},
             "paper": {"columns": {"kn": {"here": 3}, "ess": {"protocol": "flatnc"}}},
         },
     )
@@ -49,6 +67,7 @@ def test_every_mistake_is_said_at_once_with_the_nearest_name():
         "published.cold.ess: wrong type, got 'high'",
         "scales.smok: no such section; did you mean smoke?",
         "scales.small.seeds: out of range, got [-1]",
+        "scales.small.columns.k: no such column",
         "scales.paper.columns.kn: no such column; did you mean knn?",
         "scales.paper.columns.kn.here: wrong type, got 3",
         "scales.paper.columns.ess.protocol: no such protocol, got 'flatnc'; did you mean flatnce?",
