@@ -128,11 +128,17 @@ def _against_start(record: SweepRecord) -> str:
         why = "one seed says nothing of noise" if gap.open == "one seed" else gap.open
         return f"It is {form.number(gap.mean)} better than {BASELINE_WORDS}; {why}."
     gain = f"{form.number(gap.mean)} (95 %: {form.ends(gap.low, gap.high)})"
+    # what the test images say otherwise; they chose nothing, and are usually more
+    other = [
+        f"{POINTS.interval(each)} by {probe}"
+        for probe, each in record.test_gain.items()
+        if each.is_noise != gap.is_noise
+    ]
     if gap.is_noise:
-        return f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
+        sentence = f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
+        return sentence + (f" On the test images it is beyond noise: {' and '.join(other)}." if other else "")
     sentence = f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
-    unsure = [f"{POINTS.interval(each)} by {probe}" for probe, each in record.test_gain.items() if each.is_noise]
-    return sentence + (f" On the test images that is within noise: {' and '.join(unsure)}." if unsure else "")
+    return sentence + (f" On the test images that is within noise: {' and '.join(other)}." if other else "")
 
 
 BASELINE_WORDS = "the starting settings"

@@ -67,6 +67,18 @@ def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_ther
     assert said.replace("3.3", f"{half:.1f}") in text
 
 
+def test_a_gain_that_the_test_images_alone_show_is_said_to_be_beyond_noise_there(sweep_folder: Folders) -> None:
+    """Paired differences on held-out images are 2, 2 and -1 points, and on the test images 40, 41 and 42."""
+    folder, seeds = sweep_folder(top=1), (1, 2, 3)
+    folder.search(0, [0.5, 0.6, 0.7, 0.8])
+    folder.confirm_all({"0000": (0.60, 0.62, 0.64), "baseline": (0.58, 0.60, 0.65)})
+    for source, values in (("0000", (0.60, 0.62, 0.64)), ("baseline", (0.20, 0.21, 0.22))):
+        SettingsTest(source, seeds, {"knn": SeedScores.of(seeds, values, [], 2)}).write(folder.log)
+    half = stats.t.isf(0.05 / 2, 2) / 3**0.5  # two settings are one pair
+    ends = f"+41.0 points (+{41 - half:.1f} to +{41 + half:.1f})"
+    assert f"is within noise. On the test images it is beyond noise: {ends} by knn." in lead(read_sweep(folder.path))
+
+
 def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Folders) -> None:
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.5, 0.5])
