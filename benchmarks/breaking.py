@@ -125,7 +125,7 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
         "checkpoints with valid checksums that somebody made",
         (
             Tests("weights", ("tests/platform/training/test_crafted_checkpoints.py",)),
-            Tests("state.pt", ("tests/platform/storage/test_state_file.py",)),
+            Tests("state.pt", ("tests/platform/storage/test_tensors.py",)),
         ),
     ),
     "cards": (

@@ -26,17 +26,16 @@ from page import write_page
 from torch import nn
 
 from ebclab.card.card import GroupResult
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, named_set, outside_set
 from ebclab.card.measure import chosen_groups, measure_group
-from ebclab.card.measuring import CardOptions, Measuring, Part
+from ebclab.card.measuring import CardOptions, FeatureStore, Measuring, Part
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.encoder import EncoderConfig
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.evaluation.features import frozen
 from ebclab.evaluation.progress import silent
 

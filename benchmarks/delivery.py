@@ -25,13 +25,13 @@ from typing import Any
 import torch
 
 from ebclab.config import ExperimentConfig, compose
-from ebclab.config.view_recipes import USUAL_VIEWS
+from ebclab.config.sections import USUAL_VIEWS
 from ebclab.data.delivery.resident import ResidentData
-from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import preprocessing_for
 from ebclab.data.sources.load import load_split
+from ebclab.data.views.pipeline import ViewSettings
 
 RESULTS = Path(__file__).parent / "results" / "delivery.md"
 NOTES = "## Notes"  # this heading and what follows it is kept when the table is written anew
@@ -47,7 +47,9 @@ def resident(config: ExperimentConfig, images: ImageSet) -> Epoch:
 
 
 def streamed(config: ExperimentConfig, views_on: str, folder: Path) -> Epoch:
-    from ebclab.data.delivery.ray_data import StreamedData, build_dataset, plan_stream
+    from ebclab.data.delivery.ray_data.driver import plan_stream
+    from ebclab.data.delivery.ray_data.pipeline import build_dataset
+    from ebclab.data.delivery.ray_data.worker import StreamedData
 
     overrides = [f"data.name=parquet:{folder}", f"data.views_on={views_on}", "data.holdout_rate=0.0"]
     overrides += [f"views.recipe={config.views.recipe}", "evaluation.knn_bank_limit=1"]

@@ -28,7 +28,7 @@ from gpu_common import BFLOAT16, CAPTURED, COMPILED, CPU, OWN_VARIANTS, VARIANTS
 from page import write_page
 
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.training.loop import train_step
 from energy_contrast.catalog import METHODS
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 
 import ebclab
 from ebclab.data.sources.layouts import classes_of_imagenet100
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress
 

@@ -32,13 +32,13 @@ from PIL import Image
 
 from ebclab.config import compose
 from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
-from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.digests import stream_digest
 from ebclab.data.holdout import limited, rows_of_parts
+from ebclab.data.image_set import stream_digest
+from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows, statistics_rows
 from ebclab.data.sources.load import open_source
+from ebclab.data.views.pipeline import ViewSettings
 
 CLASSES = 1000
 GOAL = 10  # processor seconds of the whole

@@ -1,6 +1,6 @@
-"""Seconds and memory with much on the disk: 5,000 runs listed, a million lines of metrics, a sweep of 1,000 trials.
+"""Seconds and memory of much: 5,000 runs listed, a million lines of metrics, a sweep of 1,000 trials, 2,000 epochs.
 
-    python benchmarks/load.py [--only runs|metrics|sweep]
+    python benchmarks/load.py [--only runs|metrics|sweep|epochs]
 
 The folders are made of one real run and one real sweep of this machine: runs are copies under other names, whose large
 files are links to one file; the log of metrics has the real run's lines many times; the sweep's log goes on with trials
@@ -160,6 +160,28 @@ def sweep(place: Path, trials: int, rounds: int) -> list[Row]:
     ]
 
 
+def epochs(place: Path, count: int, rounds: int) -> list[Row]:
+    """Measure runs of a twentieth of the epochs and of all: what they hold in memory, and add to their folders."""
+    shared = ["encoder.width=4", "training.batch_size=32", "data.train_limit=64", "evaluation.knn_neighbours=5"]
+    found, sizes = dict[int, list[Measured]](), dict[int, int]()
+    for number in (count // 20, count):
+        for turn in range(rounds):
+            words = [*settings(number), *(word for text in shared for word in ("--set", text))]
+            name = f"{number}-{turn}"
+            found.setdefault(number, []).append(
+                ebclab("pretrain", "simclr", *words, "--runs", str(place), "--name", name)
+            )
+            sizes[number] = sum(file.stat().st_size for file in (place / name).rglob("*") if file.is_file())
+    few, many = found.values()
+    more = (sizes[count] - sizes[count // 20]) / (count - count // 20) / 1000
+    said = f"what the others add, {more:.1f} kB an epoch in the folder among it"
+    return [
+        Row(f"`pretrain`, {count // 20:,} epochs of a step", few),
+        Row(f"`pretrain`, {count:,} epochs of a step", many),
+        Row(said, _more(many, few), megabytes=20),
+    ]
+
+
 def _more(some: list[Measured], others: list[Measured]) -> list[Measured]:
     """Return the differences, round by round."""
     return [Measured(*(a - b for a, b in zip(*pair, strict=True))) for pair in zip(some, others, strict=True)]
@@ -175,8 +197,13 @@ def _resumed(place: Path, words: list[str], trials: int, rounds: int) -> list[Me
     return found
 
 
-PARTS: dict[str, Callable[[Path, int, int], list[Row]]] = {"runs": runs, "metrics": metrics, "sweep": sweep}
-SIZES = {"runs": 5000, "metrics": 1_000_000, "sweep": 1000}
+PARTS: dict[str, Callable[[Path, int, int], list[Row]]] = {
+    "runs": runs,
+    "metrics": metrics,
+    "sweep": sweep,
+    "epochs": epochs,
+}
+SIZES = {"runs": 5000, "metrics": 1_000_000, "sweep": 1000, "epochs": 2000}
 
 
 def main() -> int:
@@ -198,7 +225,9 @@ def main() -> int:
         print("\n".join(table))
         return beyond
     run = f"`python benchmarks/load.py --rounds {asked.rounds}`"
-    write_page("load", "With much on the disk", run, ("ebclab", "torch", "ray", "optuna"), "\n".join(table))
+    write_page(
+        "load", "With much on the disk, and of many epochs", run, ("ebclab", "torch", "ray", "optuna"), "\n".join(table)
+    )
     return beyond
 
 

@@ -49,7 +49,7 @@ class Run(NamedTuple):
 def one(task: tuple[str, int, argparse.Namespace]) -> Run:
     """Train one run and read the test set; a run that an earlier call has kept is read."""
     import ebclab
-    from ebclab.training.listener import Listener
+    from ebclab.training.display import Listener
 
     method, seed, asked = task
     kept = asked.keep / f"{method}-{seed}.pickle" if asked.keep else None

@@ -58,7 +58,9 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
     """Return our stream from the folder, decoded in full or reduced, or from a prepared set."""
     import ray
 
-    from ebclab.data.delivery.ray_data import StreamedData, build_dataset, plan_stream
+    from ebclab.data.delivery.ray_data.driver import plan_stream
+    from ebclab.data.delivery.ray_data.pipeline import build_dataset
+    from ebclab.data.delivery.ray_data.worker import StreamedData
 
     place, on = Path(os.environ[PLACE]), f"data.views_on={views_on}"
     if kind in ("full", "reduced"):
@@ -78,11 +80,11 @@ def ours(kind: str, views_on: str, size: int, images: int) -> Epoch:
 
 def alone(kind: str, size: int, images: int) -> Epoch:
     """Return what a stream's task and its worker do with a block, one after the other in this process, without Ray."""
+    from ebclab.data.photograph import Reading
     from ebclab.data.preprocessing import Preprocessing
-    from ebclab.data.sources.decode import Reading
     from ebclab.data.sources.image_source import read_rows
     from ebclab.data.sources.load import open_source
-    from ebclab.data.views import make_views
+    from ebclab.data.views.pipeline import make_views
 
     place = Path(os.environ[PLACE])
     resize = [f"data.resize={side_of(size)}", f"data.decoding={kind}"]

@@ -152,7 +152,7 @@ def decisions(trials: int) -> float:
 def grow(trials: int) -> dict[str, float]:
     """Measure what is done for one event, one proposal, one resume and one report, after ``trials`` trials."""
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.remote import RemoteFolder
+    from ebclab.storage.object_store import RemoteFolder
     from ebclab.sweeps.folder import SweepFolder
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.policies.stopping import StopRules, decide

@@ -107,7 +107,7 @@ def requests_of(work: Callable[[str], None], who: str) -> dict[str, Any]:
 def run_requests(epochs: int) -> dict[str, Any]:
     """Count the requests of one run, with a checkpoint after every epoch."""
     import ebclab
-    from ebclab.training.listener import Listener
+    from ebclab.training.display import Listener
 
     settings = [*TINY, f"training.epochs={epochs}", "training.checkpoint_every=1"]
     config = ebclab.compose("simclr", overrides=settings)
@@ -127,7 +127,7 @@ def sweep_requests(trials: int) -> dict[str, Any]:
 def log_requests(trials: int) -> dict[str, Any]:
     """Count the requests for the log of a sweep of ``trials`` generated trials of 20 epochs, pushed twice a trial."""
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.remote import RemoteFolder
+    from ebclab.storage.object_store import RemoteFolder
     from ebclab.sweeps.policies.suggest import suggest
     from ebclab.sweeps.space.space import load_space
 
@@ -168,8 +168,7 @@ def wire() -> dict[str, dict[str, int]]:
     names = {"AWS_ACCESS_KEY_ID": "o", "AWS_SECRET_ACCESS_KEY": "o", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ |= {**names, "AWS_EC2_METADATA_DISABLED": "true", "EBCLAB_STORES": f"http://{host}:{port}"}
     boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="sets")
-    from ebclab.storage.object_store import Store
-    from ebclab.storage.remote import RemoteFolder
+    from ebclab.storage.object_store import RemoteFolder, Store
     from ebclab.storage.swap import writable_file
 
     found: dict[str, dict[str, int]] = {}

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 
 SIZE = 32
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -158,7 +158,7 @@ def on_digits() -> go.Figure:
 def write_views() -> None:
     """Write the picture of views, from the photographs that the tutorial about own images makes."""
     from ebclab.config import compose
-    from ebclab.data.sources.decode import Reading
+    from ebclab.data.photograph import Reading
     from ebclab.data.sources.load import load_split
     from ebclab.data.views.preview import draw_views
 

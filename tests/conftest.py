@@ -48,7 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures start Ray
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Have the workers of Ray that tests start forked."""
+    """Have the workers of Ray that tests start forked; begin each file with nothing for Python to collect.
+
+    What the files before it have imported is kept out of its garbage collections: every run looks for garbage.
+    """
+    if item.path != _Now.file:
+        _Now.file = item.path
+        gc.collect()
+        gc.freeze()
     if item.get_closest_marker("ray"):
         forked_workers.offer()
     else:
@@ -87,9 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 class _Now:
-    """The test at work."""
+    """The test at work, and its file."""
 
     item: pytest.Item | None = None
+    file: Path | None = None
 
 
 def _refuse_to_start(event: str, arguments: tuple[Any, ...]) -> None:

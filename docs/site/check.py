@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -90,7 +91,12 @@ def _of_page(site: Path, path: Path, page: Page, pages: dict[Path, Page]) -> Ite
 
 def _target(path: Path, address: str) -> Path:
     within = unquote(urlsplit(address).path)
-    return (path.parent / within).resolve() if within else path
+    return _resolved(path.parent, within) if within else path
+
+
+@cache  # the navigation is on every page
+def _resolved(folder: Path, within: str) -> Path:
+    return (folder / within).resolve()
 
 
 def _elsewhere(address: str) -> bool:

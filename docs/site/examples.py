@@ -11,9 +11,8 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 import ebclab
-from ebclab.card.card import Card, CardFolder, GroupResult
+from ebclab.card.card import Card, CardFolder, Findings, GroupResult
 from ebclab.card.document import card_document
-from ebclab.card.results import Findings
 from ebclab.card.side_by_side import Cards
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import read_findings

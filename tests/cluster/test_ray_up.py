@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ray_starts import one_start_at_a_time
+from ray_starts import TURNS
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,9 @@ QUICK = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",  # without a head; Ray's is 60
 }
 """Patience of Ray's own that a test need not have."""
+
+IN_TURN = f"flock --close {TURNS}"
+"""Before a command of a machine: it waits for its turn, as other tests do, but not while machines are set up."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -102,15 +105,15 @@ def description(network: Any, wheel: Path, store: str, folder: Path, full_waits:
         **({} if full_waits else QUICK),
     }
     lines = " ".join(f"{name}={value}" for name, value in variables.items())
-    install = f"pip install -q --no-deps --no-index --target ~/ebclab/site --upgrade ~/ebclab/{wheel.name}"
+    unpack = f"zipfile -e ~/ebclab/{wheel.name} ~/ebclab/site"  # what pip does, in seconds of each machine
     told["setup_commands"] = [
         "chmod 700 ~/.ray && chmod 600 ~/.ray/auth_token",
-        f"{Path(sys.executable).parent}/python -m {install}",
+        f"{Path(sys.executable).parent}/python -m {unpack}",
         f"grep -qs ebclab/site ~/.bashrc || echo 'export {lines}' >> ~/.bashrc",
     ]
     for part in ("head_start_ray_commands", "worker_start_ray_commands"):
         told[part] = [
-            re.sub(r"ray start", "ray start --num-cpus=1 --object-store-memory=150000000", command)
+            re.sub(r"ray start", f"{IN_TURN} ray start --num-cpus=1 --object-store-memory=150000000", command)
             for command in told[part]
         ]
     path = folder / "cluster.yaml"
@@ -133,6 +136,9 @@ def _until_all_have_joined(network: Any, description: Path, laptop: dict[str, st
             logs = "cd /tmp/ray/session_latest/logs && tail -n 40 monitor.* raylet.out raylet.err gcs_server.out"
             told = [f"{host.name}:\n{network.run(host, logs).stdout}" for host in network.hosts]
             raise AssertionError("\n".join([said, *told]))
+        if not all(_of_ray(network, host) for host in network.hosts):
+            time.sleep(0.5)  # asking Ray takes seconds of a processor that the machines want
+            continue
         status = _run(["ray", "exec", str(description), "ray status"], laptop, folder)
         said = status.stdout + status.stderr
 
@@ -216,10 +222,9 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
     record_property: Callable[[str, object], None],
 ) -> None:
     try:
-        with one_start_at_a_time():  # the head starts the workers after `ray up` has ended
-            up = _run(["ray", "up", "-y", str(description)], laptop, folder)
-            assert up.returncode == 0, up.stdout + up.stderr
-            _until_all_have_joined(network, description, laptop, folder)
+        up = _run(["ray", "up", "-y", str(description)], laptop, folder)
+        assert up.returncode == 0, up.stdout + up.stderr
+        _until_all_have_joined(network, description, laptop, folder)
         with _dashboard(description, laptop, folder) as address:
             tiny = (
                 "data.train_limit=640",
@@ -231,7 +236,7 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
             (folder / "space.yaml").write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
             settings += ["--space", str(folder / "space.yaml")]
             settings += ["--scheduler", "none"]  # a trial whose host is switched off must not be over
-            asked = ["--trials", "4", "--top", "1", "--seeds", "1", "--name", "first", "--sweeps", "s3://lab/sweeps"]
+            asked = ["--trials", "3", "--top", "1", "--seeds", "1", "--name", "first", "--sweeps", "s3://lab/sweeps"]
             command = ["ebclab", "submit", "--address", address, "--", "sweep", "simclr", *settings, *asked]
             with (folder / "submit.log").open("wb") as log:
                 job = subprocess.Popen(
@@ -253,7 +258,7 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
         events = _trials(store)
         ended = {t["trial"]: t["state"] for t in events if t["event"] == "ended"}
         assert set(ended.values()) <= {"finished", "stopped"}
-        assert len(ended) >= 4 + 1
+        assert len(ended) >= 3 + 1
         assert _epochs_since_restart(store, trial)
         log = _lines(store, f"sweeps/first/trials/{trial}/metrics.jsonl")
         (resumed,) = [record for record in log if record.get("event") == "resumed"]

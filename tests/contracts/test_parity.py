@@ -93,8 +93,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"bank_size": 12, "num_steps": 2, "key_encoder": "shared", "reinit_rate": 0.3},
     ),
 }
-STAGES = {"vem-svgd": (1, 1, 1)}
-"""Encoders with other stages than two of one block: a shallower one lets the kernel blow rounding up to 1.2e-10."""
+STAGES = {"vem-svgd": (1, 1)}
+"""Encoders with other stages than one block: a shallower one lets the kernel blow rounding up."""
 
 RESUMED = (
     *METHODS,
@@ -117,7 +117,7 @@ Run = dict[str, dict[str, Tensor]]
 
 def build(case: str, seed: int = 0, batch_norm: str = "global") -> Method:
     name, settings = CASES[case]
-    new_encoder = partial(ResNet, STAGES.get(case, (1, 1)), EncoderShape(in_channels=1, width=4, batch_norm=batch_norm))
+    new_encoder = partial(ResNet, STAGES.get(case, (1,)), EncoderShape(in_channels=1, width=8, batch_norm=batch_norm))
     return small_method(name, settings, new_encoder, seed).double()
 
 
@@ -146,7 +146,8 @@ def train(
     for step in range(NUM_STEPS):
         if resumed and step == 1:
             method, optimizer, generator = continue_elsewhere(case, method, optimizer, generator)
-        replica = DistributedDataParallel(method, broadcast_buffers=False) if num_ranks > 1 else method
+        if step == 0 or (resumed and step == 1):
+            replica = DistributedDataParallel(method, broadcast_buffers=False) if num_ranks > 1 else method
         output = replica(share_of_batch(method, step, rank, num_ranks), generator)
         optimizer.zero_grad()
         output.loss.backward()

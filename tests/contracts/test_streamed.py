@@ -11,9 +11,9 @@ from stream_shard import Shard
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.ray_data.worker import StreamedData
-from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.views.pipeline import ViewSettings
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Progress
 

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+import two_ranks
 from browsing import CHROMIUM
+from faults import Machines
 
 ALLOW_ALL = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 
@@ -146,3 +149,19 @@ def browser() -> Iterator[Any]:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
         chromium.close()
+
+
+@pytest.fixture
+def machines(full_waits: bool) -> Iterator[Machines]:
+    """A cluster of this test's own: on a shared one, elastic workers start before a new machine is seen."""
+    made = Machines(full_waits)
+    made.add()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
+def undisturbed_weights(run_ranks: Callable[[str, int], list[Any]]) -> dict[str, torch.Tensor]:
+    """The final weights of two workers that nothing happened to: two ranks without Ray, who train the same bits."""
+    weights: dict[str, torch.Tensor] = run_ranks(two_ranks.__file__, 2)[0]
+    return weights

@@ -19,7 +19,7 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 TINY = ["data.train_limit=96", "data.holdout_rate=0.2", "training.batch_size=32", "training.epochs=2"]
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_written_is_one_sentence_without_keys(
 
 
 def test_a_shard_that_vanishes_is_named_as_missing_and_not_as_damaged(digits: str, store: Any) -> None:
-    from ebclab.data.sources.decode import Reading
+    from ebclab.data.photograph import Reading
     from ebclab.data.sources.image_source import read_rows
     from ebclab.data.sources.parquet import ParquetSource
 

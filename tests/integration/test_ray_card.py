@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ebclab.card.card import CardFolder
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measure import CardTask, measure_card
-from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.ray_workers.spread import measure_on_workers
 from ebclab.card.subject import Subject
 from ebclab.cluster.placement import TRIES

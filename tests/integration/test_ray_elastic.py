@@ -17,7 +17,7 @@ import ebclab
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import InterruptedRunError
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""Drivers and heads that die: the same command goes on. ``test_ray_faults`` says what is recorded."""
+"""Drivers and heads that die: the same command goes on. ``tests/support/faults.py`` says what is recorded."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from pathlib import Path
 import impatient
 import pytest
 import torch
+from faults import MARKS, Fault, Record, assert_whole, finish
 from ray_starts import one_start_at_a_time, users_of
 from run_files import same_bits, weights
 from tests.support.waiting import until
 from two_ranks import TINY
 
 import ebclab
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
-from .test_ray_faults import Fault, Record, _assert_whole, _finish, pytestmark, undisturbed
-
-__all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
+pytestmark = MARKS
 
 
 class Head:
@@ -111,7 +110,12 @@ def head(full_waits: bool) -> Iterator[Head]:
 @pytest.mark.parametrize("verb", ["pretrain", "sweep"])
 @pytest.mark.parametrize("what", ["driver", "head"])
 def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
-    what: str, verb: str, head: Head, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+    what: str,
+    verb: str,
+    head: Head,
+    undisturbed_weights: dict[str, torch.Tensor],
+    tmp_path: Path,
+    record_property: Record,
 ) -> None:
     run = tmp_path / "run" if verb == "pretrain" else tmp_path / "run" / "trials" / "0000"
     said: list[tuple[int, str]] = []
@@ -134,9 +138,9 @@ def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
         assert "Traceback" not in words
     name = {"driver": "the driver killed", "head": "the head restarted"}[what]
     during = {"pretrain": "during pretraining", "sweep": "during a sweep"}[verb]
-    _finish(fault, record_property, f"{name} {during}; the same command again")
-    _assert_whole(run, fault)
+    finish(fault, record_property, f"{name} {during}; the same command again")
+    assert_whole(run, fault)
     if verb == "sweep":  # its first trial is the run that it begins from
         config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
-        undisturbed = weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
-    assert same_bits(run, undisturbed)
+        undisturbed_weights = weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
+    assert same_bits(run, undisturbed_weights)

@@ -34,7 +34,7 @@ import json, os, sys
 from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cluster.join import cluster_session
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from functools import partial
 import ray
 from ray._private import parameter
@@ -191,7 +191,7 @@ from pathlib import Path
 from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cluster.join import cluster_session
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 import ray
 around = Path(os.environ["RAY_TMPDIR"]) / f"ebclab-{os.geteuid()}"
 (around / "of_another").mkdir(parents=True)

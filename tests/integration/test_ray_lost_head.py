@@ -1,6 +1,6 @@
 """A command's own head that dies with its disk: the same command goes on elsewhere, from a store.
 
-``test_ray_faults`` says what is recorded.
+``tests/support/faults.py`` says what is recorded.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from faults import MARKS, STEPS_AN_EPOCH, Fault, Record, assert_whole, finish
 from forked_workers import environment_without
 from ray_starts import one_start_at_a_time
 from run_files import last_step, records, same_bits
 from tests.support.waiting import until
 from two_ranks import TINY
 
-from .test_ray_faults import STEPS_AN_EPOCH, Fault, Record, _assert_whole, _finish, pytestmark, undisturbed
-
-__all__ = ["pytestmark", "undisturbed"]  # marks, a fixture
+pytestmark = MARKS
 
 
 def _logs(machine: Path) -> list[Path]:
@@ -30,11 +29,10 @@ def _logs(machine: Path) -> list[Path]:
 
 
 def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest(
-    store: Any, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+    store: Any, undisturbed_weights: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
     from ebclab.storage.mirror import Mirror
-    from ebclab.storage.object_store import Store
-    from ebclab.storage.remote import COPIES, remote_at
+    from ebclab.storage.object_store import COPIES, Store, remote_at
 
     address = "s3://sets/faults/run"
     remote = remote_at(address)
@@ -80,6 +78,6 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     fault.lost += last_step(lost) - records(run, event="resumed")[0]["reached"]  # the disk had more than the store knew
     assert second.wait(timeout=600) == 0, said("two").read_text()
     Mirror(remote).pull(("last",))
-    _finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
-    _assert_whole(remote.cache, fault)
-    assert same_bits(remote.cache, undisturbed)
+    finish(fault, record_property, "the head lost with its disk; the same command elsewhere, from the store")
+    assert_whole(remote.cache, fault)
+    assert same_bits(remote.cache, undisturbed_weights)

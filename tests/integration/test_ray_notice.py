@@ -9,35 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from faults import MARKS, STEPS, Fault, Machines, Record, assert_whole, finish, pretrain_run, resumes
 from run_files import records, same_bits
 from tests.support.waiting import until
 from two_ranks import TINY
 
 import ebclab
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES
 
-from .test_ray_faults import (
-    STEPS,
-    Fault,
-    Machines,
-    Record,
-    _assert_whole,
-    _finish,
-    _pretrain,
-    _resumes,
-    machines,
-    pytestmark,
-    undisturbed,
-)
-
-__all__ = ["machines", "pytestmark", "undisturbed"]  # marks, fixtures
+pytestmark = MARKS
 
 ADDRESS = "127.0.0.2"
 
 
 def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     machines: Machines,
-    undisturbed: dict[str, torch.Tensor],
+    undisturbed_weights: dict[str, torch.Tensor],
     metadata: Any,
     tmp_path: Path,
     record_property: Record,
@@ -65,22 +52,22 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
         fault = Fault(run, 12, take_away)
         settings = ["training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
         config = ebclab.compose("moco", overrides=[*TINY, *settings])
-        result = fault.during(lambda: _pretrain(config, tmp_path)).result
+        result = fault.during(lambda: pretrain_run(config, tmp_path)).result
         assert watcher.wait(timeout=240) == 0, log.read_text()
     finally:
         watcher.kill()
         watcher.wait()
-    _finish(fault, record_property, "a preemption notice from the cloud, then the node is gone; another one comes")
+    finish(fault, record_property, "a preemption notice from the cloud, then the node is gone; another one comes")
     watching, drains = log.read_text().splitlines()
     assert watching.endswith(f"watching for Amazon's notice to take {ADDRESS} away")
     assert f"node {leaving.node_id[:6]} drains, what trains there saves" in drains
-    assert _resumes(run)[0] == saved()[0]
+    assert resumes(run)[0] == saved()[0]
     assert result["steps"] == STEPS
-    assert same_bits(run, undisturbed)
+    assert same_bits(run, undisturbed_weights)
 
 
 def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
-    machines: Machines, undisturbed: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
+    machines: Machines, undisturbed_weights: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
     leaving, run = machines.add(), tmp_path / "run"
 
@@ -98,9 +85,9 @@ def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     config = ebclab.compose(
         "moco", overrides=[*TINY, "training.checkpoint_every=100", "resources.workers=2", "resources.cpus_per_worker=1"]
     )
-    result = fault.during(lambda: _pretrain(config, tmp_path)).result
-    _finish(fault, record_property, "a preemption notice, then the node is gone; another one comes")
-    assert _resumes(run) == saved()
-    _assert_whole(run, fault, at_most=STEPS)  # what is trained between the notice and the end depends on the machine
+    result = fault.during(lambda: pretrain_run(config, tmp_path)).result
+    finish(fault, record_property, "a preemption notice, then the node is gone; another one comes")
+    assert resumes(run) == saved()
+    assert_whole(run, fault, at_most=STEPS)  # what is trained between the notice and the end depends on the machine
     assert result["steps"] == STEPS
-    assert same_bits(run, undisturbed)
+    assert same_bits(run, undisturbed_weights)

@@ -26,7 +26,7 @@ from ebclab.cluster.switches import set_ray_switches
 set_ray_switches()
 from ebclab.cli import main
 from ebclab.cluster.join import cluster_session
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 tiny = ["--epochs", "1"]
 for setting in ("data.train_limit=96", "training.batch_size=32", "training.epochs=1", "encoder.width=4"):
     tiny += ["--set", setting]

@@ -21,9 +21,8 @@ from safetensors.torch import load
 import ebclab
 from ebclab.errors import InterruptedRunError
 from ebclab.runs.summary import RunSummary
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import remote_at
-from ebclab.training.listener import Listener
+from ebclab.storage.object_store import Store, remote_at
+from ebclab.training.display import Listener
 from ebclab.training.setup import build_method
 from energy_contrast.contrastive.moco import Moco
 from energy_contrast.method import Method, Progress

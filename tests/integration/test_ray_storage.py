@@ -17,8 +17,7 @@ from tests.support.waiting import until
 
 import ebclab
 from ebclab.cli import main
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, remote_at
+from ebclab.storage.object_store import COPIES, Store, remote_at
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan

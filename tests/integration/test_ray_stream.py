@@ -17,7 +17,7 @@ from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, UserError
 from ebclab.runs.folder import RunFolder
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.pretrain import RunResult
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Method, Progress

@@ -29,11 +29,10 @@ from ebclab.evaluation.answers import table_of
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.display import SweepDisplay
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
-from ebclab.sweeps.trial import Trial
 
 pytestmark = pytest.mark.slow
 

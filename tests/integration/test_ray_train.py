@@ -17,7 +17,7 @@ from run_files import last_step, records
 
 import ebclab
 from ebclab.errors import TrainingError, UserError
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.pretrain import RunResult
 
 pytestmark = pytest.mark.slow

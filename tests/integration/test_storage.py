@@ -23,11 +23,10 @@ from tests.support.waiting import until
 
 from ebclab.cli import main
 from ebclab.storage import lease
+from ebclab.storage.filesystem import PATIENCE
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder, remote_at
-from ebclab.storage.retry import PATIENCE
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store, remote_at
 from ebclab.sweeps.log import SweepLog
 
 SETTINGS = ["data.train_limit=640", "training.batch_size=64", "resources.threads=1", "training.log_every=1"]

@@ -9,15 +9,8 @@ from torch import Tensor, nn
 
 from energy_contrast.method import Batch, Method, Progress, StepOutput
 
-DIAGNOSTICS = {
-    "alignment",
-    "effective_rank",
-    "embedding_spread",
-    "ess",
-    "ess_with_positive",
-    "log_k_saturation",
-    "uniformity",
-}
+DIAGNOSTICS = {"alignment", "effective_rank", "embedding_spread", "ess", "ess_with_positive", "log_k_saturation"}
+DIAGNOSTICS |= {"uniformity"}
 """Metrics that a contrastive method adds while ``diagnosing``."""
 
 

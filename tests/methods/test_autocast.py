@@ -1,7 +1,5 @@
 """Under the caller's autocast, losses work in float32 on projections that the networks gave in 16 bits."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 
@@ -50,9 +48,7 @@ def loss_of(method: Method, hook: Any) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_loss_under_autocast_is_the_float32_loss_of_its_projections(
-    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_under_autocast_is_the_float32_loss_of_its_projections(name, dtype, monkeypatch):
     """The projections of a pass under autocast take the places of those of a pass that knows no autocast at all."""
     given: list[Tensor] = []
     method = build(name)

@@ -1,7 +1,5 @@
 """Bounds on mutual information on a Gaussian whose mutual information is known, and what their gradients are."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -126,9 +126,7 @@ BANK = {"bank_movement", "bank_cosine", "bank_effective_rank"}
         ("vem-image", READ, DIAGNOSTICS | CHAINS | {"bank_cosine"}),
     ],
 )
-def test_costly_metrics_come_only_while_diagnosing_and_do_not_change_the_loss(
-    name: str, always: set[str], costly: set[str]
-) -> None:
+def test_costly_metrics_come_only_while_diagnosing_and_do_not_change_the_loss(name, always, costly):
     method = build(name, **({"symmetric": True} if name == "moco" else {}))
     batch, generator = draw_batch(method), torch.Generator()
     outputs = []
@@ -170,56 +168,29 @@ def test_a_pass_moves_nothing_before_the_step_is_over_and_of_two_the_last_counts
 FIRST_LAYER = {"chain_gradient": "first-layer"}
 PROBLEMS: list[tuple[str, dict[str, Any], str]] = [
     ("ebclr", {"sigma_min": 0.2, "sigma_max": 0.1}, "sigma_min: must not exceed sigma_max, got 0.2 > 0.1"),
-    (
-        "ebclr",
-        {"num_inner_steps": 5},
-        "num_inner_steps: has no effect with full gradients, got 5; set chain_gradient=first-layer too",
-    ),
+    ("ebclr", {"num_inner_steps": 5},
+     "num_inner_steps: has no effect with full gradients, got 5; set chain_gradient=first-layer too"),
     ("ebclr", FIRST_LAYER | {"num_inner_steps": 4}, "num_inner_steps: must divide num_steps = 10, got 4"),
     ("jem", FIRST_LAYER, "chain_gradient: plain takes full gradients"),
     ("jem", {"variant": "plusplus", "num_inner_steps": 5}, "num_inner_steps: has no effect with full gradients, got 5"),
-    (
-        "jem",
-        {"variant": "plusplus", **FIRST_LAYER, "num_inner_steps": 3},
-        "num_inner_steps: must divide num_steps = 20, got 3",
-    ),
-    (
-        "flatclr",
-        {"hoelder_exponent": 2.0, "ess_target": 0.3},
-        "hoelder_exponent: is a factor of the temperature, which ess_target moves already, got 2",
-    ),
-    (
-        "flatclr",
-        {"ess_rule": "printed"},
-        "ess_rule: has no effect without a target, got printed; set ess_target too",
-    ),
-    (
-        "vem-langevin",
-        {"update": "printed", "noise_schedule": "constant"},
-        "noise_schedule: the listing, update=printed, draws its noise by the step alone, got const",
-    ),
-    (
-        "simclr",
-        {"objective": "nwj", "ess_target": 0.3},
-        "ess_target: with nwj the temperature sets the values of the critic too, got 0.3; leave",
-    ),
-    (
-        "dhel",
-        {"objective": "kernel", "ess_target": 0.3},
-        "ess_target: the kernel form has no temperature, got 0.3; leave it out, or set objective",
-    ),
-    (
-        "supervised",
-        {"ess_target": 0.3},
-        "ess_target: cross-entropy has no temperature, got 0.3; leave it out, or set objective=supcon",
-    ),
-]
+    ("jem", {"variant": "plusplus", **FIRST_LAYER, "num_inner_steps": 3},
+     "num_inner_steps: must divide num_steps = 20, got 3"),
+    ("flatclr", {"hoelder_exponent": 2.0, "ess_target": 0.3},
+     "hoelder_exponent: is a factor of the temperature, which ess_target moves already, got 2"),
+    ("flatclr", {"ess_rule": "printed"}, "ess_rule: has no effect without a target, got printed; set ess_target too"),
+    ("vem-langevin", {"update": "printed", "noise_schedule": "constant"},
+     "noise_schedule: the listing, update=printed, draws its noise by the step alone, got const"),
+    ("simclr", {"objective": "nwj", "ess_target": 0.3},
+     "ess_target: with nwj the temperature sets the values of the critic too, got 0.3; leave"),
+    ("dhel", {"objective": "kernel", "ess_target": 0.3},
+     "ess_target: the kernel form has no temperature, got 0.3; leave it out, or set objective"),
+    ("supervised", {"ess_target": 0.3},
+     "ess_target: cross-entropy has no temperature, got 0.3; leave it out, or set objective=supcon"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "settings", "problem"), PROBLEMS)
-def test_settings_that_contradict_each_other_are_named_and_neither_alone_is(
-    name: str, settings: dict[str, Any], problem: str
-) -> None:
+def test_settings_that_contradict_each_other_are_named_and_neither_alone_is(name, settings, problem):
     (found,) = METHODS[name].Config(**settings).problems()
     assert found.startswith(problem)
 
@@ -262,9 +233,7 @@ NORMED = ("simsiam", "lejepa", "vicreg", "barlow")
 
 
 @pytest.mark.parametrize(("name", "settings", "network", "sizes"), LAYERS)
-def test_heads_have_the_layers_asked_for(
-    name: str, settings: dict[str, Any], network: str, sizes: list[tuple[int, int]]
-) -> None:
+def test_heads_have_the_layers_asked_for(name, settings, network, sizes):
     layers = getattr(build(name, **settings), network)
     assert [(m.in_features, m.out_features) for m in layers if isinstance(m, nn.Linear)] == sizes
     normed = [m.num_features for m in layers if isinstance(m, nn.modules.batchnorm._BatchNorm)]

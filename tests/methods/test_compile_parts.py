@@ -1,7 +1,5 @@
 """Compiled parts give the numbers of the parts themselves, in one graph a sampler's step."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator

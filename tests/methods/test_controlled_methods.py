@@ -1,7 +1,5 @@
 """Every method with one temperature holds the effective sample size of what its own loss weighs; no other offers to."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 from typing import Any

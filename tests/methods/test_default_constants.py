@@ -1,7 +1,5 @@
 """The constants that a method starts from, each with where it comes from."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Gathering and sharing, alone and on three ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -102,9 +100,7 @@ def test_draws_from_a_shared_generator_are_shares_of_one_draw(ranks: list[dict[s
 @pytest.mark.parametrize(
     ("which", "sum_of_weights"), [("gradient of the same loss", 3.0), ("gradient of unlike losses", 1.0 + 2.0 + 3.0)]
 )
-def test_the_gradient_is_that_of_the_sum_of_all_ranks_losses(
-    ranks: list[dict[str, Any]], which: str, sum_of_weights: float
-) -> None:
+def test_the_gradient_is_that_of_the_sum_of_all_ranks_losses(ranks, which, sum_of_weights):
     rows = (whole(6, 4) / 4).requires_grad_()
     (sum_of_weights * loss_of(rows)).backward()
     gathered = torch.cat([results[which] for results in ranks])

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ebclab.config import compose
+from ebclab.storage.filesystem import PATIENCE
+from ebclab.storage.object_store import COPIES, RemoteFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
@@ -70,6 +72,21 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
         monkeypatch.setattr(os, name, moved)
     return watched
+
+
+@pytest.fixture
+def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
+    """The remote folder of a run; store and local copies are in tmp_path, and no request is retried."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setenv(PATIENCE, "0")
+    (tmp_path / "store").mkdir()
+    return RemoteFolder(f"file://{tmp_path}/store", "run")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The folder of that run in the store."""
+    return tmp_path / "store" / "run"
 
 
 SPACE = {

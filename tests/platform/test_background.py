@@ -1,7 +1,5 @@
 """Repeated work in a thread continues after errors; a call that hangs is in test_workspace.py."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """The tests that a change can affect are chosen by what they import, name and read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 A block of Python that cannot run here has a comment above it, ``<!-- not run: why -->``, which readers do not see.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
@@ -169,9 +167,7 @@ def files_on(page: Path) -> dict[str, str]:
     return {comment.removeprefix("file: "): content for comment, content in shown if comment.startswith("file: ")}
 
 
-def test_a_method_in_a_file_of_ones_own_is_trained_as_the_tutorial_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_in_a_file_of_ones_own_is_trained_as_the_tutorial_says(tmp_path, monkeypatch, capsys):
     page = TUTORIALS / "4-new-method.md"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -188,9 +184,7 @@ def test_a_method_in_a_file_of_ones_own_is_trained_as_the_tutorial_says(
     assert len(recorded) == 1  # the same method, settings, digest and images, from the command line and from Python
 
 
-def test_the_photographs_of_the_tutorial_have_no_crop_in_both_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_photographs_of_the_tutorial_have_no_crop_in_both_parts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ((_, code),) = blocks(TUTORIALS / "1-own-images.md", "python")
     exec(compile(code, "1-own-images.md", "exec"), {})

@@ -1,7 +1,5 @@
 """Real files, damaged at random with a fixed seed: every reader returns its kind of value or one sentence of ours."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The pages name what is there: packages, layers, files, links, commands."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

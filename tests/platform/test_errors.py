@@ -1,7 +1,5 @@
 """Every error on purpose has the exit code that shells and schedulers know."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 

@@ -1,7 +1,5 @@
 """Ray's workers in this suite are forked, with the environment that they asked for; one that needs another is not."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

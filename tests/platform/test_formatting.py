@@ -1,7 +1,5 @@
 """Numbers and lines as people read them."""
 
-from __future__ import annotations
-
 import io
 import tomllib
 from pathlib import Path
@@ -27,9 +25,7 @@ class Terminal(io.StringIO):
         ("/a/path-as/long-as-this one", ["/a/path-as/long-as-this", "one"]),
     ],
 )
-def test_lines_are_broken_between_words_and_commands_stay_whole(
-    monkeypatch: pytest.MonkeyPatch, text: str, lines: list[str]
-) -> None:
+def test_lines_are_broken_between_words_and_commands_stay_whole(monkeypatch, text, lines):
     monkeypatch.setenv("COLUMNS", "10")
     assert fitted(text, Terminal()).split("\n") == lines
     assert fitted(text, io.StringIO()) == text

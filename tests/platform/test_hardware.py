@@ -1,7 +1,5 @@
 """How much memory a run may take, as Linux and containers tell it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -65,9 +63,7 @@ def test_global_draws_of_any_device_are_put_back(kind: str, monkeypatch: pytest.
         ("", "", TOTAL),
     ],
 )
-def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
-    told: Path, available: str, limit: str, expected: int
-) -> None:
+def test_memory_of_caches_is_free_up_to_what_a_container_may_have(told, available, limit, expected):
     for name, text in (("meminfo", available), ("memory.max", limit)):
         if text:
             (told / name).write_text(text)
@@ -85,9 +81,7 @@ def test_memory_of_caches_is_free_up_to_what_a_container_may_have(
         ("4:memory:/", {"memory/memory.limit_in_bytes": str(2**63 - 4096)}, TOTAL),  # no limit
     ],
 )
-def test_the_least_limit_of_the_groups_around_a_process_counts(
-    told: Path, groups: str, limits: dict[str, str], expected: int
-) -> None:
+def test_the_least_limit_of_the_groups_around_a_process_counts(told, groups, limits, expected):
     (told / "cgroup").write_text(f"{groups}\n")
     for name, text in limits.items():
         (told / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +90,7 @@ def test_the_least_limit_of_the_groups_around_a_process_counts(
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(
-    strict: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(strict, monkeypatch):
     """Kernels only if they have changed: to set them, torch imports its compiler, which takes a second."""
     asked: list[bool] = []
 
@@ -163,9 +155,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         *[("200000\n100000", 2), ("-1\n100000", 3)],  # of version 1 of cgroups: a file each
     ],
 )
-def test_no_more_threads_than_a_container_has_time_for(
-    quota: str, expected: int, four_cores: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_threads_than_a_container_has_time_for(quota, expected, four_cores, tmp_path, monkeypatch):
     both, *each = (tmp_path / path.name for path in device.CONTAINER_CPUS)
     monkeypatch.setattr(device, "CONTAINER_CPUS", [both, *each])
     for path, text in zip([both] if " " in quota else each, quota.splitlines(), strict=False):
@@ -175,9 +165,7 @@ def test_no_more_threads_than_a_container_has_time_for(
 
 @pytest.mark.parametrize("count", [4, None])
 @pytest.mark.parametrize("name", ["cpu_count", "process_cpu_count"])
-def test_where_no_affinity_is_known_all_cores_are_usable(
-    name: str, count: int | None, four_cores: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_affinity_is_known_all_cores_are_usable(name, count, four_cores, monkeypatch):
     monkeypatch.delattr(device.os, "sched_getaffinity")
     monkeypatch.delattr(device.os, "process_cpu_count", raising=False)  # there since Python 3.13
     monkeypatch.setattr(device.os, name, lambda: count, raising=False)
@@ -185,9 +173,7 @@ def test_where_no_affinity_is_known_all_cores_are_usable(
 
 
 @pytest.mark.parametrize(("count", "usual", "expected"), [(0, 0, 3), (0, 2, 2), (0, 9, 9), (1, 2, 1), (4, 0, 4)])
-def test_threads_are_those_of_the_setting_then_the_usual_then_the_cores(
-    count: int, usual: int, expected: int, four_cores: list[int]
-) -> None:
+def test_threads_are_those_of_the_setting_then_the_usual_then_the_cores(count, usual, expected, four_cores):
     assert set_threads(count, usual) == expected
     assert four_cores == [expected]
 

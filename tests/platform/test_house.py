@@ -1,7 +1,5 @@
 """The house rules that no linter knows: layers, circles, long functions, where Ray may be, forbidden names."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections import Counter

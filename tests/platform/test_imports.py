@@ -1,14 +1,13 @@
 """What takes long to import is imported by whoever needs it: one new process goes from the lightest to the heaviest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 LOADED = dict[str, list[str]]
-"""The large packages that had been imported after each thing that was done, in order."""
+HEAVY = "pydantic ray scipy sklearn timm torch torch._dynamo"
+"""The large packages that had been imported after each thing that was done, in order: these and some others."""
 
 
 @pytest.fixture(scope="module")
@@ -72,35 +71,20 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
     return found
 
 
-def test_importing_the_package_or_reading_settings_loads_neither_ray_nor_torch_nor_pydantic(loaded: LOADED) -> None:
-    assert loaded["the package"] == []
-    assert loaded["settings"] == []
-
-
-def test_datasets_are_listed_without_torch_and_pyarrow(loaded: LOADED) -> None:
-    assert {"torch", "numpy", "pyarrow"}.isdisjoint(loaded["the list of datasets"])
-
-
-def test_our_own_encoders_do_not_import_timm(loaded: LOADED) -> None:
-    assert "timm" not in loaded["a recipe"]
-    assert "timm" not in loaded["training"]
-
-
-def test_training_imports_torch_and_nothing_for_scores_and_tables(loaded: LOADED) -> None:
-    assert {"pandas", "pyarrow", "ray", "scipy", "sklearn"}.isdisjoint(loaded["training"])
-    assert "torch" in loaded["training"]
-
-
-def test_timm_is_imported_for_lars_only(loaded: LOADED) -> None:
-    assert "timm" not in loaded["an optimizer of torch"]
-    assert "timm" in loaded["LARS"]
-
-
-def test_neither_a_run_nor_an_optimizer_imports_the_compiler_of_torch(loaded: LOADED) -> None:
-    assert "torch._dynamo" not in loaded["training"]
-    assert "torch._dynamo" not in loaded["an optimizer of torch"]
-
-
-def test_checking_or_reading_a_sweep_imports_no_ray(loaded: LOADED) -> None:
-    assert "ray" not in loaded["checking a sweep"]
-    assert "ray" not in loaded["reading a sweep"]
+@pytest.mark.parametrize(
+    ("what", "absent", "there"),
+    [
+        ("the package", f"numpy pandas pyarrow {HEAVY}", ""),
+        ("settings", f"numpy pandas pyarrow {HEAVY}", ""),
+        ("the list of datasets", "torch numpy pyarrow", ""),
+        ("a recipe", "timm", ""),
+        ("training", "pandas pyarrow ray scipy sklearn timm torch._dynamo", "torch"),
+        ("an optimizer of torch", "timm torch._dynamo", "torch"),
+        ("checking a sweep", "ray", ""),
+        ("reading a sweep", "ray", ""),
+        ("LARS", "", "timm"),
+    ],
+)
+def test_what_takes_long_to_import_waits_for_whoever_needs_it(loaded, what, absent, there):
+    assert set(absent.split()).isdisjoint(loaded[what])
+    assert set(there.split()) <= set(loaded[what])

@@ -1,7 +1,5 @@
 """A number with its interval: one way to write it, turned round and in other units."""
 
-from __future__ import annotations
-
 import pytest
 
 from ebclab.evaluation.objectives import difference_format, format_of
@@ -20,9 +18,7 @@ from ebclab.interval import PERCENT, POINTS, SHARE, Interval, NumberFormat
         ("effective_rank", None, 1.0, ""),
     ],
 )
-def test_an_interval_has_the_digits_that_its_ends_need(
-    objective: str, low: float | None, high: float, shown: str
-) -> None:
+def test_an_interval_has_the_digits_that_its_ends_need(objective, low, high, shown):
     assert format_of(objective).ends(low, high) == shown
 
 
@@ -60,7 +56,5 @@ def test_a_difference_turned_round_has_its_ends_exchanged() -> None:
         (Interval(0.1, open="one seed"), None, "one seed"),
     ],
 )
-def test_the_verdict_is_whether_the_interval_contains_nothing(
-    found: Interval, is_noise: bool | None, verdict: str
-) -> None:
+def test_the_verdict_is_whether_the_interval_contains_nothing(found, is_noise, verdict):
     assert (found.is_noise, found.verdict) == (is_noise, verdict)

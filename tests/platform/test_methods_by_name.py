@@ -1,7 +1,5 @@
 """A method that is written as package.module:Class: what is imported and when, and what refusals say."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from made_up_method import HARDEST
 import ebclab
 from ebclab.config import compose, parse_yaml, to_mapping, to_yaml
 from ebclab.config.experiment import RecordedSettings
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import as_file_name, code_of, import_method, is_import_name
 from ebclab.runs.folder import RunFolder

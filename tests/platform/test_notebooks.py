@@ -1,7 +1,5 @@
 """The notebooks run in a new kernel, and print what their stored outputs say."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Folders and logs of our own within a folder that somebody gave away: what is behind a link there is left alone."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +14,7 @@ from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage import atomic
-from ebclab.storage.own_folder import own_folder
+from ebclab.storage.kinds import own_folder
 from ebclab.storage.signal_file import LocalSignal
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
@@ -69,9 +67,7 @@ def test_the_folder_that_the_user_named_may_be_a_link(tmp_path: Path) -> None:
         lambda path: LocalSignal(path).write(b"now"),
     ],
 )
-def test_nothing_is_appended_through_a_link_or_to_a_pipe(
-    tmp_path: Path, kind: str, write: Callable[[Path], object]
-) -> None:
+def test_nothing_is_appended_through_a_link_or_to_a_pipe(tmp_path, kind, write):
     path, victim = tmp_path / "log", tmp_path / "victim"
     (tmp_path / "log.new").symlink_to(victim)
     if kind == "link":

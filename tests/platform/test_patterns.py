@@ -4,8 +4,6 @@ Texts come from files and addresses of other people. A pattern whose time grows 
 file of a few kilobytes stop a command for hours.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

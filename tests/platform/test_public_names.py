@@ -1,7 +1,5 @@
 """What ``import ebclab`` offers: the names that type checkers see are those that are imported on first use."""
 
-from __future__ import annotations
-
 import ast
 from importlib import metadata
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Only files are read, and no more of them than they may have."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is published was committed, is dated in the changelog, and is equal bytes when built again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Nothing that comes from a file, a store or a setting is ever run; docs/security.md says so, and here it is read."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 
@@ -119,12 +117,7 @@ def test_what_ebclab_starts_by_itself_has_no_dashboard_and_is_closed_to_other_us
     ]
     assert [ast.unparse(word.value) for word in call.keywords if word.arg is None] == ["options"]
     body = ast.unparse(ast.parse(text))
-    for line in (
-        "'include_dashboard': False",
-        "on_loopback()",
-        "private_instance()",
-        "'_temp_dir': str(folder)",
-    ):
+    for line in ("'include_dashboard': False", "on_loopback()", "private_instance()", "'_temp_dir': str(folder)"):
         assert line in body
     elsewhere = [path for path in SOURCES if "ray.init(" in path.read_text(encoding="utf-8") and path.name != "join.py"]
     assert elsewhere == []

@@ -1,15 +1,11 @@
 """What goes to a cluster with a command line, and that the head node's shell reads it as it was meant."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -124,9 +120,7 @@ def test_the_packages_of_this_process_are_staged_with_their_data_and_without_cac
     assert not list(tmp_path.rglob("__pycache__"))
 
 
-def test_staged_code_runs_before_an_older_one_that_is_installed(
-    tmp_path: Path, in_new_process: Callable[..., Any]
-) -> None:
+def test_staged_code_runs_before_an_older_one_that_is_installed(tmp_path, in_new_process):
     def file_of_ebclab() -> str | None:
         import ebclab
         import energy_contrast.catalog  # noqa: F401

@@ -1,7 +1,5 @@
 """Names of other people's files are text wherever they leave: in a terminal, in Markdown, in CSV, in JSON and HTML."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

@@ -1,7 +1,5 @@
 """The built wheel holds every module and the data folders, and runs where only the dependencies are."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

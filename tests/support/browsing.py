@@ -1,7 +1,5 @@
 """Pages in a real browser: what they ask for, say and show."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

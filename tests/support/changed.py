@@ -4,8 +4,6 @@ A test file depends on what it imports, wherever the import is, on what it names
 and files that its texts name, and so on. A change on which nothing is known to depend selects all test files.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

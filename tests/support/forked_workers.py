@@ -1,7 +1,5 @@
 """Has the workers of Ray that tests start forked by ``worker_server.py``, one for each process of the suite."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import subprocess

@@ -6,10 +6,9 @@ prints a line of JSON for each seed: what was changed, and its faults, of which 
 a fork of a process that has imported everything, under an audit hook, a limit of processor time and one of memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
+import gc
 import hashlib
 import importlib
 import json
@@ -360,20 +359,32 @@ def _written_faults(folder: Path) -> Iterator[str]:
 # All cases
 
 
-def _listen() -> tuple[int, list[str]]:
-    """Listen on loopback; return the port, and a list that gets the beginning of all that arrives."""
+def _listen() -> tuple[int, Callable[[], list[str]]]:
+    """Listen on loopback; return the port, and a function that returns the beginnings of all that has arrived since."""
     heard: list[str] = []
-    server = socket.create_server(("127.0.0.1", 0))
+    server, own = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
     def serve() -> None:
         while True:
             client, _ = server.accept()
             with client, contextlib.suppress(OSError):
                 client.settimeout(2)
-                heard.append(f"the listener heard {client.recv(200)!r}")
+                if (text := client.recv(200)) == b"that was all":
+                    own.set()
+                else:
+                    heard.append(f"the listener heard {text!r}")
+
+    def arrived() -> list[str]:
+        own.clear()
+        with socket.create_connection(server.getsockname()) as client:  # waits behind those that came before
+            client.sendall(b"that was all")
+        own.wait(WALL_SECONDS)
+        found = heard[:]
+        heard.clear()
+        return found
 
     threading.Thread(target=serve, daemon=True).start()
-    return server.getsockname()[1], heard
+    return server.getsockname()[1], arrived
 
 
 def _make(folder: Path) -> None:
@@ -436,8 +447,10 @@ def outcomes(folder: Path, seeds: list[int]) -> Iterator[tuple[Case, list[str]]]
     os.environ |= {"AWS_ACCESS_KEY_ID": "AKIAMADEUP", "AWS_SECRET_ACCESS_KEY": "secret", "HF_HUB_OFFLINE": "1"}
     os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}
     _make(folder / "made")
-    port, heard = _listen()
+    port, arrived = _listen()
     before = _state(elsewhere)
+    gc.collect()
+    gc.freeze()  # else the collections of every fork copy all that was imported
     for seed in seeds:
         there = folder / "case" / "x"
         shutil.copytree(folder / "made", there)
@@ -445,14 +458,13 @@ def outcomes(folder: Path, seeds: list[int]) -> Iterator[tuple[Case, list[str]]]
             (there / name).mkdir()
         case = change(seed, there, Place(port, elsewhere))
         report = folder / "case" / "report.json"
-        heard.clear()
         if not (process := os.fork()):
             try:
                 _run_case(case, there, report)
             finally:
                 os._exit(0)
         ended = _wait(process, WALL_SECONDS)
-        faults = [*json.loads(report.read_text()), *([ended] if ended else []), *heard[:2]]
+        faults = [*json.loads(report.read_text()), *([ended] if ended else []), *arrived()[:2]]
         if _state(elsewhere) != before:
             faults.append("changed what is elsewhere")
             shutil.rmtree(elsewhere)

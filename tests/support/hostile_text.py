@@ -1,7 +1,5 @@
 """Text that a terminal, a spreadsheet, Markdown or a page would obey."""
 
-from __future__ import annotations
-
 import unicodedata
 
 HOSTILE = {

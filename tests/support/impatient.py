@@ -1,7 +1,5 @@
 """The program ``ebclab`` with less patience, for tests in which machines die and others take over."""
 
-from __future__ import annotations
-
 _COMMAND = "from ebclab.__main__ import program; program()"
 
 HEAD = ["-c", "from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['patience'] = 8.0; " + _COMMAND]

@@ -1,7 +1,5 @@
 """Stand-ins for the libraries of loggers: they keep what they are told, and take what the real ones take."""
 
-from __future__ import annotations
-
 import random
 from types import ModuleType, SimpleNamespace
 from typing import Any

@@ -1,16 +1,13 @@
 """A made-up encoder on made-up images, with everything that a group of a card is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet
-from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.subject import Subject
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet

@@ -1,10 +1,10 @@
 """Comparisons without training: sweeps whose logs are written by hand, so that every number is known beforehand."""
 
-from __future__ import annotations
-
+import copy
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -93,6 +93,12 @@ class MadeUp:
         path.mkdir(parents=True)
         write_comparison(self.folder.plan, self.plan)
         self.folder.add_version(self.plan, [])
+
+    def copied(self, path: Path) -> Self:
+        """Return the same comparison in another folder, where it may change."""
+        other = copy.copy(self)
+        other.folder = ComparisonFolder(Path(shutil.copytree(self.folder.path, path)))
+        return other
 
     def measure(self, planned: PlannedSweep, **scores: Any) -> None:
         """Write the log of a sweep; what is left out is the same for every method."""

@@ -1,7 +1,5 @@
 """Made-up images and labels, written as people have them: folders, Parquet, saved Arrow datasets, tars."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -1,7 +1,5 @@
 """Tiny made-up sets in the layouts of published ones; the red of an image tells its class, 20 for each."""
 
-from __future__ import annotations
-
 import io
 import os
 from pathlib import Path

@@ -1,13 +1,11 @@
 """Made-up trials of a sweep, in memory and in a log, and a display that records what it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 from ebclab.sweeps.display import SweepDisplay
-from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.trial import Epoch, Trial
+from ebclab.sweeps.log import Epoch, SweepLog, Trial
+from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
 
 
 def made_up_trial(name: str, values: Sequence[float] = (), **changes: Any) -> Trial:
@@ -30,6 +28,14 @@ def write(log: SweepLog, *trials: Trial) -> SweepLog:
         if one.state not in ("waiting", "running"):
             log.append("ended", trial=one.id, state=one.state, reason=one.reason, seconds=one.seconds)
     return log
+
+
+def made_up_result(path: str, *candidates: ConfirmedSettings, **changes: Any) -> SweepResult:
+    """The result of a sweep of SimCLR on digits whose first candidate won, untested; ``changes`` replace its facts."""
+    facts: dict[str, Any] = {"method": "simclr", "dataset": "digits", "objective": "holdout_knn", "test": None}
+    facts |= {"trials": {"finished": 4}, "winner": candidates[0], "candidates": candidates, "seconds": 4.0}
+    facts |= {"saved": StoppingSavings(0, 0, 0.0, 4.0), "finished": "2026-11-20T12:00:00+00:00"}
+    return SweepResult(path=path, **facts | changes)
 
 
 class Remembering(SweepDisplay):

@@ -9,8 +9,6 @@ By red, without the difficult one, cats are at ranks 1 and 3: precision 1 at rec
 dogs are at ranks 2 and 3 of ten: precision 1/2 and 2/3, of which 2/3 is the best at or above either recall.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HTML pages as a parser sees them."""
 
-from __future__ import annotations
-
 import json
 from html.parser import HTMLParser
 from typing import Any

@@ -1,7 +1,5 @@
 """Starts of Ray, one at a time: it gives a node 30 seconds to register; three at once need longer. Its folders."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import subprocess
@@ -13,11 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+TURNS = Path(tempfile.gettempdir(), "ebclab-tests-start-ray")
+"""A file that whoever starts Ray holds locked."""
+
 
 @contextmanager
 def one_start_at_a_time() -> Iterator[None]:
     """Wait until no other process of this suite starts Ray; a process that dies gives its turn back."""
-    with Path(tempfile.gettempdir(), "ebclab-tests-start-ray").open("w") as file:
+    with TURNS.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -1,7 +1,5 @@
 """What a run has logged and learnt, read from its folder while another process may still write there; free ports."""
 
-from __future__ import annotations
-
 import json
 import socket
 from contextlib import ExitStack

@@ -3,8 +3,6 @@
 moto looks at the condition and writes afterwards, which two threads can do at once; here requests go one by one.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterable, Iterator
@@ -13,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from ebclab.config.named_hosts import STORES
+from ebclab.config.addresses import STORES
 
 Behaviour = Literal["heeds", "ignores", "not implemented", "loses answers"]
 

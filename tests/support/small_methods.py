@@ -1,7 +1,5 @@
 """Methods of the catalogue at a size that tests can afford."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

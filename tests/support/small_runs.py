@@ -1,7 +1,5 @@
 """What tests of runs share: small images, listeners, and what a run folder holds."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,8 +19,8 @@ from ebclab.errors import EbclabError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.stop_request import StopFlag
-from ebclab.storage.sync import Syncer
-from ebclab.training.listener import Listener
+from ebclab.storage.mirror import Syncer
+from ebclab.training.display import Listener
 from ebclab.training.loop import Training
 from ebclab.training.pretrain import pretrain
 from ebclab.training.process_group import Ranks
@@ -62,6 +60,33 @@ class Killed(Listener):
     def on_log(self, step: int, *_: Any) -> None:
         if step >= self._step:
             raise KeyboardInterrupt
+
+
+class Watcher:
+    """Writes down what the loop of training reports; asks to stop after a given step."""
+
+    def __init__(self, stop_after: int = 10**9) -> None:
+        self.events: list[Any] = []
+        self.logs: list[dict[str, float]] = []
+        self._stop_after = stop_after
+        self._step = 0
+
+    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
+        self.events.append(("log", step, epoch))
+        self.logs.append(metrics)
+        self._step = step
+
+    def on_epoch(self, step: int, epochs_done: int) -> None:
+        self.events.append(("epoch", step, epochs_done))
+
+    def on_stop(self, step: int) -> None:
+        self.events.append(("stop", step))
+
+    def on_step(self, step: int) -> None:
+        """Nothing."""
+
+    def should_stop(self) -> bool:
+        return self._step >= self._stop_after
 
 
 def small_images(seed: int = 0, name: str = "mine", num_classes: int = 2) -> ImageSet:

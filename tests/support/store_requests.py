@@ -1,7 +1,5 @@
 """Tells of every request to a store before it is made: the files of runs go through ``Store``, leases do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

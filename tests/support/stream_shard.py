@@ -1,7 +1,5 @@
 """A worker's part of a stream, without Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

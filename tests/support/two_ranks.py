@@ -1,7 +1,5 @@
 """The run that faults disturb, by two ranks without Ray: what its workers must come to."""
 
-from __future__ import annotations
-
 from run_files import weights
 from small_runs import one_folder, train_as
 from torch import Tensor

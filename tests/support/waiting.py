@@ -1,7 +1,5 @@
 """Waits for what another process, thread or machine does, with a limit that only a hang meets."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from ebclab.card.card import Card
+from ebclab.card.card import Card, Findings
 from ebclab.card.groups import GROUPS
-from ebclab.card.results import Findings
 from ebclab.card.side_by_side import Cards, EncoderCell, EncoderColumn, NumberRow
 from ebclab.document.document import (
     Block,

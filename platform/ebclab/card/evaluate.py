@@ -11,14 +11,12 @@ from pathlib import Path
 
 import torch
 
-from ebclab.card.card import Card, CardFolder
+from ebclab.card.card import Card, CardFolder, as_score
 from ebclab.card.document import card_document
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, named_set, outside_set, slug
 from ebclab.card.measure import CardTask, groups_of, measure_card
-from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.request import CardRequest
-from ebclab.card.results import as_score
 from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
@@ -32,7 +30,7 @@ from ebclab.reports.place import write_result
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.storage import atomic
-from ebclab.storage.own_folder import own_folder
+from ebclab.storage.kinds import own_folder
 
 PAGE = "card.html"
 _FOLDER = "cards"

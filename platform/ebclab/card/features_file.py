@@ -14,6 +14,7 @@ from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.request import CardRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.addresses import expanded, is_address
+from ebclab.config.yaml_text import JsonObject
 from ebclab.data.holdout import limit
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
@@ -75,7 +76,7 @@ def _target(given: str) -> Path:
     return path
 
 
-def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[str, ...]) -> dict[str, Any]:
+def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[str, ...]) -> JsonObject:
     """Return what the features are, as plain values."""
     return {
         "format": 1,
@@ -90,12 +91,12 @@ def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[s
     }
 
 
-def _write_npz(file: BinaryIO, columns: Columns, facts: dict[str, Any]) -> None:
+def _write_npz(file: BinaryIO, columns: Columns, facts: JsonObject) -> None:
     arrays: dict[str, Any] = {**columns, "metadata": np.array(json.dumps(facts))}
     np.savez(file, **arrays)
 
 
-def _write_parquet(file: BinaryIO, columns: Columns, facts: dict[str, Any]) -> None:
+def _write_parquet(file: BinaryIO, columns: Columns, facts: JsonObject) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -16,17 +16,16 @@ from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
 from ebclab.data.class_labels import one_class_problem
-from ebclab.data.digests import content_digest
 from ebclab.data.holdout import held_out, limit
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageSet, content_digest
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, Split
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import files_by_key
 from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import num_classes, several_labels
-from ebclab.evaluation.measures.rankings import Alteration, altered_half
+from ebclab.evaluation.measures.out_of_distribution import Alteration, altered_half
 from ebclab.runs.evaluate import images_of_run, with_channels
 
 HOLDOUT_RATE = 0.1

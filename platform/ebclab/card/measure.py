@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ebclab.card.card import Card, CardFolder, GroupResult
+from ebclab.card.card import Card, CardFolder, Findings, GroupResult
 from ebclab.card.groups import GROUPS
 from ebclab.card.measuring import Measuring, Need
 from ebclab.card.request import CardRequest
-from ebclab.card.results import Findings
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UserError
 from ebclab.evaluation.evaluate import PROBES

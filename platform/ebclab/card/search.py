@@ -16,15 +16,14 @@ from torch.nn import functional
 
 from ebclab.background import logged
 from ebclab.card.card import CardFolder
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import class_and_file, named_set, parts_of
+from ebclab.card.measuring import FeatureStore
 from ebclab.card.request import SearchRequest
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.options import option_problems
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
-from ebclab.data.photograph import DAMAGE
-from ebclab.data.sources.decode import LeftOut, Reading, decode_image
+from ebclab.data.photograph import DAMAGE, LeftOut, Reading, decode_image
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.progress import OnProgress, silent

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
-from ebclab.card.card import FORMAT, Card
-from ebclab.card.results import Number, interval_of_mean
+from ebclab.card.card import FORMAT, Card, Number, interval_of_mean
+from ebclab.config.yaml_text import JsonObject
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import (
     Table,
@@ -60,11 +59,12 @@ class EncoderCell:
     value: Interval  # the mean over runs, with their standard deviation, if there are several
     against_first: Interval | None  # this minus the first column; None in the first, and if that lacks the metric
 
-    def to_mapping(self, runs: int) -> dict[str, Any]:
+    def to_mapping(self, runs: int) -> JsonObject:
         """Return the cell of a column of so many runs as plain values."""
         value, gap = self.value, self.against_first
-        plain = {"mean": value.mean, "low": value.low, "high": value.high, "std": value.std, "runs": runs}
-        return plain | {"against_first": gap and gap.as_difference() | {"verdict": gap.verdict}}
+        against = None if gap is None else gap.as_difference() | {"verdict": gap.verdict}
+        plain: JsonObject = {"mean": value.mean, "low": value.low, "high": value.high, "std": value.std, "runs": runs}
+        return {**plain, "against_first": against}
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,14 @@ class Cards:
             f"{card.label}: {each.group}: {each.problem}" for card in self.cards for each in card.results if each.failed
         ]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return cards and their comparison as plain values."""
-        compared = [
+        compared: list[JsonObject] = [
             {
                 "group": row.group,
                 "number": row.number.name,
                 "columns": {
-                    column.label: cell and cell.to_mapping(len(column.cards))
+                    column.label: None if cell is None else cell.to_mapping(len(column.cards))
                     for column, cell in zip(self.columns, row.cells, strict=True)
                 },
             }

@@ -19,9 +19,8 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.location import short_name
-from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders.build import DESCRIPTION, digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
-from ebclab.encoders.weights import DESCRIPTION
 from ebclab.errors import UserError
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ebclab.config.addresses import credentials_problem, expanded, without_credentials
-from ebclab.config.named_hosts import named_hosts
+from ebclab.config.addresses import credentials_problem, expanded, named_hosts, without_credentials
 from ebclab.errors import EbclabError, UserError
 from ebclab.formatting import bounded, fitted, visible
 from ebclab.terminal import open_missing_streams, say, write

@@ -13,7 +13,7 @@ from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.options import given_of, option, option_problems, word_of
 from ebclab.config.recipes import name_hosts_in
 from ebclab.document.document import Remark, Table, numeric
-from ebclab.document.terminal import print_blocks, print_facts
+from ebclab.document.text import print_blocks, print_facts
 from ebclab.errors import TrainingError, UserError
 from ebclab.methods_by_name import is_import_name
 from ebclab.terminal import say
@@ -181,8 +181,8 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
 
 def _print_result(found: ComparisonRun) -> None:
     """Print whether anything was learnt, two tables, the other conclusions and the location of the page."""
+    from ebclab.comparisons.document import differences, tuned_and_default
     from ebclab.comparisons.power import measured_power, power_facts, power_warnings
-    from ebclab.comparisons.tables import differences, tuned_and_default
     from ebclab.comparisons.wording import answer
     from ebclab.evaluation.comparison import few_seeds
 

@@ -11,7 +11,7 @@ import typer
 from ebclab.cli import options
 from ebclab.cli.options import RESULTS, as_assignments, composed
 from ebclab.cli.progress import progress_bar
-from ebclab.config.sections import LARGEST_SIDE
+from ebclab.config.sections import LARGEST_SIDE, USUAL_VIEWS, fitting_views
 from ebclab.errors import UserError
 from ebclab.formatting import fitted
 from ebclab.terminal import say
@@ -25,7 +25,7 @@ def list_datasets(root: options.DataRoot = None) -> None:
     from ebclab.data.sources.catalogue import DATASETS, PUBLISHED, missing_files
     from ebclab.data.sources.catalogue import data_root as resolve_root
     from ebclab.document.document import CellValue, Table, numeric
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
 
     folder = resolve_root(root)
     rows: list[tuple[CellValue, ...]] = []
@@ -81,7 +81,6 @@ def prepare(
 ) -> None:
     """Write a dataset as Parquet shards, which any storage can stream; if killed, repeat the command to continue."""
     from ebclab.config.addresses import PARQUET, expanded, is_address
-    from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
     from ebclab.data.preparing.shards import split_rows, storage_named
     from ebclab.data.preparing.write_parquet import prepare_dataset, require_target
     from ebclab.data.sources.load import splits_of
@@ -119,7 +118,7 @@ def show(
     root: options.DataRoot = None,
 ) -> None:
     """Draw images of a dataset and the views that training would make of them."""
-    from ebclab.data.sources.decode import Reading
+    from ebclab.data.photograph import Reading
     from ebclab.data.sources.load import load_split
     from ebclab.data.views.preview import draw_views, require_png
 

@@ -81,7 +81,7 @@ def _print_cards(done: Cards) -> None:
     from ebclab.card.document import numbers_table, problems, repeated, what_intervals_say
     from ebclab.card.groups import GROUPS
     from ebclab.document.document import Remark
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
 
     several = len(done.columns) > 1
     for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
@@ -128,7 +128,7 @@ def _probe(request: CardRequest, as_json: bool) -> None:
 
 def _print_scores(done: Evaluation) -> None:
     from ebclab.document.document import CellValue, Table, numeric
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
 
     probes = list(dict.fromkeys(probe for scores in done.rows.values() for probe in scores))
     lines: list[tuple[CellValue, ...]] = [

@@ -24,7 +24,7 @@ from typing import (
 
 import typer
 
-from ebclab.config.addresses import LOCATIONS
+from ebclab.config.addresses import LOCATIONS, cluster_problem
 from ebclab.config.options import DATA_ROOT, option, word_of
 from ebclab.config.yaml_text import Plain
 from ebclab.errors import UserError
@@ -228,7 +228,6 @@ def with_named_cluster(settings: ExperimentConfig, overrides: list[str], where: 
     Args:
         settings: Settings of this command.
     """
-    from ebclab.config.named_hosts import cluster_problem
     from ebclab.config.recipes import name_hosts_in
 
     name_hosts_in(overrides)

@@ -138,9 +138,9 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
 
 def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
-    from ebclab.document.terminal import print_facts
+    from ebclab.document.text import print_facts
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
-    from ebclab.training.health.record import open_findings
+    from ebclab.training.health.policy import open_findings
 
     summary = run.summary
     if run.was_finished:

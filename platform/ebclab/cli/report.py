@@ -20,7 +20,7 @@ _NOT_OF_COMPARISONS = "of runs and sweeps only, got a comparison; leave it out"
 
 
 @dataclass(frozen=True)
-class ReportOptions:
+class _ReportOptions:
     """Arguments and options of ``ebclab report``; see the help text of each option."""
 
     folders: tuple[str, ...] = option(
@@ -46,8 +46,8 @@ class ReportOptions:
     )
 
 
-@takes(ReportOptions)
-def report(given: ReportOptions) -> None:
+@takes(_ReportOptions)
+def report(given: _ReportOptions) -> None:
     """Write a page about runs, sweeps or a comparison: one HTML file that needs no network, with its numbers beside it.
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update,
@@ -78,7 +78,7 @@ def report(given: ReportOptions) -> None:
         _write_journal([*given.folders], given.optuna)
 
 
-def _watch(given: ReportOptions, *, is_comparison: bool) -> None:
+def _watch(given: _ReportOptions, *, is_comparison: bool) -> None:
     """Serve the page until Ctrl-C."""
     from ebclab.reports.report import document_of
     from ebclab.reports.watch import LOOK_SECONDS, PageServer, WatchedPage
@@ -104,14 +104,14 @@ def _comparison_now(place: str) -> Document:
 
 
 def _write_journal(folders: list[str], to: str) -> None:
-    from ebclab.reports.optuna_journal import write_journal
+    from ebclab.reports.report import write_journal
 
     for line in write_journal(folders, Path(to)):
         say(line, err=True)
     say(f"journal: {to}; `optuna-dashboard {to}` opens it")
 
 
-def _report_comparison(given: ReportOptions) -> None:
+def _report_comparison(given: _ReportOptions) -> None:
     """Write the page of a comparison, which is always in its folder."""
     from ebclab.comparisons.compare import page_of
     from ebclab.comparisons.plan import ComparisonFolder

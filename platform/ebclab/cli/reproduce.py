@@ -110,7 +110,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
 def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from ebclab.document.document import Remark
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
     from ebclab.reproductions.table import beside_the_paper, claims_asked, cost_in_words
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"

@@ -107,7 +107,7 @@ def show(
     `ebclab report RUN...` draws their curves.
     """
 
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
     from ebclab.inventory.listing import places_of
     from ebclab.reports.runs.facts import open_runs, side_by_side
 

@@ -22,7 +22,7 @@ _CLASSES = 20  # of the table, at most
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleOptions(SampleRequest):
+class _SampleOptions(SampleRequest):
     """Arguments and options of ``ebclab sample``; see the help text of each option."""
 
     run: str = option(
@@ -39,8 +39,8 @@ class SampleOptions(SampleRequest):
     )
 
 
-@takes(SampleOptions)
-def sample(options: SampleOptions, as_json: Json = False) -> None:
+@takes(_SampleOptions)
+def sample(options: _SampleOptions, as_json: Json = False) -> None:
     """Run long chains of an energy-based run; draw them by step, and measure them beside real images."""
     from ebclab.config.encoder import TIMM
     from ebclab.export.load_energies import is_export
@@ -65,7 +65,7 @@ def sample(options: SampleOptions, as_json: Json = False) -> None:
 
 def _print_table(done: Samples) -> None:
     from ebclab.document.document import CellValue, Remark, Table, numeric
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
 
     asked = done.request
     weights = f"{done.method}, {done.checkpoint} checkpoint, step {done.training_step:,}"

@@ -19,7 +19,7 @@ def search(request: SearchRequest) -> None:
     ebclab search timm/resnet18 cat.jpg dog.jpg --dataset folder:PHOTOS
     """
     from ebclab.card.search import search as find
-    from ebclab.document.terminal import print_blocks
+    from ebclab.document.text import print_blocks
 
     with progress_bar() as on_progress:
         found = find(request, on_progress)

@@ -12,7 +12,7 @@ import typer
 from ebclab.cli import options
 from ebclab.cli.options import composed
 from ebclab.config.recipes import list_recipes, recipe_text
-from ebclab.config.view_recipes import VIEW_RECIPES
+from ebclab.config.sections import VIEW_RECIPES
 from ebclab.formatting import size, terminal_columns
 from ebclab.methods_by_name import Methods, catalogue
 from ebclab.terminal import say

@@ -11,7 +11,7 @@ from ebclab.cli.options import SettingsOptions, TrialOptions, composed, refuse_g
 from ebclab.config.check import short
 from ebclab.config.options import option, seconds_of, values_of
 from ebclab.document.document import Table, numeric
-from ebclab.document.terminal import print_blocks, print_facts
+from ebclab.document.text import print_blocks, print_facts
 from ebclab.errors import UserError
 from ebclab.formatting import clock, count
 from ebclab.interval import POINTS, SHARE
@@ -118,10 +118,9 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     """Print the search space, the resources and an upper bound of the time."""
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
-    from ebclab.sweeps.forecast import epoch_seconds
-    from ebclab.sweeps.preflight import require_judgeable, require_trainable
+    from ebclab.sweeps.preflight import epoch_seconds, require_judgeable, require_trainable
     from ebclab.sweeps.space.check import describe_space
-    from ebclab.training.listener import Listener
+    from ebclab.training.display import Listener
     from ebclab.training.setup import load_images
 
     methods = methods_of(plan.config)
@@ -161,7 +160,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
 def print_result(result: SweepResult, plan: SweepPlan) -> None:
     """Print the confirmed settings, the test score of the winner and the location of the sweep."""
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
-    from ebclab.storage.remote import remote_at
+    from ebclab.storage.object_store import remote_at
     from ebclab.sweeps.folder import BEST
 
     objective, where = result.objective, result.path

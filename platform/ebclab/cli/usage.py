@@ -10,6 +10,7 @@ from ebclab.config.names import did_you_mean, nearest
 
 if TYPE_CHECKING:
     import typer
+    from pydantic_core import ErrorDetails
 
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 _VALUES = {"requires an argument": "a value must follow it", "does not take a value": "takes no value"}
@@ -75,7 +76,7 @@ def _settings_meant(option: str) -> list[str]:
 def _place_meant(extra: str, context: Any) -> str:
     """Return a question after an argument too many: the option whose value it may be."""
     from ebclab.config.recipes import list_recipes
-    from ebclab.config.view_recipes import USUAL_VIEWS
+    from ebclab.config.sections import USUAL_VIEWS
 
     options = _options(context)
     cut = [text for text in context.params.get("assignments") or () if "=" not in text]
@@ -86,7 +87,7 @@ def _place_meant(extra: str, context: Any) -> str:
     return f"did you mean {flag} {extra}?" if flag else ""
 
 
-def _wrong(problem: dict[str, Any]) -> str:
+def _wrong(problem: ErrorDetails) -> str:
     """Return why a value is refused by pydantic, with which typer validates values."""
     kind, limits = problem["type"], problem.get("ctx", {})
     if kind.startswith("int"):

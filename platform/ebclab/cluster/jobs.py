@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ebclab.cluster.token import sends_token, token_source
+from ebclab.cluster.address import sends_token, token_source
 from ebclab.config.addresses import credentials_problem, is_address
 from ebclab.errors import EbclabError, UnreachableError, UserError
 

@@ -16,17 +16,16 @@ from ray._private import services
 from ray.exceptions import RayError
 
 from ebclab.background import repeating
-from ebclab.cluster.address import require_answer, who_answers
+from ebclab.cluster.address import require_answer, send_token, who_answers
 from ebclab.cluster.local_instance import on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
-from ebclab.cluster.token import send_token
-from ebclab.config.named_hosts import cluster_problem
+from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
 from ebclab.terminal import say
 
 
 @contextmanager
-def cluster_session(address: str, display: Showing) -> Iterator[Head]:
+def cluster_session(address: str, display: _Showing) -> Iterator[Head]:
     """Join a cluster, or start one on this machine only if ``address`` is "local"; leave it at exit.
 
     If the cluster's head is lost in the meantime, this process exits with a message.
@@ -142,7 +141,7 @@ _POLL_SECONDS = 2.0
 _PATIENCE = 30.0  # seconds without a response until the head is considered lost; Ray waits 60
 
 
-class Showing(Protocol):
+class _Showing(Protocol):
     """A display that can be stopped before a message is printed."""
 
     def stop(self) -> None: ...
@@ -181,7 +180,7 @@ class Head:
 
 
 @contextmanager
-def watched_head(address: str, display: Showing) -> Iterator[Head]:
+def watched_head(address: str, display: _Showing) -> Iterator[Head]:
     """Yield the head at ``address``; end this process with a message and exit code 1 if the head is lost."""
     head, over = Head(address), threading.Event()
 

@@ -24,8 +24,8 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
 from ebclab.cluster import leftovers
+from ebclab.cluster.address import MODE, TOKEN, TOKEN_PATH, sends_token
 from ebclab.cluster.leftovers import PROCESSES, end_leftovers
-from ebclab.cluster.token import MODE, TOKEN, TOKEN_PATH, sends_token
 from ebclab.errors import UserError
 
 _FOLDER = 0o700

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 
-from ebclab.config.named_hosts import STORES
-from ebclab.storage.remote import COPIES, UNGUARDED, cache_folder
-from ebclab.storage.retry import PATIENCE
+from ebclab.config.addresses import STORES
+from ebclab.storage.filesystem import PATIENCE
+from ebclab.storage.object_store import COPIES, UNGUARDED, cache_folder
 
 SWITCHES = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -33,8 +33,7 @@ from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.at_once import work_at_once
-from ebclab.runs.jobs import Each, one_by_one
+from ebclab.runs.jobs import Each, one_by_one, work_at_once
 from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result

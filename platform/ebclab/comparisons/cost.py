@@ -9,13 +9,12 @@ from functools import partial
 from ebclab.comparisons.plan import ComparisonPlan, EpochsOf, PlannedSweep
 from ebclab.config.experiment import ExperimentConfig, methods_of
 from ebclab.data.holdout import Split
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import ConfigError, DataError, EbclabError, UserError
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
-from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
-from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_judgeable, require_trainable
 from ebclab.training.setup import load_images
 
 

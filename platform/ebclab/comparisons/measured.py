@@ -19,12 +19,11 @@ from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import Protocol
-from ebclab.sweeps.log import LAUNCHES, SweepLog, sharing_a_gpu
+from ebclab.sweeps.log import LAUNCHES, LOST, State, SweepLog, Trial, sharing_a_gpu
 from ebclab.sweeps.proposals import ConfirmProposals, confirming_run, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest, scores_over_seeds
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
-from ebclab.sweeps.trial import LOST, State, Trial
 
 WORST = 0.0
 """Accuracy assigned to a run that diverged, collapsed or failed."""
@@ -50,7 +49,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class SeedCurve:
+class _SeedCurve:
     """Learning curve of a confirmation run."""
 
     epochs: tuple[int, ...]  # numbers of completed epochs
@@ -58,7 +57,7 @@ class SeedCurve:
     scores: tuple[float, ...]  # score on held-out images after each of them
 
     @classmethod
-    def of(cls, trial: Trial) -> SeedCurve:
+    def of(cls, trial: Trial) -> _SeedCurve:
         """Return the curve of a run."""
         points = sorted(trial.curve.items())
         return cls(
@@ -83,7 +82,7 @@ class SettingsRuns:
     settings: Settings
     held_out: Measurements  # the objective of each run
     tested: dict[str, Measurements]  # accuracies on the test images by probe; empty if they have not been measured
-    curves: tuple[SeedCurve, ...]  # learning curves of the runs that finished
+    curves: tuple[_SeedCurve, ...]  # learning curves of the runs that finished
     lost: int  # number of runs that did not finish: they diverged, were stopped due to collapse, or failed
     metric: Metric = "knn"  # the probe whose accuracies are compared
 
@@ -265,7 +264,7 @@ def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog,
         settings,
         held_out,
         _tested(log, source, seeds, done),
-        tuple(SeedCurve.of(by_seed[seed]) for seed in done),
+        tuple(_SeedCurve.of(by_seed[seed]) for seed in done),
         len(seeds) - len(done),
         metric,
     )

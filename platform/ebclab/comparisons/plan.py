@@ -129,7 +129,7 @@ class ComparisonPlan:
 
 def _saved(plan: ComparisonPlan, digest: str) -> _SavedComparison:
     sweeps = {
-        planned.name: _SavedSweep(planned.method, planned.task, planned.arm, planned.plan.to_mapping())
+        planned.name: _SavedSweep(planned.method, planned.task, planned.arm, {**planned.plan.to_mapping()})
         for planned in plan.sweeps
     }
     return _SavedComparison(format=FORMAT, digest=digest, asked=plan.request, sweeps=sweeps)

@@ -14,6 +14,7 @@ from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
 from ebclab.comparisons.wording import METRICS, margin_words, shared_gpu
+from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.formatting import count
 from ebclab.interval import Interval
@@ -135,7 +136,7 @@ def _add_curve(
         return
     seconds = sum(draw.seconds for draw in each.draws) / len(each.draws)
     x = [n * seconds if by_seconds else n for n in curve.trials]
-    beside: dict[str, Any] = {"mode": "lines", "showlegend": False, "legendgroup": each.method}
+    beside: JsonObject = {"mode": "lines", "showlegend": False, "legendgroup": each.method}
     beside |= _place(tasks.index(each.task), tasks)
     upper = [
         high if n <= curve.known_until else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)

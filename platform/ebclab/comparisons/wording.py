@@ -11,7 +11,7 @@ from ebclab.config.check import shown
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
-from ebclab.reports.references import BY, THE, against, is_above
+from ebclab.reports.reading import BY, THE, against, is_above
 from ebclab.runs.references import REFERENCES
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}

@@ -3,11 +3,10 @@
 Start with ``sections.py`` and ``experiment.py``; ``recipes.compose`` makes settings from a command line.
 """
 
-from ebclab.config.experiment import ExperimentConfig, to_mapping, to_yaml
+from ebclab.config.experiment import ExperimentConfig, parse_experiment, parse_yaml, to_mapping, to_yaml
 from ebclab.config.names import did_you_mean
-from ebclab.config.parse import parse_experiment, parse_yaml
 from ebclab.config.recipes import compose, compose_for_user, list_recipes, load_recipe
-from ebclab.config.view_recipes import VIEW_RECIPES
+from ebclab.config.sections import VIEW_RECIPES
 from ebclab.config.yaml_text import load_yaml_file
 
 __all__ = [

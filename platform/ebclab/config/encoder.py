@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from ebclab.config.addresses import shortened
 from ebclab.config.names import did_you_mean
@@ -70,7 +70,7 @@ class EncoderConfig:
         """timm's name of the network; empty for our own."""
         return self.name.removeprefix(TIMM) if self.name.startswith(TIMM) else ""
 
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> dict[str, str | int]:
         """Return the settings that define the architecture; ``initialisation`` is not among them.
 
         ``pooling`` mean is left out, as in descriptions that are older than the setting.

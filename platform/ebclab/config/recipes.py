@@ -10,12 +10,10 @@ from importlib.resources import files
 from typing import Any
 
 from ebclab.background import warn_once
-from ebclab.config.addresses import shortened
+from ebclab.config.addresses import name_hosts, shortened
 from ebclab.config.check import Problems, settings_of, shown, usable_texts
-from ebclab.config.experiment import ExperimentConfig
-from ebclab.config.named_hosts import name_hosts
+from ebclab.config.experiment import ExperimentConfig, parse_experiment
 from ebclab.config.names import did_you_mean
-from ebclab.config.parse import parse_experiment
 from ebclab.config.yaml_text import Plain, from_yaml, mapping_from_yaml
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods, is_import_name, source_digest, with_imported

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -15,6 +16,10 @@ from ebclab.regular_file import read_regular
 
 Plain = dict[str, Any]
 """Plain values by name, as in YAML files: most often sections by name, in each its settings by name."""
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonObject = dict[str, JsonValue]
+"""What JSON and YAML can hold, checked down to the leaves: what we write, not what we read."""
 
 _FLOAT = "tag:yaml.org,2002:float"
 _EXPONENT_WITHOUT_POINT = re.compile(r"[-+]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)[eE][-+]?[0-9]++$")

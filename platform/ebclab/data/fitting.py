@@ -14,11 +14,10 @@ import torch
 
 from ebclab.config.experiment import flat
 from ebclab.config.recipes import merge, read_overrides
-from ebclab.config.sections import TrainingConfig
-from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
+from ebclab.config.sections import VIEW_RECIPES, TrainingConfig, fitting_views
 from ebclab.config.yaml_text import Plain
 from ebclab.data.hashing import hash_words
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of

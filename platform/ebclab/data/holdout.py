@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ebclab.data.digests import content_digest, short_digest
 from ebclab.data.hashing import hash_words, unit_interval
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageSet, content_digest, short_digest
 from ebclab.errors import DataError
 
 _HOLDOUT_SALT = 0x686F6C646F7574  # a salt for each choice, so that the choices are independent

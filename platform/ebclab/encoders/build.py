@@ -1,17 +1,19 @@
-"""Construction of a network from the ``encoder`` section of the settings."""
+"""Construction of a network from the ``encoder`` section of the settings, and the check and digest of its weights."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ebclab.config.encoder import OWN_ENCODERS, EncoderConfig
+from ebclab.config.encoder import EncoderConfig
 from ebclab.encoders.timm_encoder import build_timm, timm_has_batch_norm
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
@@ -28,29 +30,36 @@ class _Counted(TorchFunctionMode):
     """Adds up the sizes of tensors that are made, and raises a MemoryError once they exceed the free memory.
 
     It does so before a tensor is filled: the operating system gives memory only then, and may end the process.
+
+    Args:
+        on_trial: Adds up tensors that have no memory, and no others; by default others alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_trial: bool = False) -> None:
         super().__init__()
+        self._on_trial = on_trial
         self.num_bytes, self.free = 0, free_bytes(torch.device("cpu"))
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         made = function(*args, **(kwargs or {}))
-        if function in _MAKERS:
+        if function in _MAKERS and made.is_meta == self._on_trial:
             self.num_bytes += made.numel() * made.element_size()
-            if self.num_bytes > self.free:
-                raise MemoryError(f"you tried to allocate {self.num_bytes} bytes")
+            _require(self.num_bytes, self.free)
         return made
 
 
+def _require(num_bytes: int, free: int) -> None:
+    if num_bytes > free:
+        raise MemoryError(f"you tried to allocate {num_bytes} bytes")
+
+
 @contextmanager
-def room_problems() -> Iterator[None]:
+def _in_words() -> Iterator[None]:
     """Turn running out of memory for a network into a ConfigError; on a CPU, torch raises a plain RuntimeError."""
     try:
-        with _Counted():
-            yield
+        yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not _NO_ROOM.search(str(error)):
             raise
@@ -61,7 +70,14 @@ def room_problems() -> Iterator[None]:
         ) from error
 
 
-@room_problems()
+@contextmanager
+def room_problems() -> Iterator[None]:
+    """Raise a ConfigError when networks that are made do not fit in memory."""
+    with _in_words(), _Counted():
+        yield
+
+
+@_in_words()
 def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) -> nn.Module:
     """Return the untrained encoder that ``config`` describes, initialised from torch's global generator.
 
@@ -69,16 +85,24 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
     """
     try:
         if config.timm_name:
-            return build_timm(config.timm_name, in_channels, image_size, batch_norm=config.batch_norm)
-        if config.width or config.name not in OWN_ENCODERS:
-            with room_problems(), torch.device("meta"):  # its size is not known: a trial without memory comes first
-                _own_encoder(config, in_channels)
+            with _Counted():
+                return build_timm(config.timm_name, in_channels, image_size, batch_norm=config.batch_norm)
+        _require(_bytes_of(config, in_channels), free_bytes(torch.device("cpu")))
         encoder = _own_encoder(config, in_channels)
         if image_size and config.pooling == "quarters":
             _require_quarters(encoder, in_channels, image_size)
         return encoder
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
+
+
+@lru_cache(64)
+def _bytes_of(config: EncoderConfig, in_channels: int) -> int:
+    """Return the size of an encoder, which is made without memory; raise a MemoryError as soon as it is too large."""
+    counted = _Counted(on_trial=True)
+    with counted, torch.device("meta"):
+        _own_encoder(config, in_channels)
+    return counted.num_bytes
 
 
 def _own_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
@@ -121,3 +145,47 @@ def has_batch_norm(config: EncoderConfig) -> bool:
         return timm_has_batch_norm(config.timm_name)
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
+
+
+WEIGHTS, DESCRIPTION = "model.safetensors", "encoder.json"
+"""Files of an exported encoder that are required to use it."""
+
+ENERGIES, HEADS = "energies.json", "energies.safetensors"
+"""Files of an export that has energies of images: the method, and what it has beside its encoder."""
+
+
+def differences(expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], *, types: bool = False) -> list[str]:
+    """Return a line for each tensor whose name or shape is not the expected one; empty if ``weights`` match.
+
+    With ``types``, dtypes must match, too; otherwise tensors are converted on loading.
+    """
+    names = dict.fromkeys([*expected, *weights])
+    return [line for name in names if (line := _difference(name, expected, weights, types))]
+
+
+def first_of(differing: Sequence[str], most: int = 3) -> str:
+    """Return the first of several differences, and how many more there are."""
+    more = f" and {len(differing) - most} more" if len(differing) > most else ""
+    return "; ".join(differing[:most]) + more
+
+
+def _difference(name: str, expected: Mapping[str, Tensor], weights: Mapping[str, Tensor], types: bool) -> str:
+    if name not in weights:
+        return f"no tensor {name}"
+    if name not in expected:
+        return f"an unknown tensor {name}"
+    if weights[name].shape != expected[name].shape:
+        return f"{name} of shape {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
+    if types and weights[name].dtype != expected[name].dtype:
+        return f"{name} of type {weights[name].dtype} instead of {expected[name].dtype}"
+    return ""
+
+
+def digest_of(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of weights in any order: of names, dtypes, shapes and bytes, whatever the file format."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

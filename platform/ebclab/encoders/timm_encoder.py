@@ -26,7 +26,7 @@ from energy_contrast.networks.batch_norm import GlobalBatchNorm, GlobalBatchNorm
 _BUILD_ERRORS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError, KeyError, ZeroDivisionError)
 
 
-class GlobalBatchNormAct2d(GlobalBatchNorm2d):
+class _GlobalBatchNormAct2d(GlobalBatchNorm2d):
     """Batch norm over the global batch with activation, as in timm's ``BatchNormAct2d``; ``drop`` comes before it."""
 
     def __init__(self, num_features: int, drop: nn.Module, act: nn.Module) -> None:
@@ -84,7 +84,7 @@ def pretrained(name: str) -> dict[str, Tensor]:
     return dict(_pretrained_network(name).state_dict())
 
 
-class PretrainedEncoder(NamedTuple):
+class _PretrainedEncoder(NamedTuple):
     """An unmodified timm network with pretrained weights."""
 
     encoder: nn.Module  # maps normalised images to embeddings; in eval mode
@@ -93,7 +93,7 @@ class PretrainedEncoder(NamedTuple):
     std: tuple[float, ...]  # channel standard deviations for normalisation
 
 
-def pretrained_encoder(name: str) -> PretrainedEncoder:
+def pretrained_encoder(name: str) -> _PretrainedEncoder:
     """Return timm's network ``name`` with pretrained weights, and the normalisation of its images."""
     network = _pretrained_network(name).eval()
     facts = network.pretrained_cfg
@@ -103,7 +103,7 @@ def pretrained_encoder(name: str) -> PretrainedEncoder:
     if not isinstance(output, Tensor) or output.ndim != 2:
         raise ValueError(f"{TIMM}{name} gives no vector for each image; take another network")
     mean, std = (tuple(map(float, facts[key])) for key in ("mean", "std"))  # type: ignore[index]
-    return PretrainedEncoder(network, size, mean, std)
+    return _PretrainedEncoder(network, size, mean, std)
 
 
 def _pretrained_network(name: str) -> nn.Module:
@@ -134,19 +134,24 @@ def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_si
 
 
 def create(
-    name: str, in_channels: int, image_size: int, *, pretrained: bool = False, overlay: dict[str, Any] | None = None
+    name: str,
+    in_channels: int,
+    image_size: int,
+    *,
+    pretrained: bool = False,
+    overlay: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> nn.Module:
     """Return timm's network without its classifier, built with ``arguments_for``."""
-    arguments = arguments_for(name, in_channels, image_size)
+    arguments, given = arguments_for(name, in_channels, image_size), {}
     if overlay:
-        arguments["pretrained_cfg_overlay"] = overlay
-    network: nn.Module = _timm().create_model(name, pretrained=pretrained, **arguments)
+        given["pretrained_cfg_overlay"] = overlay
+    network: nn.Module = _timm().create_model(name, pretrained=pretrained, **arguments, **given)
     return network
 
 
-def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, Any]:
+def arguments_for(name: str, in_channels: int, image_size: int) -> dict[str, int]:
     """Return the keyword arguments of ``timm.create_model``; the size is included only if weights depend on it."""
-    arguments: dict[str, Any] = {"in_chans": in_channels, "num_classes": 0}
+    arguments = {"in_chans": in_channels, "num_classes": 0}
     if image_size and takes_one_size(name):
         arguments["img_size"] = image_size
     return arguments
@@ -231,7 +236,7 @@ def _shared(name: str, norm: nn.Module) -> GlobalBatchNorm:
     size = int(norm.num_features)  # type: ignore[arg-type]
     shared: GlobalBatchNorm
     if isinstance(norm, BatchNormAct2d):
-        shared = GlobalBatchNormAct2d(size, norm.drop, norm.act)
+        shared = _GlobalBatchNormAct2d(size, norm.drop, norm.act)
     else:
         shared = GlobalBatchNorm1d(size) if isinstance(norm, nn.BatchNorm1d) else GlobalBatchNorm2d(size)
     shared.eps, shared.momentum = float(norm.eps), float(norm.momentum)  # type: ignore[arg-type]

@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist, fmean, stdev
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ebclab.config.yaml_text import JsonObject
 from ebclab.evaluation.seeds_and_images import Table
 from ebclab.interval import Interval
 
@@ -45,7 +45,7 @@ class Answers:
         packed = np.packbits(right.cpu().numpy(), axis=1)
         return cls(images_key(keys), len(keys), tuple(base64.b64encode(row.tobytes()).decode() for row in packed))
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the answers as a dictionary of plain values."""
         return asdict(self) | {"right": list(self.right)}
 

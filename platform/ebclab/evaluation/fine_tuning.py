@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ebclab.config.sections import ViewsConfig
-from ebclab.config.view_recipes import USUAL_VIEWS, VIEW_RECIPES
+from ebclab.config.sections import USUAL_VIEWS, VIEW_RECIPES, ViewsConfig
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.features import check_images, compute_features
 from ebclab.evaluation.multi_label import mean_precision

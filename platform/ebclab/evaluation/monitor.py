@@ -25,7 +25,7 @@ from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
-from ebclab.evaluation.linear_head import LinearHead, few_labels_head, fit_head, require_every_class
+from ebclab.evaluation.linear import LinearHead, few_labels_head, fit_head, require_every_class
 from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
     bin_table,
@@ -35,7 +35,7 @@ from ebclab.evaluation.measures.calibration import (
     nll_contributions,
 )
 from ebclab.evaluation.measures.geometry import MOST_IMAGES, MOST_IN_POOL, geometry, two_views, view_information
-from ebclab.evaluation.measures.rankings import Alteration, altered_half, auroc
+from ebclab.evaluation.measures.out_of_distribution import Alteration, altered_half, auroc
 from ebclab.evaluation.objectives import ANSWERED, MONITOR_OF, NEED_LABELS
 from ebclab.evaluation.progress import silent
 from energy_contrast.diagnostics import alignment, effective_rank, uniformity

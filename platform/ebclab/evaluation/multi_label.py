@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import PENALTIES, LinearHead, best_penalty, moments, solved
+from ebclab.evaluation.linear import PENALTIES, LinearHead, best_penalty, moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 

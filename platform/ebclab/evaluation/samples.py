@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from PIL import Image
@@ -20,7 +20,7 @@ from torch.nn import functional
 from ebclab.data.image_grid import Tile, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.evaluation.linear_head import LinearHead, fit_head
+from ebclab.evaluation.linear import LinearHead, fit_head
 from ebclab.evaluation.progress import OnProgress, silent
 from energy_contrast.chains.restarts import saturated_share
 from energy_contrast.method import PixelRange
@@ -72,6 +72,16 @@ def nearest_distances(
     return best.cpu()
 
 
+class JudgeFacts(TypedDict):
+    """What a judge is, as plain values."""
+
+    kind: str
+    side: int  # pixels
+    train_images: int
+    test_images: int
+    test_accuracy: float | None  # None without a test image of its classes
+
+
 @dataclass(frozen=True)
 class Judge:
     """A classifier of real images: multinomial logistic regression on their pixels."""
@@ -91,7 +101,7 @@ class Judge:
         labels = [names[label] if label < len(names) else str(label) for label in self.classes.tolist()]
         return dict(zip(labels, counts.tolist(), strict=True))
 
-    def facts(self, test: ImageSet, preprocessing: Preprocessing) -> dict[str, Any]:
+    def facts(self, test: ImageSet, preprocessing: Preprocessing) -> JudgeFacts:
         """Return what it is, and its accuracy on at most 10,000 test images of its classes."""
         known = test.rows(torch.isin(test.labels, self.classes))
         few = known.rows(torch.randperm(len(known), generator=torch.Generator().manual_seed(0))[:_JUDGED_ON])

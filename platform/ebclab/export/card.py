@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebclab.config.experiment import to_mapping
-from ebclab.config.yaml_text import dump_yaml
+from ebclab.config.yaml_text import JsonObject, dump_yaml
 from ebclab.document.document import CellValue, Table
-from ebclab.document.markdown import bullets, escape_markdown, fenced, table_as_markdown
+from ebclab.document.text import bullets, escape_markdown, fenced, table_as_markdown
 from ebclab.encoders.timm_encoder import arguments_for
 from ebclab.evaluation.answers import Score
 from ebclab.export.description import EncoderDescription
@@ -81,14 +81,14 @@ def render_card(
 def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
     """Return the YAML metadata of a card for the Hugging Face Hub; the licence is left to the publisher."""
     tags = ["image-feature-extraction", "self-supervised-learning", "ebclab", _plain(facts.method_name)]
-    content: dict[str, Any] = {
+    content: JsonObject = {
         "library_name": "timm" if opens_in_timm(description) else "ebclab",
         "pipeline_tag": "image-feature-extraction",
         "tags": [*tags, *(["timm"] if opens_in_timm(description) else [])],
     }
     if facts.scores and facts.dataset:
         dataset = _plain(facts.dataset)
-        result = {
+        result: JsonObject = {
             "task": {"type": "image-classification", "name": "frozen features"},
             "dataset": {"type": dataset, "name": dataset},
             "metrics": [

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ebclab.config.addresses import expanded
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import differences
-from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
+from ebclab.encoders.build import DESCRIPTION, WEIGHTS, differences
 from ebclab.errors import ConfigError, UserError
 from ebclab.export.card import CardFacts, render_card
 from ebclab.export.description import EncoderDescription, describe, read_description

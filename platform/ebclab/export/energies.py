@@ -19,11 +19,10 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig
-from ebclab.config.experiment import to_mapping
-from ebclab.config.parse import parse_experiment
+from ebclab.config.experiment import parse_experiment, to_mapping
+from ebclab.config.yaml_text import Plain
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import differences
-from ebclab.encoders.weights import ENERGIES, HEADS
+from ebclab.encoders.build import ENERGIES, HEADS, differences
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation.features import compute_features
 from ebclab.evaluation.progress import OnProgress, silent
@@ -166,7 +165,7 @@ class _EnergyFacts:
     """The content of energies.json."""
 
     format_version: int
-    method: dict[str, Any]
+    method: Plain
     batch_size: int
     num_classes: NonNegativeInt
     references: str

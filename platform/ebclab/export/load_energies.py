@@ -7,15 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ebclab.config.addresses import expanded, is_address
-from ebclab.config.named_hosts import name_hosts
-from ebclab.data.digests import STREAMED
+from ebclab.config.addresses import expanded, is_address, name_hosts
 from ebclab.data.holdout import limit, limited
-from ebclab.data.sources.decode import Reading
+from ebclab.data.image_set import STREAMED
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import short_name
-from ebclab.encoders.weights import DESCRIPTION, ENERGIES, HEADS
+from ebclab.encoders.build import DESCRIPTION, ENERGIES, HEADS
 from ebclab.errors import UserError
 from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import LoadedEncoder, device_named, load_encoder

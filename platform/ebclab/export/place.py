@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ebclab.encoders.weights import DESCRIPTION, ENERGIES, HEADS, WEIGHTS
+from ebclab.encoders.build import DESCRIPTION, ENERGIES, HEADS, WEIGHTS
 from ebclab.errors import UserError
 from ebclab.export.formats import MODEL_FILES, TIMM_CONFIG
 from ebclab.regular_file import read_regular
 from ebclab.storage.atomic import new_folder, remove_folder, rename
-from ebclab.storage.object_store import Store
+from ebclab.storage.object_store import Store, cache_folder, remote_at
 from ebclab.storage.reading import LARGEST, json_value
-from ebclab.storage.remote import cache_folder, remote_at
 
 CARD = "README.md"
 LEADERBOARD = ("leaderboard.json", "leaderboard.csv")

@@ -10,8 +10,8 @@ from pathlib import Path
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig, to_yaml
-from ebclab.data.digests import require_digest
-from ebclab.data.sources.decode import Reading
+from ebclab.data.image_set import require_digest
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import read_rows, statistics_rows
 from ebclab.data.sources.load import open_source
 from ebclab.data.sources.location import location_of, short_name

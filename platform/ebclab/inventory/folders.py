@@ -15,9 +15,8 @@ from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.lease import held_by
 from ebclab.storage.lock import LOCK, is_running
 from ebclab.storage.mirror import CHECKPOINTS, MANIFEST, at_once, bring, whole_checkpoints
-from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.object_store import RemoteFolder, Store, Stored, remote_at
 from ebclab.storage.reading import json_value, read_typed, typed
-from ebclab.storage.remote import RemoteFolder, remote_at
 
 T = TypeVar("T")
 R = TypeVar("R")

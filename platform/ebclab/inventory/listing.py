@@ -1,10 +1,17 @@
-"""Lists runs and sweeps, with what as few of their files as possible tell; chooses some by name or content."""
+"""Lists runs and sweeps, with what as few of their files as possible tell; chooses some by name or content.
+
+Settings are read fast from text in the form that ``to_yaml`` writes: one block per section, one line per key, each
+value on the line of its key, which alone is parsed as YAML. Any other text is parsed as a whole. Both give the same
+values. What was read of a section or a value is kept, since most sections of most runs are equal, and most values of
+the others.
+"""
 
 from __future__ import annotations
 
 import math
 import multiprocessing
 import os
+import re
 import sys
 import threading
 import time
@@ -12,22 +19,87 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from ebclab.config import load_yaml_file
 from ebclab.config.addresses import is_address
 from ebclab.config.names import did_you_mean, is_folder_name
-from ebclab.errors import RunError, UserError
+from ebclab.config.yaml_text import LARGEST_YAML, JsonObject, Plain, from_yaml, load_yaml_file
+from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.objectives import format_of
 from ebclab.formatting import age, count, size
 from ebclab.inventory.folders import Files, RunCollection, RunProgress, folders_with
-from ebclab.inventory.written import settings_at
+from ebclab.regular_file import read_regular
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, KINDS, RUN, SWEEP
-from ebclab.storage.object_store import holds
-from ebclab.storage.remote import remote_at, remote_in
+from ebclab.storage.object_store import holds, remote_at, remote_in
+
+_MOST_LINES = 1000  # of a file that is read so
+_LONGEST_PART = 10_000  # characters between two empty lines
+_LINE = re.compile("((?:  )?[a-z_][a-z_0-9]{0,99}):(?: ([^ |>].*))?")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(\.[0-9]{1,20})?")
+
+
+def settings_at(path: str | Path, keys: tuple[str, ...]) -> list[Any]:
+    """Return the values of settings, named section.key, in the file of a run, without validation; not to be changed."""
+    try:
+        values = _settings_in(read_regular(path, LARGEST_YAML).decode("utf-8"))
+        if values is not None and all(key in values for key in keys):
+            return [values[key] for key in keys]
+    except (OSError, UnicodeDecodeError):
+        pass
+    content = load_yaml_file(Path(path))
+    return [content[section][name] for section, _, name in (key.partition(".") for key in keys)]
+
+
+def _settings_in(text: str) -> Plain | None:
+    """Return the values of settings, named section.key, and every section's name without a value.
+
+    None if a line has not the form of ``to_yaml``, or a key appears twice.
+    """
+    values: Plain = {}
+    num_lines = 0
+    for part in text.split("\n\n"):
+        lines = _lines_of_part(part) if len(part) <= _LONGEST_PART else None
+        if lines is None:
+            return None
+        values |= lines
+        num_lines += len(lines)
+    return values if len(values) == num_lines <= _MOST_LINES else None
+
+
+@lru_cache(maxsize=10_000)
+def _lines_of_part(text: str) -> Plain | None:
+    """Return what ``_settings_in`` does, of what stands between two empty lines: usually a section."""
+    values: Plain = {}
+    section, num_lines = "", 0
+    for line in filter(None, text.split("\n")):
+        found = _LINE.fullmatch(line) if line.isprintable() else None
+        if found is None:
+            return None
+        key, written = found.groups()
+        if not key.startswith("  "):
+            section = "" if written else key
+        elif section and written:
+            key = f"{section}.{key[2:]}"
+        else:
+            return None
+        try:
+            values[key] = _value(written) if written else None
+        except ConfigError:
+            return None
+        num_lines += 1
+    return values if len(values) == num_lines else None
+
+
+@lru_cache(maxsize=10_000)
+def _value(written: str) -> Any:
+    """Return what YAML reads after a key, on the line of the key."""
+    if number := _NUMBER.fullmatch(written):
+        return float(written) if number[1] else int(written)
+    return from_yaml(f"key: {written}", "a setting")["key"]
+
 
 _SETTINGS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
 _JOINED = ", "  # between the methods, and the datasets, of a comparison
@@ -149,9 +221,9 @@ class Entry:
             row |= {"method": content.method, "data": content.data, "done": done, "score": score}
         return row | {"size": size(self.num_bytes), "age": age(now - self.changed)}
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the entry as plain values; the content is omitted if it cannot be read, unknown scores are None."""
-        facts = {
+        facts: JsonObject = {
             "name": self.name,
             "kind": self.kind,
             "address": self.address,
@@ -162,7 +234,7 @@ class Entry:
         content = self.content
         if content is None:
             return facts
-        told = {"method": content.method, "data": content.data, "done": content.done, "of": content.of}
+        told: JsonObject = {"method": content.method, "data": content.data, "done": content.done, "of": content.of}
         scores = {name: self.score(name) for name in content.scores}
         return {**facts, **told, "objective": content.objective, "value": self.value, "scores": scores}
 
@@ -313,6 +385,6 @@ def _is_taken(path: Path) -> bool:
     """Return whether there is a file at ``path``, or a folder that is more than one of images, say."""
     if not path.is_dir():
         return path.exists()
-    from ebclab.encoders.weights import DESCRIPTION  # imports torch
+    from ebclab.encoders.build import DESCRIPTION  # imports torch
 
     return any((path / file).is_file() for file in (*(kind.settings for kind in KINDS.values()), DESCRIPTION))

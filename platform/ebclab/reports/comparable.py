@@ -10,13 +10,12 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from ebclab.sweeps.display import short_names
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.policies.suggest import quiet_optuna
 from ebclab.sweeps.space.space import Parameter, Space, is_number
-from ebclab.sweeps.trial import Trial
 
 LEAST_TRIALS = 8
 """Minimum number of trials for which an importance is computed."""
@@ -98,6 +97,8 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
     """
     if len(compared.trials) < LEAST_TRIALS or len(set(compared.values)) < 2:
         return {}
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances  # scikit-learn and pandas: seconds
+
     kinds: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in space.by_name}
     kinds |= {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
     with quiet_optuna():

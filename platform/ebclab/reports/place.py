@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebclab.config.addresses import is_address
-from ebclab.document.csv import as_csv
 from ebclab.document.document import Document, Table
 from ebclab.document.html import as_page
-from ebclab.document.markdown import as_markdown
+from ebclab.document.text import as_csv, as_markdown
 from ebclab.errors import RunError, UserError
 from ebclab.storage import atomic
-from ebclab.storage.object_store import send
+from ebclab.storage.object_store import RemoteFolder, remote_at, send
 from ebclab.storage.reading import with_checksum
-from ebclab.storage.remote import RemoteFolder, remote_at
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import finite
 
@@ -29,7 +27,7 @@ def write_result(numbers: Path, content: Mapping[str, object], document: Documen
 
 
 @dataclass(frozen=True)
-class PagePlace:
+class _PagePlace:
     """The place of a page."""
 
     path: Path  # path of the page on this disk
@@ -56,14 +54,14 @@ class PagePlace:
         return (self.remote / self.path.name).address
 
 
-def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> PagePlace:
+def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> _PagePlace:
     """Return the place of a page about some folders.
 
     If ``to`` is None, that is report.html in the only one, or a file with the name ``of_several`` in the current
     folder.
     """
     if to is None and len(folders) == 1:
-        place = PagePlace(folders[0].path / "report.html", folders[0].remote)
+        place = _PagePlace(folders[0].path / "report.html", folders[0].remote)
     else:
         place = _place_at(of_several if to is None else to)
     page, remote = place.path, place.remote
@@ -77,9 +75,9 @@ def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: 
     return place
 
 
-def _place_at(to: str | Path) -> PagePlace:
+def _place_at(to: str | Path) -> _PagePlace:
     if not is_address(str(to)):
-        return PagePlace(Path(to), None)
+        return _PagePlace(Path(to), None)
     base, mark, options = str(to).partition("?")
     parent, _, name = base.rpartition("/")
     remote = remote_at(f"{parent}{mark}{options}") if name else None
@@ -87,4 +85,4 @@ def _place_at(to: str | Path) -> PagePlace:
         raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
     remote = remote.of("reader")
     remote.cache.mkdir(parents=True, exist_ok=True)
-    return PagePlace(remote.cache / name, remote)
+    return _PagePlace(remote.cache / name, remote)

@@ -6,13 +6,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import plotly.graph_objects as go
 
+from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.interval import Interval
-from ebclab.sweeps.trial import Trial
+from ebclab.sweeps.log import Trial
 
 Point = TypeVar("Point")
 
@@ -68,7 +69,7 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
     return Plot(title, note, plain, height)
 
 
-def error_bars(values: Sequence[Interval], thickness: float) -> dict[str, Any]:
+def error_bars(values: Sequence[Interval], thickness: float) -> JsonObject:
     """Return error bars of the intervals, of length 0 if there is no interval."""
     return {
         "type": "data",
@@ -85,7 +86,7 @@ def range_of(values: Sequence[Interval], *, least_margin: float, most: float = m
     return [max(0.0, min(ends) - margin), min(most, max(ends) + margin)]
 
 
-def epoch_ticks(most: float) -> dict[str, Any]:
+def epoch_ticks(most: float) -> dict[str, int]:
     """Return settings of an axis with so many epochs that place ticks at whole ones."""
     return {"dtick": 1} if most <= _FEW_EPOCHS else {}
 

@@ -17,9 +17,9 @@ from ebclab.reports.reading import SweepRecord
 from ebclab.runs.environment import command_in_words, versions_in_words
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.folder import BEST
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.proposals import confirming_run
 from ebclab.sweeps.results import BASELINE, ConfirmedSettings, readings_of_test_set
-from ebclab.sweeps.trial import Trial
 
 MOST_FAILURES = 50
 

@@ -11,6 +11,7 @@ from optuna.visualization import plot_contour, plot_parallel_coordinate
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
+from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.evaluation.objectives import SHARES
 from ebclab.formatting import count
@@ -29,8 +30,8 @@ from ebclab.reports.plots import (
     thinned,
 )
 from ebclab.reports.reading import SweepRecord
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.space.space import Parameter
-from ebclab.sweeps.trial import Trial
 
 MOST_CURVES, MOST_POINTS = 150, 50
 """Maximum numbers of curves and of points per curve; more are thinned evenly, which the page states."""
@@ -72,9 +73,9 @@ def learning_curves(record: SweepRecord) -> Plot | None:
     return plot("Learning curves", note, figure, height=440)
 
 
-def _marks(name: str, colour: str, symbol: str) -> dict[str, Any]:
+def _marks(name: str, colour: str, symbol: str) -> JsonObject:
     """Return the look of the ends of trials."""
-    marker = {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}}
+    marker: JsonObject = {"color": colour, "symbol": symbol, "size": 8, "line": {"width": 1.5, "color": colour}}
     return {"mode": "markers", "marker": marker, "name": name}
 
 

@@ -21,8 +21,8 @@ from ebclab.reproductions.plan import StudyPlan
 from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import REPRODUCTION
+from ebclab.storage.mirror import Syncer
 from ebclab.storage.reading import read_typed, typed, with_checksum
-from ebclab.storage.sync import Syncer
 from ebclab.storage.workspace import Workspace
 
 FORMAT = 1

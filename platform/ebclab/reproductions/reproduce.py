@@ -16,17 +16,16 @@ from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan, write_table
-from ebclab.runs.at_once import work_at_once
 from ebclab.runs.environment import machine_in_words, read_environment, versions_in_words
 from ebclab.runs.folder import ENVIRONMENT
+from ebclab.runs.jobs import work_at_once
 from ebclab.terminal import say
-from ebclab.training.display import choose_display
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener, choose_display
 from ebclab.training.pretrain import pretrain
 
 
 @dataclass(frozen=True)
-class ReproductionRun:
+class _ReproductionRun:
     """Result of reproducing a study."""
 
     folder: ReproductionFolder
@@ -55,7 +54,7 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
 @as_before()
 def reproduce(
     request: ReproduceRequest, *, note: Callable[[str], None] | None = None, display: Listener | None = None
-) -> ReproductionRun:
+) -> _ReproductionRun:
     """Run a table or figure of a paper, or resume it, and set our numbers beside the published.
 
     A run that cannot be trained or measured is named in ``table.failures``; the other runs continue.
@@ -78,7 +77,7 @@ def reproduce(
     )
     table = table_of_plan(plan, outcomes, request.assignments)
     write_table(table, folder)
-    return ReproductionRun(folder, table)
+    return _ReproductionRun(folder, table)
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:

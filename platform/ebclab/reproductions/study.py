@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ebclab.config.check import Problems, check_section, settings_of, shown
 from ebclab.config.names import did_you_mean, is_folder_name
-from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.config.yaml_text import Plain, mapping_from_yaml
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproductions.claims import Claim, ColumnsOf, clauses, problems_of
@@ -45,7 +45,7 @@ Assignments = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class StudyAbout:
+class _StudyAbout:
     """Description of a study, and the origin of the published numbers."""
 
     title: str = setting("", "What the table or figure shows.")
@@ -60,7 +60,7 @@ class StudyAbout:
 
 
 @dataclass(frozen=True)
-class StudyColumn:
+class _StudyColumn:
     """The metric of a column, and the settings that the column adds to a run."""
 
     title: str = setting("", "Heading of the column.")
@@ -93,7 +93,7 @@ class CellOfRow(SettingsOfSome):
 
 
 @dataclass(frozen=True)
-class StudyRow:
+class _StudyRow:
     """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
     title: str = setting("", "Heading of the row.")
@@ -121,7 +121,7 @@ class ColumnAtScale:
 
 
 @dataclass(frozen=True)
-class StudyScale:
+class _StudyScale:
     """The scale at which a study is run."""
 
     seeds: tuple[int, ...] = setting(
@@ -149,13 +149,13 @@ class Study:
     """One table or figure."""
 
     name: str  # paper and table or figure, e.g. ``ebclr/table1``
-    about: StudyAbout  # its description
-    columns: Mapping[str, StudyColumn]  # columns by name, with what is measured
-    rows: Mapping[str, StudyRow]  # rows by name, with what is trained
+    about: _StudyAbout  # its description
+    columns: Mapping[str, _StudyColumn]  # columns by name, with what is measured
+    rows: Mapping[str, _StudyRow]  # rows by name, with what is trained
     # published numbers by row and column, in the unit of the column
     published: Mapping[str, Mapping[str, PublishedNumber]]
     claims: tuple[Claim, ...]  # what the paper says of them
-    scales: Mapping[Scale, StudyScale]  # changes of each scale
+    scales: Mapping[Scale, _StudyScale]  # changes of each scale
 
     def published_number(self, row: str, column: str) -> PublishedNumber | None:
         """Return the published number of a cell; None if there is none."""
@@ -194,14 +194,14 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     """Return the validated study in the plain values of its YAML file, which messages call ``where``."""
     problems = Problems()
     _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
-    about = _section("about", StudyAbout, given.get("about"), problems)
-    columns = _sections("columns", StudyColumn, given.get("columns"), problems)
-    rows = _sections("rows", StudyRow, given.get("rows"), problems, columns=CellOfRow)
+    about = _section("about", _StudyAbout, given.get("about"), problems)
+    columns = _sections("columns", _StudyColumn, given.get("columns"), problems)
+    rows = _sections("rows", _StudyRow, given.get("rows"), problems, columns=CellOfRow)
     by_scale = _mapping("scales", given.get("scales"), problems)
     _refuse_others(by_scale, SCALES, problems, "scales.")
     parts = {"columns": ColumnAtScale, "rows": SettingsOfSome}
     scales = {
-        scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
+        scale: _section(f"scales.{scale}", _StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
     }
     published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
     study = Study(name, about, columns, rows, published, claims, scales)
@@ -236,7 +236,7 @@ def _over(base: Shared, changes: Shared) -> Shared:
     return replace(changes, set=base.set + changes.set, methods=methods)
 
 
-def _mapping(key: str, value: Any, problems: Problems) -> dict[str, Any]:
+def _mapping(key: str, value: Any, problems: Problems) -> Plain:
     """Return the content of a section; empty if the section is empty or invalid, which is reported."""
     if value is None:
         return {}
@@ -407,7 +407,7 @@ def _wrong_measures(study: Study) -> list[str]:
     ]
 
 
-def _not_of_its_kind(place: str, column: StudyColumn | ColumnAtScale, measure: str) -> list[str]:
+def _not_of_its_kind(place: str, column: _StudyColumn | ColumnAtScale, measure: str) -> list[str]:
     """Return a line for each key of a column, in the study or at a scale, that its measure would ignore."""
     kind, lines = measure.partition("/")[0], []
     if column.epoch and kind not in (*PROBES, "log"):

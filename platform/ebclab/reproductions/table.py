@@ -54,7 +54,7 @@ WHAT_SCALES_SHOW: Mapping[Scale, str] = {
 
 
 @dataclass(frozen=True)
-class ReproducedCell:
+class _ReproducedCell:
     """One cell of a table, in the unit of its column."""
 
     row: str  # row of the study
@@ -92,7 +92,7 @@ class ReproducedTable:
     """A study at one scale with its numbers."""
 
     plan: StudyPlan
-    cells: tuple[ReproducedCell, ...]  # the cells, row by row
+    cells: tuple[_ReproducedCell, ...]  # the cells, row by row
     claims: tuple[AnsweredClaim, ...]  # the claims of the paper, answered
     seconds: float  # total training time of all runs, over all launches
     expected: StudyCost  # the estimated cost
@@ -250,7 +250,7 @@ def _cell(
     detail: str,
     not_reached: str,
     outcomes: Mapping[str, RunOutcome],
-) -> ReproducedCell:
+) -> _ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     used = dict.fromkeys((*cell.runs.values(), *cell.curve_runs.values()))
@@ -259,7 +259,7 @@ def _cell(
     ours = None
     if found.by_seed:
         ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=column.measure in PROBES)
-    return ReproducedCell(
+    return _ReproducedCell(
         row=cell.row,
         column=cell.column,
         unit=column.unit,
@@ -330,7 +330,7 @@ def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: b
     return Table(title, tuple(heads), tuple(rows))
 
 
-def _cells(table: ReproducedTable, cell: ReproducedCell | None) -> tuple[CellValue, CellValue, CellValue]:
+def _cells(table: ReproducedTable, cell: _ReproducedCell | None) -> tuple[CellValue, CellValue, CellValue]:
     if cell is None:
         return None, None, None
     number, *small = shown_ours(cell, len(table.plan.seeds))
@@ -395,7 +395,7 @@ def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
     return text if number.spread is None else f"{text} ± {number.spread:.2f}"
 
 
-def shown_ours(cell: ReproducedCell, num_seeds: int) -> list[str]:
+def shown_ours(cell: _ReproducedCell, num_seeds: int) -> list[str]:
     """Return our number, or why there is none, then its interval and how many of the planned seeds it is over."""
     if cell.ours is None:
         if cell.problem and cell.problem == cell.not_reached:
@@ -409,7 +409,7 @@ def shown_ours(cell: ReproducedCell, num_seeds: int) -> list[str]:
     return [form.number(cell.ours.mean), *filter(None, [f"({ends})" if ends else "", seeds])]
 
 
-def shown_difference(cell: ReproducedCell) -> str:
+def shown_difference(cell: _ReproducedCell) -> str:
     """Return our number minus the published one, with its sign; empty if one is missing."""
     return replace(_FORMATS[cell.unit], is_signed=True).number(cell.difference)
 

@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from ebclab.config.addresses import without_credentials
+from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.formatting import count
 from ebclab.hardware import device_name
@@ -34,7 +36,7 @@ ONE_BY_ONE = {"large_views": "one by one"}
 _UNSAID = {"large_views": "in batches", "variables": "none"}  # what holds for a launch that does not record it
 
 
-def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> dict[str, Any]:
+def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> JsonObject:
     """Return versions, machine, device, threads, ranks, source commit and variables, if any is set, as plain values."""
     versions = {name: version_of(name) for name in _PACKAGES}
     variables = ", ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name))
@@ -71,6 +73,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
+@cache
 def version_of(package: str) -> str | None:
     """Return the version of an installed package; None if it is not installed."""
     try:
@@ -88,9 +91,12 @@ def _processor() -> str:
 
 def source_commit() -> str | None:
     """Return the commit of the source tree that this package was run or sent from; None for a wheel or without git."""
-    if sent := os.environ.get(SENT_COMMIT):
-        return sent
-    root = Path(__file__).parents[3]
+    return os.environ.get(SENT_COMMIT) or _commit_of(Path(__file__).parents[3])
+
+
+@cache
+def _commit_of(root: Path) -> str | None:
+    """Return the commit of a source tree when this process first asked: what was imported does not change later."""
     if not (root / ".git").exists():
         return None
     try:

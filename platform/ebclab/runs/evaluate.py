@@ -6,19 +6,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from ebclab.config import did_you_mean
-from ebclab.config.addresses import FOLDER, PHOTOGRAPHS
-from ebclab.config.named_hosts import name_hosts
+from ebclab.config.addresses import FOLDER, PHOTOGRAPHS, name_hosts
+from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
-from ebclab.data.digests import STREAMED, short_digest, stream_digest
 from ebclab.data.holdout import limit, split_images
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import STREAMED, ImageSet, short_digest, stream_digest
 from ebclab.data.own_images import Images, own_images, own_name
-from ebclab.data.photograph import Resampling
+from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, RunError, UnsavedError, UserError
@@ -58,7 +56,7 @@ class Evaluation:
             f"{self.dataset} test set, {self.num_test:,} images ({self.checkpoint} checkpoint, step {self.step}{state})"
         )
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return everything but the answers to single images as plain values."""
         plain = asdict(self)
         for scores in plain["rows"].values():

@@ -13,18 +13,16 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
-from ebclab.config.addresses import form_problem
+from ebclab.config.addresses import form_problem, host_problem
 from ebclab.config.encoder import TIMM, EncoderConfig, InitConfig, weights_problem
-from ebclab.config.named_hosts import host_problem
-from ebclab.encoders import differences, digest_of, first_of
+from ebclab.encoders.build import DESCRIPTION, WEIGHTS, differences, digest_of, first_of
 from ebclab.encoders.timm_encoder import adapted, pretrained
-from ebclab.encoders.weights import DESCRIPTION, WEIGHTS
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import encoder_weights
 from ebclab.storage import atomic
+from ebclab.storage.object_store import remote_at
 from ebclab.storage.reading import read_json_object
-from ebclab.storage.remote import remote_at
 from ebclab.storage.tensors import read_tensors
 
 

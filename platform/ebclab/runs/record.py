@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import load_yaml_file, to_mapping
+from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import flat
-from ebclab.config.named_hosts import name_hosts
 from ebclab.errors import ConfigError
 from ebclab.runs.environment import read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ebclab.config import ExperimentConfig
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_both
 from ebclab.errors import EbclabError, RunError, TrainingError, UserError
 from ebclab.evaluation.answers import Answers, Score

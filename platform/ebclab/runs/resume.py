@@ -11,15 +11,15 @@ from typing import Any, Literal
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
 from ebclab.config.experiment import flat
 from ebclab.config.yaml_text import LARGEST_YAML
-from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split
+from ebclab.data.image_set import require_digest
 from ebclab.data.own_images import own_name
 from ebclab.errors import RunError, UserError
 from ebclab.regular_file import read_regular
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.storage import atomic
-from ebclab.storage.sync import Syncer
+from ebclab.storage.mirror import Syncer
 from energy_contrast.method import Method
 
 MAY_CHANGE: Mapping[str, str] = {

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.optimization.schedules import Extension
 from ebclab.storage import atomic
@@ -70,7 +71,7 @@ class RunSummary:
     checkpoint: str | None  # newest checkpoint, relative to the run folder; None if there is none
     finished: str  # when the run finished, UTC, as ISO 8601
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the content of result.json as plain values."""
         return {"format": _FORMAT, **asdict(self)}
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import differences, first_of, seeded_encoder
+from ebclab.encoders.build import differences, first_of, seeded_encoder
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder

@@ -23,9 +23,8 @@ from pathlib import Path
 
 from ebclab.background import logged, repeating
 from ebclab.errors import LostLeaseError, RunError, StoreError
-from ebclab.storage.object_store import Stored
+from ebclab.storage.object_store import RemoteFolder, Stored, may_live
 from ebclab.storage.reading import json_value, typed
-from ebclab.storage.remote import RemoteFolder, may_live
 from ebclab.storage.swap import ReplacedError, Seen, SwapFile, readable_file, writable_file
 
 NAME = ".held.json"

@@ -8,8 +8,7 @@ from pathlib import Path
 from ebclab.errors import RunError
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.object_store import RemoteFolder, Store
 
 _LARGEST = 1 << 20  # maximum size of a message in bytes
 

@@ -27,11 +27,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ebclab.background import warn_once
 from ebclab.errors import StoreError
 from ebclab.storage import atomic
-from ebclab.storage.filesystem import Bucket, Location, bucket_of, first_line, in_our_errors, through_obstore
+from ebclab.storage.filesystem import (
+    Bucket,
+    Location,
+    bucket_of,
+    first_line,
+    in_our_errors,
+    through_obstore,
+    with_retries,
+)
 from ebclab.storage.lock import held
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import UNGUARDED, RemoteFolder
-from ebclab.storage.retry import with_retries
+from ebclab.storage.object_store import UNGUARDED, RemoteFolder, Store
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -176,7 +182,7 @@ def _modified(path: Path) -> datetime | None:
         return None
 
 
-class PlainFile(SwapFile):
+class _PlainFile(SwapFile):
     """A file in a store without conditional writes.
 
     It is compared before each try of a write, so that a write that is retried while another process takes the file does
@@ -298,7 +304,7 @@ def readable_file(remote: RemoteFolder, name: str, *, seconds: float | None = No
     location = Store(remote).location
     if location.filesystem.type_name == "local":
         return LocalFile(Path(location.inner_path(f"{remote.inside}/{name}")), remote.address, seconds=seconds)
-    return PlainFile(remote, name, seconds=seconds)
+    return _PlainFile(remote, name, seconds=seconds)
 
 
 def writable_file(remote: RemoteFolder, name: str, *, seconds: float | None = None) -> SwapFile:

@@ -24,7 +24,7 @@ from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.proposals import confirmed_settings, confirming_run, distinct, ranked
 from ebclab.sweeps.results import (
@@ -37,7 +37,6 @@ from ebclab.sweeps.results import (
     gain_on_test_set,
     readings_of_test_set,
 )
-from ebclab.sweeps.trial import Trial
 from energy_contrast.method import Method
 
 

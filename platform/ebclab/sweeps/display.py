@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ebclab.config.check import as_written
 from ebclab.formatting import clock, is_terminal, on_one_line
-from ebclab.sweeps.trial import State, Trial
+from ebclab.sweeps.log import State, Trial
 from ebclab.terminal import console, write
 
 _DRAW_SECONDS = 0.25
@@ -207,7 +207,7 @@ def _by_interest(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(trials, key=place)
 
 
-class Column(NamedTuple):
+class _Column(NamedTuple):
     """A column before it is drawn: the lines of its header, and one text per row."""
 
     header: list[str]
@@ -246,20 +246,20 @@ class TrialTable:
             rows[-1] = self.best
         return rows
 
-    def _columns(self, rows: list[Trial], settings: Mapping[str, str], width: int) -> tuple[list[Column], int]:
+    def _columns(self, rows: list[Trial], settings: Mapping[str, str], width: int) -> tuple[list[_Column], int]:
         """Return the columns that fit into ``width`` characters, and how many settings do not."""
-        first = Column(["trial"], [("*" if trial is self.best else " ") + trial.id for trial in rows], "left")
+        first = _Column(["trial"], [("*" if trial is self.best else " ") + trial.id for trial in rows], "left")
         facts = [
-            Column(["epoch"], [epochs_of(trial) for trial in rows]),
-            Column(_stacked(self.objective), [f"{trial.value:.4f}" if trial.curve else "" for trial in rows]),
-            Column(["state"], [trial.state for trial in rows], "left"),
+            _Column(["epoch"], [epochs_of(trial) for trial in rows]),
+            _Column(_stacked(self.objective), [f"{trial.value:.4f}" if trial.curve else "" for trial in rows]),
+            _Column(["state"], [trial.state for trial in rows], "left"),
         ]
-        reason = Column(["reason"], [on_one_line(trial.reason) for trial in rows], "left")
+        reason = _Column(["reason"], [on_one_line(trial.reason) for trial in rows], "left")
         least = min(reason.width, _LEAST_REASON) + _GAP if any(reason.cells) else 0
         room = width - sum(column.width + _GAP for column in (first, *facts)) + _GAP - least
         shown = []
         for key, name in settings.items():
-            column = Column(_stacked(name), [setting_in_words(trial, key) for trial in rows])
+            column = _Column(_stacked(name), [setting_in_words(trial, key) for trial in rows])
             if column.width + _GAP <= room:
                 shown.append(column)
                 room -= column.width + _GAP
@@ -312,7 +312,7 @@ def _stacked(name: str) -> list[str]:
     return lines
 
 
-def _drawn(columns: list[Column], rows: list[Trial], best: Trial | None) -> Table:
+def _drawn(columns: list[_Column], rows: list[Trial], best: Trial | None) -> Table:
     """Return the columns as a table of rich; the last one is cut where the line ends."""
     titles = [column.header[0] for column in columns]
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")

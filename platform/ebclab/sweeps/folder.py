@@ -17,9 +17,8 @@ from ebclab.runs.environment import machine_in_words, read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.references import FILE
 from ebclab.storage.kinds import SWEEP
-from ebclab.storage.mirror import Mirror
-from ebclab.storage.remote import RemoteFolder, Role
-from ebclab.storage.sync import Syncer
+from ebclab.storage.mirror import Mirror, Syncer
+from ebclab.storage.object_store import RemoteFolder, Role
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan

@@ -13,7 +13,7 @@ from ebclab.config import ExperimentConfig, did_you_mean, load_yaml_file, parse_
 from ebclab.config.check import Problems, check_section, settings_of
 from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
-from ebclab.config.yaml_text import from_yaml
+from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
 from ebclab.runs.resume import changed_settings, refuse_changes
@@ -143,7 +143,7 @@ class SweepPlan(SweepChoices):
             return words
         return f"{words}, then {full} for those that confirm the best (training.epochs; --epochs is for the search)"
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the plan as plain values, as sweep.yaml holds them."""
         plain = {"space": self.space.to_mapping(), "config": to_mapping(self.config)}
         plain |= {"rules": asdict(self.rules), "population": asdict(self.population)}
@@ -271,8 +271,8 @@ def trial_config(
 class _Parts:
     """What sweep.yaml holds as mappings that have readers of their own."""
 
-    space: dict[str, Any]
-    config: dict[str, Any]
+    space: Plain
+    config: Plain
 
 
 def write_plan(path: Path, plan: SweepPlan) -> None:
@@ -287,7 +287,7 @@ def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, whe
     return plan_of(saved, f"{where}: {path.name}", methods)
 
 
-def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> dict[str, Any]:
+def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> Plain:
     """Return the plain values in the file of a plan.
 
     Messages call its folder ``where``, and ``what`` it should be; ``otherwise`` is their end if no folder nearby is

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.evaluation.objectives import SHARES
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import Kind, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.results import BASELINE, ConfirmedSettings
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Point
-from ebclab.sweeps.trial import Kind, Trial
 
 
 class SearchProposals:

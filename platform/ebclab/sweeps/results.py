@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ebclab.config.names import is_folder_name
+from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements, difference, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json, typed, with_checksum
-from ebclab.sweeps.log import SweepLog, finite
+from ebclab.sweeps.log import SweepLog, Trial, finite
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
-from ebclab.sweeps.trial import Trial
 
 _FORMAT = 1
 _NO_RESULT = "not the result of a sweep"
@@ -54,7 +54,7 @@ class SeedScores:
     def interval(self) -> Interval:
         return Interval(self.mean, self.low, self.high, self.images, std=self.std)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the scores as plain values, without the answers to single images."""
         return {"values": list(self.values), **self.interval.as_mean()}
 
@@ -101,7 +101,7 @@ class ConfirmedSettings(SeedScores):
             return "the starting settings"
         return f"trial {self.source}" + (", the starting settings" if self.is_start(plan) else "")
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return an entry of result.json; unconfirmed settings have no mean there."""
         return {
             "trial": self.source,
@@ -292,7 +292,7 @@ class SweepResult:
         """Return the entry ``key`` of result.json as plain values."""
         return self.to_mapping()[key]
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the content of result.json as plain values."""
         return {
             "format": _FORMAT,
@@ -300,9 +300,11 @@ class SweepResult:
             "winner": self.winner.to_mapping(),
             "candidates": [entry.to_mapping() for entry in self.candidates],
             "test": plain_scores(self.test),
-            "gain": self.gain and self.gain.as_difference(),
+            "gain": None if self.gain is None else self.gain.as_difference(),
             "test_of_start": plain_scores(self.test_of_start),
-            "test_gain": self.test_gain and {name: gap.as_difference() for name, gap in self.test_gain.items()},
+            "test_gain": None
+            if self.test_gain is None
+            else {name: gap.as_difference() for name, gap in self.test_gain.items()},
             "saved": asdict(self.saved),
         }
 
@@ -331,7 +333,7 @@ class SweepResult:
         return cls.of_mapping(content, where or str(path))
 
 
-def plain_scores(scores: Mapping[str, SeedScores] | None) -> dict[str, Any] | None:
+def plain_scores(scores: Mapping[str, SeedScores] | None) -> JsonObject | None:
     """Return test scores by probe as plain values."""
     return None if scores is None else {name: score.to_mapping() for name, score in scores.items()}
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from ebclab.evaluation.answers import Answers
 from ebclab.runs.stop_request import Stop
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import at_exchange, exploit
 from ebclab.sweeps.policies.stopping import decide
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.space.space import Point, Settings
-from ebclab.sweeps.trial import Trial
 
 _WARMUP = "optimizer.warmup_epochs"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig, to_mapping
+from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import flat, methods_of
-from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
 from ebclab.data.holdout import CHOOSE_IMAGES, Split
 from ebclab.data.own_images import Images

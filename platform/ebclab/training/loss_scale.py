@@ -85,7 +85,7 @@ class LossScale:
             f"were skipped, because gradients were not finite; the loss scale is {self._scale:g}"
         )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, dict[str, float]]:
         """Return plain values for a checkpoint; nothing in other precisions."""
         if not self.enabled:
             return {}

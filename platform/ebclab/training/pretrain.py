@@ -11,8 +11,8 @@ from typing import Any
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.config import ExperimentConfig
+from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import methods_of
-from ebclab.config.named_hosts import name_hosts
 from ebclab.config.names import require_folder_name
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
@@ -29,8 +29,7 @@ from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import NAME as LEASE
 from ebclab.storage.object_store import Store
 from ebclab.training.callbacks import Callback, scheduled
-from ebclab.training.display import choose_display
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener, choose_display
 from ebclab.training.loggers import require_installed
 from ebclab.training.rank import lead_rank
 from ebclab.training.ray_train.streamed import delivery_of

@@ -26,12 +26,11 @@ from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.sync import Syncer
+from ebclab.storage.mirror import Syncer
 from ebclab.training.callbacks import Scheduled
-from ebclab.training.display import images_in_words
+from ebclab.training.display import Listener, images_in_words
 from ebclab.training.health.findings import COLLAPSE_EPOCHS, FIRST_STEP, FindingRules
-from ebclab.training.health.record import HealthRecord
-from ebclab.training.listener import Listener
+from ebclab.training.health.policy import HealthRecord
 from ebclab.training.loop import Training, check_weights, train
 from ebclab.training.recorder import Recorder, norm_of, on_rank_0
 from ebclab.training.restore import continue_or_start

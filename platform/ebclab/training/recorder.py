@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import CallbackError, DivergedError
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.methods_by_name import method_problems
@@ -24,12 +25,12 @@ from ebclab.runs.folder import ENVIRONMENT
 from ebclab.runs.stop_request import Stop
 from ebclab.runs.summary import BestScore, RunSummary
 from ebclab.storage import atomic
+from ebclab.storage.mirror import Syncer
 from ebclab.storage.reading import read_json_object
-from ebclab.storage.sync import Syncer
 from ebclab.training.callbacks import RunView, Scheduled
+from ebclab.training.display import Listener
 from ebclab.training.health.findings import GROWTH, KNN, FindingRules
-from ebclab.training.health.record import HealthRecord, in_words, open_findings
-from ebclab.training.listener import Listener
+from ebclab.training.health.policy import HealthRecord, in_words, open_findings
 from ebclab.training.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
 from ebclab.training.setup import Prepared, RunSpec, neighbours_problem, unscored_problem
@@ -320,7 +321,7 @@ class Recorder:
     def _checkpoint(self, kind: checkpoint.Kind, epochs_done: int) -> checkpoint.Checkpoint:
         training, health = self.training, self.health
         facts = {**asdict(self.prepared.facts), "epochs_done": epochs_done, "scores": self.last_scores}
-        own: dict[str, Any] = {
+        own: JsonObject = {
             "best": asdict(self.best) if self.best else {},
             "seconds": self.seconds,
             "metrics": self.last_metrics,

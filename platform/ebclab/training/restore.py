@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config.experiment import methods_of
-from ebclab.encoders import differences, first_of
+from ebclab.encoders.build import differences, first_of
 from ebclab.errors import RunError, UserError
 from ebclab.methods_by_name import method_problems
 from ebclab.optimization.optimizers import state_names
@@ -24,7 +24,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import BestScore
 from ebclab.runs.trained_encoder import TrainedEncoder
 from ebclab.storage.reading import typed
-from ebclab.training.health.record import HealthRecord
+from ebclab.training.health.policy import HealthRecord
 from ebclab.training.loop import Training
 from ebclab.training.loss_scale import ScaleState
 from ebclab.training.setup import Prepared, build_method

@@ -12,10 +12,10 @@ from ebclab.training.health.policy import (
     LOWER_FACTOR,
     ROLL_BACK_FACTOR,
     Decision,
+    HealthRecord,
     HealthState,
     roll_back_or_stop,
 )
-from ebclab.training.health.record import HealthRecord
 from ebclab.training.loop import Observer, Training, train
 from ebclab.training.recorder import Recorder, on_rank_0
 from ebclab.training.restore import restore

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,14 +13,15 @@ from ebclab.config import ExperimentConfig, parse_experiment
 from ebclab.config.addresses import expanded, is_address
 from ebclab.config.experiment import methods_of, to_mapping
 from ebclab.config.recipes import apply_overrides
+from ebclab.config.yaml_text import JsonObject
 from ebclab.data.image_grid import as_png
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import Images, own_images
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
-from ebclab.evaluation.samples import SampleMeasures, draw_chains, fit_judge, measure_samples
+from ebclab.evaluation.samples import JudgeFacts, SampleMeasures, draw_chains, fit_judge, measure_samples
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
@@ -48,13 +48,13 @@ class Samples:
     training_step: int  # optimizer steps behind its weights
     request: SampleRequest  # the chains
     # what the classifier of real images is, and its accuracy on test images; None without labels
-    judge: dict[str, Any] | None
+    judge: JudgeFacts | None
     samples: dict[int, SampleMeasures]  # measures of the chains, by the number of steps
     test_images: SampleMeasures  # the same measures of as many real images, or of all there are
     real_images: str = "test images"  # what these are
     written: tuple[str, ...] = ()  # paths or addresses of the picture and of the numbers
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return everything as plain values."""
         plain = asdict(self)
         del plain["written"]

@@ -14,15 +14,14 @@ from torch import Tensor
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
 from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
-from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.digests import require_digest
 from ebclab.data.holdout import Split, split_images
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageSet, require_digest
 from ebclab.data.own_images import Images, own_images
+from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
-from ebclab.encoders import differences, room_problems, seeded_encoder
+from ebclab.data.views.pipeline import ViewSettings
+from ebclab.encoders.build import differences, room_problems, seeded_encoder
 from ebclab.errors import ConfigError
 from ebclab.formatting import size as readable
 from ebclab.hardware import free_bytes, require_precision

@@ -14,7 +14,7 @@ from pretended_device import NAME, PretendedDevice
 from ebclab.config import ExperimentConfig
 from ebclab.errors import UserError
 from ebclab.runs import checkpoint
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.loop import Training, train_step
 from ebclab.training.pretrain import pretrain
 from ebclab.training.setup import prepare

@@ -14,12 +14,12 @@ from stream_shard import Shard
 from ebclab.config import ExperimentConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.export import load_encoder
 from ebclab.export.run import export_run
 from ebclab.runs import checkpoint
 from ebclab.runs.evaluate import evaluate_run
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.pretrain import RunResult, pretrain
 from energy_contrast.catalog import METHODS
 
@@ -127,7 +127,7 @@ def test_streamed_batches_reach_the_device_without_a_wait(
     tiny: Tiny, device: torch.device, pretended: PretendedDevice
 ) -> None:
     from ebclab.data.delivery.ray_data.worker import StreamedData
-    from ebclab.data.delivery.view_settings import ViewSettings
+    from ebclab.data.delivery.resident import ViewSettings
 
     pixels = torch.randint(0, 256, (24, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = ImageSet("numbered", pixels, torch.arange(24) % 3, torch.arange(24), ("a", "b", "c"), (0.5,), (0.5,))

@@ -1,7 +1,5 @@
 """Which chains start, from where, how they move and where they are written."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The energy that moves chains: whole, and through the first layer only."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

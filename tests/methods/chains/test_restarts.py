@@ -1,7 +1,5 @@
 """What a buffer begins with and what new starts look like."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

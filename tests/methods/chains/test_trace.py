@@ -1,10 +1,7 @@
 """What a trace of chains shows: every moment against the moves written out, every energy against the method's own."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -31,12 +28,7 @@ def test_a_long_chain_moves_as_one_that_always_comes_back_from_the_buffer() -> N
 
     energy = ChainEnergy(nn.Flatten(), half_square)
     sampler = multistage_sgld(
-        energy,
-        step_size=0.3,
-        gradient_clamp=math.inf,
-        sigma_min=0.0,
-        sigma_max=0.5,
-        noise_decay_count=2,
+        energy, step_size=0.3, gradient_clamp=math.inf, sigma_min=0.0, sigma_max=0.5, noise_decay_count=2
     )
     position = torch.randn(4, 1, 2, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     start = ChainStart(position, torch.tensor([0, 0, 1, 7], dtype=torch.int32))
@@ -84,9 +76,7 @@ def test_chains_that_hold_a_slope_move_as_in_training_whatever_snapshots_are_tak
         ("vem-image", {"bank_temperature": 0.25}, (0,), 4.0),  # |u - q|^2 / (2 tau) = (1 - <u, q>) / tau
     ],
 )
-def test_a_trace_shows_the_energies_that_the_method_gives_its_images(
-    name: str, settings: dict[str, Any], reference_views: tuple[int, ...], constant: float
-) -> None:
+def test_a_trace_shows_the_energies_that_the_method_gives_its_images(name, settings, reference_views, constant):
     classes = (3,) if METHODS[name].needs_labels else ()
     method = built(METHODS[name], small_encoder(batch_norm="none"), *classes, **SMALL[name], **settings)
     batch = replace(random_batch(4), labels=torch.arange(4) % 3)

@@ -1,7 +1,5 @@
 """DCL: SimCLR but for the loss."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """DHEL and its kernel form against loops of their equations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """MoCo v2 against the papers' algorithm written out, and against torch's own cross-entropy and batch norm."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SogCLR against a loop of its estimator over several steps, and against DCL where it forgets all."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Energies of single images against their equations as loops, and what all methods that have them promise."""
 
-from __future__ import annotations
-
 import copy
 import math
 

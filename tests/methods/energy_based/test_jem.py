@@ -1,7 +1,5 @@
 """JEM: its gradient is that of log p(x, y) where chains are exact samples; chains, variants and limits."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The scale of a sampler's step: half the scale is half the step size, and it is saved with the weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from small_methods import SMALL

@@ -1,7 +1,5 @@
 """VEM against its algorithm written out: what moves, what is constant, where gradients go."""
 
-from __future__ import annotations
-
 import copy
 import math
 from dataclasses import replace

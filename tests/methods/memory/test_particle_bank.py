@@ -1,7 +1,5 @@
 """The particle bank: what it begins with, and that it is part of a module's state."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The replay buffer against a dictionary, and what it says before it takes memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,11 +52,7 @@ class Backwards(TorchFunctionMode):
     """A device that writes the last row of an ``index_copy_`` first: where rows are equal, any order is allowed."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is Tensor.index_copy_:
             written, axis, rows, values = args

@@ -1,7 +1,5 @@
 """Running means by row: the update against plain numbers, growth, and what may be loaded."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

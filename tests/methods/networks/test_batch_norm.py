@@ -1,7 +1,5 @@
 """Batch norm over the global batch against torch's on the whole batch, alone and on two ranks."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

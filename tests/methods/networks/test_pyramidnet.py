@@ -1,7 +1,5 @@
 """The PyramidNet against its equation, its channels against the paper's formula, its weights against its count."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Slow copies: the average after n steps is the geometric series, and nothing else moves."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The wide residual network against its equation, by counting, and where an activation could write over a shortcut."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

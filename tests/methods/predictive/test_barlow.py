@@ -1,7 +1,5 @@
 """Barlow Twins against a loop of its equations, and what C is at its limits."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

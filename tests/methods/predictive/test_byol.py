@@ -1,7 +1,5 @@
 """BYOL against the paper's algorithm, written out with torch's own layers."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """LeJEPA and VISReg against loops of their equations, and the statistic against what is known of it."""
 
-from __future__ import annotations
-
 import cmath
 import math
 from statistics import NormalDist

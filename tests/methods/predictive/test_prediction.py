@@ -1,7 +1,5 @@
 """What methods without negatives share."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

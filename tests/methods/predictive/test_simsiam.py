@@ -1,7 +1,5 @@
 """SimSiam against the paper's algorithm, written out with torch's own layers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """VICReg against loops of its equations, and what each term is blind to."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Langevin samplers against their equations, finite differences and the density they should draw from."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

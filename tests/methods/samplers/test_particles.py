@@ -1,7 +1,5 @@
 """Samplers of unit vectors against their equations as loops, autograd, closed forms and limits."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from typing import Any
@@ -183,9 +181,7 @@ def test_linear_svgd_as_printed_leaves_directions_almost_unchanged() -> None:
 
 
 @pytest.mark.parametrize(("update", "low", "high"), [("printed", -0.02, 0.02), ("calibrated", 0.98, 1.0)])
-def test_the_printed_noise_decorrelates_a_bank_in_one_iteration_and_the_calibrated_does_not(
-    update: str, low: float, high: float
-) -> None:
+def test_the_printed_noise_decorrelates_a_bank_in_one_iteration_and_the_calibrated_does_not(update, low, high):
     particles, queries = unit(1024, 128), unit(256, 128, seed=1)
     step_size = 1.0 if update == "printed" else 0.01
     sampler = feature_langevin(temperature=0.02, step_size=step_size, update=update)

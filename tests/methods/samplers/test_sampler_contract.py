@@ -1,7 +1,5 @@
 """What every sampler keeps: two pure functions, randomness as an argument, no trace on a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

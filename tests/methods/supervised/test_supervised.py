@@ -1,7 +1,5 @@
 """Cross-entropy against torch's, SupCon against a loop of its equation, and what each leaves alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,7 @@
 """A made-up dataset, and encoders that need no training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,16 +89,9 @@ def measured() -> MeasuredSet:
 @pytest.fixture
 def subject() -> Subject:
     """Return an encoder that is of no run."""
-    return Subject(
-        label="doubling",
-        address="doubling",
-        encoder=Doubling().eval(),
-        preprocessing=Preprocessing(6, (0.5,), (0.25,)),
-        in_channels=1,
-        origin="made up",
-        digest="doubling",
-        random_weights=lambda seed: Doubling(),
-    )
+    encoder, seen = Doubling().eval(), Preprocessing(6, (0.5,), (0.25,))
+    made = Subject("doubling", "doubling", encoder, seen, 1, "made up", "doubling")
+    return replace(made, random_weights=lambda seed: Doubling())
 
 
 MakeMeasuring = Callable[..., Measuring]

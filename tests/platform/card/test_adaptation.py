@@ -1,7 +1,5 @@
 """Groups of the card that see labels: few labels, fine-tuning and transfer, on tiny made-up images and encoders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,11 +10,11 @@ from scipy import stats
 from sklearn.metrics import top_k_accuracy_score
 from torch import nn
 
+from ebclab.card.card import Findings
 from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
-from ebclab.card.results import Findings
 from ebclab.card.subject import Subject
 from ebclab.data.class_labels import one_class_problem
 from ebclab.data.holdout import label_list
@@ -60,16 +58,8 @@ def network(seed: int) -> nn.Module:
 
 
 def a_subject(random_weights: Callable[[int], nn.Module] | None = network) -> Subject:
-    return Subject(
-        label="tiny",
-        address="nowhere",
-        encoder=network(100),
-        preprocessing=Preprocessing(4, (0.5,), (0.25,)),
-        in_channels=1,
-        origin="made up",
-        digest="0" * 64,
-        random_weights=random_weights,
-    )
+    made = Subject("tiny", "nowhere", network(100), Preprocessing(4, (0.5,), (0.25,)), 1, "made up", "0" * 64)
+    return replace(made, random_weights=random_weights)
 
 
 def measuring(
@@ -95,7 +85,6 @@ def test_few_labels_reports_frozen_fine_tuned_and_from_scratch_for_each_share() 
         assert number.seeds == (0, 1)
         assert number.num_images == 60
         assert number.images == images_key(work.measured.test.keys)
-        assert number.contributions is not None
         assert float(number.contributions.mean()) == pytest.approx(number.value, abs=1e-12)
         assert number.std == pytest.approx(abs(number.per_seed[0] - number.per_seed[1]) / 2**0.5, abs=1e-12)
     values = by_name(found)
@@ -141,9 +130,7 @@ def test_a_share_that_is_too_small_is_a_remark_and_nothing_at_all_an_error() -> 
 
 
 @pytest.mark.parametrize("random_weights", [None, network])
-def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(
-    random_weights: Callable[[int], nn.Module] | None,
-) -> None:
+def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(random_weights):
     # However it was made: raw pixels beside a run know the run's network.
     pixels = replace(a_subject(random_weights), encoder=nn.Flatten(), label="raw pixels")
     found = few_labels.measure(measuring(pixels, seeds=1))

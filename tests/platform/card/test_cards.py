@@ -1,7 +1,5 @@
 """``ebclab evaluate`` on real runs: cards, pages and refusals, as a user sees them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -122,9 +120,7 @@ def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> Non
         ),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_sentence(
-    copies: Path, encoders: tuple[str, ...], asked: dict[str, Any], error: type[Exception], sentence: str
-) -> None:
+def test_what_cannot_be_measured_is_refused_in_a_sentence(copies, encoders, asked, error, sentence):
     with pytest.raises(error, match=sentence) as caught:
         _measure(*encoders, **asked)
     assert "\n" not in str(caught.value)

@@ -1,7 +1,5 @@
 """Accuracies of a card on made-up images."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +23,7 @@ from ebclab.config.sections import EvaluationConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
 from ebclab.evaluation import linear
-from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.linear import PENALTIES
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol
 from energy_contrast.classifier import Classifier
 
@@ -48,9 +46,7 @@ class Bright(nn.Module, Classifier):
         return torch.stack([row, column, torch.zeros_like(row)], dim=1)
 
 
-def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
-    make: Any, subject: Subject, measured: MeasuredSet
-) -> None:
+def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(make, subject, measured):
     numbers = []
     for data in (measured, replace(measured, name="another")):
         measuring = make(subject=replace(subject, trained=OF_STRIPES), measured=data)
@@ -66,9 +62,7 @@ def test_a_method_that_classifies_is_measured_on_its_own_dataset_alone(
     assert right >= 45  # better than chance
 
 
-def test_calibration_and_outside_images_know_the_methods_own_probabilities(
-    make: Any, subject: Subject, measured: MeasuredSet
-) -> None:
+def test_calibration_and_outside_images_know_the_methods_own_probabilities(make, subject, measured):
     dark = replace(measured.test, images=measured.test.images // 2, keys=measured.test.keys + 5_000)
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5), seeds=1, bins=7)
     outside = (OutsideSet("dark", "near", dark, measured.test),)
@@ -113,9 +107,7 @@ def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_bes
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_probe_of_any_protocol_is_trained_once_for_top_1_and_top_5(
-    make: Any, monkeypatch: pytest.MonkeyPatch, protocol: str
-) -> None:
+def test_a_probe_of_any_protocol_is_trained_once_for_top_1_and_top_5(make, monkeypatch, protocol):
     if isinstance(PROTOCOLS[protocol], EpochProtocol):
         monkeypatch.setitem(PROTOCOLS, protocol, replace(PROTOCOLS[protocol], epochs=12))
     options = CardOptions(replace(EvaluationConfig(), knn_neighbours=5, linear_protocol=protocol), seeds=2)

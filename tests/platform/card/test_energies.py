@@ -1,7 +1,5 @@
 """The group of energies, against loops over images, on a made-up energy; what has no energy is refused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +11,14 @@ from PIL import Image
 from scipy import stats
 from torch import Tensor, nn
 
+from ebclab.card.card import Findings
 from ebclab.card.groups import energies
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
-from ebclab.card.results import Findings
 from ebclab.data.image_grid import Tile, draw_grid
 from ebclab.data.image_set import ImageSet
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.evaluation.measures.geometry import VIEWS
 from ebclab.export.energies import Energies
 from energy_contrast.sampling_method import ImageEnergy
@@ -103,9 +101,7 @@ def test_the_rank_correlation_is_spearmans_and_none_of_equal_pairs(levels: int) 
     assert found["pair-rank-correlation"] == pytest.approx(expected)
 
 
-def test_pictures_have_ten_images_and_the_asked_pairs_at_each_end(
-    make: MakeMeasuring, measuring: Measuring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_have_ten_images_and_the_asked_pairs_at_each_end(make, measuring, monkeypatch):
     drawn = []
 
     def draw(rows: list[list[Tile]], names: list[str]) -> Image.Image:
@@ -170,7 +166,6 @@ def test_energies_of_an_export_are_of_images_at_the_cards_size(make: MakeMeasuri
 def test_an_encoder_without_a_method_is_left_out_in_one_sentence(make: MakeMeasuring, tmp_path: Path) -> None:
     task = CardTask(make(), ("energies",), None)
     result = task.known("energies", "1")
-    assert result is not None
     assert result.problem == (
         "energies need energies.json and energies.safetensors beside an encoder, got doubling, made up; name a run, or "
         "export one with energies"

@@ -1,7 +1,5 @@
 """Features as files: read back by NumPy and pyarrow, and equal to what the encoder makes of the pixels."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -46,9 +44,7 @@ def of_parquet(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("file", "read"), [("out.npz", of_npz), ("out.parquet", of_parquet)])
-def test_a_file_has_every_image_with_its_features_and_names(
-    photos: dict[str, np.ndarray], file: str, read: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_has_every_image_with_its_features_and_names(photos, file, read, capsys):
     assert main(["evaluate", "pixels", "--dataset", "folder:photos", "--features", file]) == 0
     assert f"{file}: 12 images, 108 features each" in capsys.readouterr().out
     columns, facts = read(file)

@@ -1,7 +1,5 @@
 """The groups of a card, one after the other: what is kept, what is left out, what one failure may cost."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -19,14 +17,13 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-from ebclab.card.card import Card, CardFolder
+from ebclab.card.card import Card, CardFolder, Findings, Number, mean_over_images
 from ebclab.card.document import repeated
 from ebclab.card.groups import GROUPS, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.request import CardRequest, GroupOptions
-from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.data import image_grid
 from ebclab.data.preprocessing import Preprocessing
@@ -88,8 +85,6 @@ def test_what_is_kept_is_read_back_whole(make: Any, groups: Any, tmp_path: Path)
     assert group.times == 1
     assert first.results == second.results
     before, after = (each.results[0].findings.numbers[0].contributions for each in (first, second))
-    assert before is not None
-    assert after is not None
     assert torch.equal(before, after)
 
 
@@ -137,9 +132,7 @@ def test_every_option_and_setting_is_part_of_the_key(make: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["encoder", "images", "labels", "name", "version"])
-def test_whatever_changes_a_number_measures_it_anew(
-    make: Any, groups: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, what: str
-) -> None:
+def test_whatever_changes_a_number_measures_it_anew(make, groups, tmp_path, subject, measured, what):
     group = Counted()
     groups(one=group)
     _card(make(), tmp_path)
@@ -178,9 +171,7 @@ def test_a_number_that_is_none_fails_its_group(make: Any, groups: Any, tmp_path:
     assert not (tmp_path / "groups").exists()
 
 
-def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(
-    make: Any, groups: Any, tmp_path: Path, measured: MeasuredSet
-) -> None:
+def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(make, groups, tmp_path, measured):
     labelled, beyond, other, plain = Counted(), Counted(), Counted(), Counted()
     labelled.needs, beyond.needs, other.needs = ("labels",), ("outside",), ("other dataset",)  # type: ignore[attr-defined]
     groups(labelled=labelled, beyond=beyond, other=other, plain=plain)
@@ -212,38 +203,15 @@ def test_names_of_groups_are_checked_all_at_once() -> None:
 
 
 def test_all_mistakes_of_a_request_are_told_at_once() -> None:
+    wrong: dict[str, Any] = {"only": ("geometri",), "seeds": 0, "protocol": "lbfg", "train_limit": -1, "workers": -2}
+    wrong |= {"bins": 10**9, "size": 10**6, "resampling": "bicubc", "fine_tuning": "x"}
     with pytest.raises(UserError) as caught:
-        groups_of(
-            CardRequest(
-                ("x",),
-                only=("geometri",),
-                seeds=0,
-                protocol="lbfg",
-                train_limit=-1,
-                workers=-2,
-                bins=10**9,
-                size=10**6,
-                resampling="bicubc",  # type: ignore[arg-type]
-                fine_tuning="x",
-            )
-        )
-    lines = str(caught.value).splitlines()
-    assert sorted(line.partition(":")[0] for line in lines) == [
-        "--bins",
-        "--fine-tuning",
-        "--only",
-        "--protocol",
-        "--resampling",
-        "--seeds",
-        "--size",
-        "--train-limit",
-        "--workers",
-    ]
+        groups_of(CardRequest(("x",), **wrong))
+    named = [line.partition(":")[0] for line in str(caught.value).splitlines()]
+    assert sorted(named) == sorted(f"--{name.replace('_', '-')}" for name in wrong)
 
 
-def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(
-    make: Any, tmp_path: Path, subject: Subject, measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_group_measures_a_made_up_encoder_and_leaves_it_as_it_was(make, tmp_path, subject, measured, monkeypatch):
     monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 4)
     monkeypatch.setattr(robustness, "_QUERIES", 20)
     options = replace(make().options, fine_tuning_epochs=1, attacked_images=8)
@@ -293,9 +261,7 @@ def _check(number: Number) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-12])
-def test_an_encoder_that_gives_all_images_the_same_features_has_no_map_or_one_of_numbers(
-    make: Any, measured: MeasuredSet, share: float
-) -> None:
+def test_an_encoder_that_gives_all_images_the_same_features_has_no_map_or_one_of_numbers(make, measured, share):
     """Begun at components of features that are the same in float32, scikit-learn's t-SNE ends the process."""
     measuring = make()
     for images in (measured.train, measured.test):
@@ -369,9 +335,7 @@ def test_points_of_a_map_name_the_files_of_their_images(make: Any, is_there: boo
         assert named == (files if is_there else {"cat": [], "dog": []})
 
 
-def test_clusters_are_those_of_the_features_and_name_their_most_frequent_class(
-    make: Any, measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clusters_are_those_of_the_features_and_name_their_most_frequent_class(make, measured, monkeypatch):
     """Three groups of features far apart, whose sizes and classes are known; the rows have the largest first."""
     drawn: dict[str, Any] = {}
 

@@ -1,7 +1,5 @@
 """The group of outside images: its numbers against scikit-learn and closed forms on a made-up encoder and energy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy
@@ -12,10 +10,10 @@ from scipy import special, stats
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
+from ebclab.card.card import Findings, Number
 from ebclab.card.groups import out_of_distribution
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measuring import Measuring
-from ebclab.card.results import Findings, Number
 from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
@@ -136,7 +134,6 @@ def test_an_interval_is_delongs_on_the_logit_and_contributions_have_its_variance
     variance = float(won.mean(dim=1).var() / len(x) + won.mean(dim=0).var() / len(y))
     measured = number(found, "near-bright-own-energy-auroc")
     assert (measured.low, measured.high) == pytest.approx(loop_over_pairs(x.tolist(), y.tolist()), abs=1e-9)
-    assert measured.contributions is not None
     assert float(measured.contributions.mean()) == pytest.approx(measured.value)
     of_mean = float(measured.contributions.var()) / len(measured.contributions)
     assert of_mean == pytest.approx(variance, rel=0.02)  # N / (N - 1), n / (n - 1): DeLong's to first order
@@ -151,11 +148,8 @@ def test_tables_keep_near_and_far_apart(found: Findings) -> None:
     assert overview.columns == ("detector", "near: bright", "near: dim", "far: folder:/noise & co", "near, mean")
     for row in overview.rows:
         assert row[4] == pytest.approx((row[1] + row[2]) / 2, abs=0.011)
-    assert [table.title.split(" against")[0] for table in found.tables[1:]] == [
-        "bright (near)",
-        "folder:/noise & co (far)",
-        "dim (near)",
-    ]
+    sets = [table.title.split(" against")[0] for table in found.tables[1:]]
+    assert sets == ["bright (near)", "folder:/noise & co (far)", "dim (near)"]
     assert len(out_of_distribution.measure(measuring(NEAR)).tables) == 1
 
 
@@ -179,8 +173,6 @@ def test_the_own_energy_is_compared_with_the_best_detector(outside: OutsideSet, 
     plain = [each for each in findings.numbers if each.name.endswith("auroc") and "own" not in each.name]
     best = max(plain, key=lambda each: each.value)
     own = number(findings, f"near-{outside.name}-own-energy-auroc")
-    assert own.contributions is not None
-    assert best.contributions is not None
     low, high = stats.ttest_rel(own.contributions, best.contributions).confidence_interval()
     gap = own.value - best.value
     assert f"AUROC of {100 * own.value:.1f} %" in remark

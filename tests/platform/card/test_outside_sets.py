@@ -1,7 +1,5 @@
 """Images from outside are none of those that the card is measured on, and fit the encoder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,9 +30,7 @@ def digits() -> MeasuredSet:
 
 
 @pytest.mark.parametrize("name", ["inverted", "rotated"])
-def test_altered_images_and_those_that_they_are_told_from_are_halves_of_the_test_set(
-    digits: MeasuredSet, name: str
-) -> None:
+def test_altered_images_and_those_that_they_are_told_from_are_halves_of_the_test_set(digits, name):
     found = outside_set(name, subject(), digits, None)
     inside, outside = set(found.inside.keys.tolist()), set(found.outside.keys.tolist())
     assert not inside & outside
@@ -78,9 +74,7 @@ def test_channels_are_those_of_the_encoder_or_a_sentence(digits: MeasuredSet, tm
     assert grey.mean == digits.test.mean * 3
 
 
-def test_colour_images_are_refused_by_an_encoder_of_grey_ones(
-    digits: MeasuredSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_colour_images_are_refused_by_an_encoder_of_grey_ones(digits, monkeypatch):
     from ebclab.card import images
 
     def load(*args: object, **options: object) -> object:

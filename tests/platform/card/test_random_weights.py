@@ -1,7 +1,5 @@
 """The network that fine-tuning is compared with: the subject's own, with random weights that a seed decides."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,7 @@ import torch
 from ebclab.card.subject import Subject, open_subject
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import digest_of, seeded_encoder
+from ebclab.encoders.build import digest_of, seeded_encoder
 from ebclab.export.card import CardFacts
 from ebclab.export.encoder_folder import save_encoder
 
@@ -21,7 +19,6 @@ SMALL = EncoderConfig(name="small", width=4)
 
 def check(subject: Subject) -> None:
     """The same names and shapes as the subject's, the same bits for a seed, others for another; no generator moves."""
-    assert subject.random_weights is not None
     before = torch.get_rng_state()
     first, again, other = (subject.random_weights(seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), before)
@@ -31,27 +28,18 @@ def check(subject: Subject) -> None:
     assert len({digest_of(each.state_dict()) for each in (first, other, subject.encoder)}) == 3
 
 
-def test_of_a_run_it_is_the_runs_network(tmp_path: Path) -> None:
+def test_of_a_run_it_is_the_runs_network_and_of_an_exported_folder_the_one_described_there(tmp_path):
     shutil.copytree(OLD_RUN, tmp_path / "run")
     check(open_subject(str(tmp_path / "run")))
+    check(exported(tmp_path / "out", SMALL))
 
 
 def exported(folder: Path, architecture: EncoderConfig) -> Subject:
     """Export an encoder with the random weights of seed 0."""
+    facts, seen = CardFacts("title", "simclr", "method: {name: simclr}\n"), Preprocessing(8, (0.5,), (0.25,))
     with seeded_encoder(architecture, 0, 1) as encoder:
-        save_encoder(
-            folder,
-            encoder,
-            architecture=architecture,
-            in_channels=1,
-            preprocessing=Preprocessing(8, (0.5,), (0.25,)),
-            facts=CardFacts("title", "simclr", "method: {name: simclr}\n"),
-        )
+        save_encoder(folder, encoder, architecture=architecture, in_channels=1, preprocessing=seen, facts=facts)
     return open_subject(str(folder))
-
-
-def test_of_an_exported_folder_it_is_the_network_described_there(tmp_path: Path) -> None:
-    check(exported(tmp_path / "out", SMALL))
 
 
 def test_networks_with_the_same_weights_are_not_the_same_encoder(tmp_path: Path) -> None:

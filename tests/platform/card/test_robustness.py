@@ -1,7 +1,5 @@
 """The group of attacks: what is attacked, that the encoder stays as it was, and that masked gradients are told."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator
@@ -14,10 +12,10 @@ from made_up_card import MadeUpEncoder, made_up_measuring, made_up_set
 from PIL import Image
 from torch import Tensor, nn
 
+from ebclab.card.card import Findings, Number
 from ebclab.card.groups import robustness
 from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import CardOptions, Measuring
-from ebclab.card.results import Findings, Number
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.holdout import limit
 from ebclab.errors import UserError
@@ -63,19 +61,16 @@ def _by_name(findings: Findings) -> dict[str, Number]:
     return {number.name: number for number in findings.numbers}
 
 
-def test_images_are_chosen_by_hash_and_right_as_often_as_the_linear_classifier_is(
-    measuring: Measuring, findings: Findings
-) -> None:
+def test_images_are_chosen_by_hash_and_right_as_often_as_the_linear_classifier_is(measuring, findings):
     test = measuring.measured.test
     few = limit(test, 60)
     right = (measuring.test_logits.argmax(dim=1) == test.labels)[torch.isin(test.keys, few.keys)]
     clean = _by_name(findings)["clean"]
     assert clean.num_images == 60
-    assert clean.contributions is not None
     assert torch.equal(clean.contributions, right.double())
 
 
-def test_attacks_take_more_the_stronger_they_are(findings: Findings) -> None:
+def test_attacks_take_more_the_stronger_they_are_and_what_was_wrong_before_stays_wrong(findings):
     numbers = _by_name(findings)
     assert list(numbers) == ["clean", "fgsm-4", "fgsm-8", "pgd-20", "pgd-20-worst", "square"]
     values = {name: number.value for name, number in numbers.items()}
@@ -83,16 +78,12 @@ def test_attacks_take_more_the_stronger_they_are(findings: Findings) -> None:
     assert values["square"] >= values["pgd-20-worst"]
     assert numbers["pgd-20"].seeds == (0, 1, 2)
     assert min(numbers["pgd-20"].per_seed) >= values["pgd-20-worst"]
-
-
-def test_images_that_were_wrong_before_stay_wrong(findings: Findings) -> None:
-    numbers = _by_name(findings)
     before = numbers["clean"].contributions
-    assert before is not None
     assert int((before == 0).sum()) > 0
     for number in findings.numbers:
-        assert number.contributions is not None
         assert bool((number.contributions <= before).all()), number.name
+    assert [row[2] for row in findings.tables[0].rows] == ["holds"] * 5
+    assert findings.remarks == ()
 
 
 def test_the_encoder_is_bit_for_bit_as_it_was() -> None:
@@ -107,11 +98,6 @@ def test_the_encoder_is_bit_for_bit_as_it_was() -> None:
     assert encoder.layers[2].training
 
 
-def test_sound_gradients_are_not_said_to_be_masked(findings: Findings) -> None:
-    assert [row[2] for row in findings.tables[0].rows] == ["holds"] * 5
-    assert findings.remarks == ()
-
-
 def test_gradients_of_zero_are_said_to_be_masked() -> None:
     hidden = robustness.measure(made_up_measuring(Rounded(MadeUpEncoder()).eval(), made_up_set(), FEW))
     verdicts = {str(row[0]).split(",")[0]: row[2] for row in hidden.tables[0].rows}
@@ -122,9 +108,7 @@ def test_gradients_of_zero_are_said_to_be_masked() -> None:
     assert remark.startswith("Gradients may be masked")
 
 
-def test_an_attack_by_gradients_that_finds_nothing_is_told(
-    measuring: Measuring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attack_by_gradients_that_finds_nothing_is_told(measuring, monkeypatch):
     def feeble(classify: Classify, x: Tensor, labels: Tensor, *, eps: float, **how: Any) -> Tensor:
         return pgd(classify, x, labels, eps=16 / 255, **how) if eps < 3 / 255 else x
 
@@ -184,17 +168,11 @@ def test_autoattack_leaves_no_more_images_right_than_pgd_when_it_is_asked_for() 
     assert "3 target classes" in numbers["autoattack"].protocol
 
 
-def test_autoattack_that_is_not_installed_is_one_sentence(
-    measuring: Measuring, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyautoattack", None)
-    monkeypatch.setattr(robustness, "find_spec", lambda name: None)
-    asked = made_up_measuring(MadeUpEncoder(), measuring.measured, replace(FEW, autoattack=True))
-    with pytest.raises(UserError, match=r"run `pip install 'pyautoattack>=0.2'`"):
-        robustness.measure(asked)
-
-
-def test_autoattack_needs_four_classes(measuring: Measuring) -> None:
+def test_autoattack_needs_its_package_and_four_classes(measuring, monkeypatch):
     asked = made_up_measuring(MadeUpEncoder(), measuring.measured, replace(FEW, autoattack=True))
     with pytest.raises(UserError, match="at least 4 classes, got 3"):
+        robustness.measure(asked)
+    monkeypatch.setitem(sys.modules, "pyautoattack", None)
+    monkeypatch.setattr(robustness, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"run `pip install 'pyautoattack>=0.2'`"):
         robustness.measure(asked)

@@ -1,7 +1,5 @@
 """Which job a free worker of an evaluation gets, and what is lost with one that dies; without Ray."""
 
-from __future__ import annotations
-
 from ebclab.card.ray_workers.schedule import Job, Schedule
 from ebclab.cluster.placement import TRIES
 
@@ -24,7 +22,7 @@ def _order(schedule: Schedule, card: int | None = None) -> list[str]:
     return done
 
 
-def test_features_come_before_the_groups_that_look_at_them_and_are_computed_once() -> None:
+def test_features_that_are_not_there_come_before_the_groups_that_look_at_them_and_are_computed_once():
     jobs = [
         _features(0, "train"),
         _features(0, "test"),
@@ -35,9 +33,6 @@ def test_features_come_before_the_groups_that_look_at_them_and_are_computed_once
         _group(1, "geometry", "test"),
     ]
     assert _order(Schedule.of(jobs, set())) == ["train", "test", "classification", "geometry", "geometry"]
-
-
-def test_features_that_are_there_are_not_computed() -> None:
     jobs = [_features(0, "train"), _features(0, "test"), _group(0, "pictures", "train", "test")]
     assert _order(Schedule.of(jobs, {"train"})) == ["test", "pictures"]
 
@@ -45,15 +40,12 @@ def test_features_that_are_there_are_not_computed() -> None:
 def test_a_group_waits_while_its_features_are_under_way_and_others_begin() -> None:
     schedule = Schedule.of([_features(0, "train"), _group(0, "few", "train"), _group(0, "tuning")], set())
     computing = schedule.next(None)
-    assert computing is not None
     assert computing.what == "train"
     other = schedule.next(None)
-    assert other is not None
     assert other.what == "tuning"
     assert schedule.next(None) is None
     schedule.done(computing)
     last = schedule.next(None)
-    assert last is not None
     assert last.what == "few"
 
 
@@ -67,7 +59,6 @@ def test_a_job_whose_worker_dies_is_begun_again_and_then_given_up() -> None:
     schedule = Schedule.of([_features(0, "train"), _group(0, "few", "train"), _group(0, "tuning")], set())
     for again in [True] * (TRIES - 1) + [False]:
         job = schedule.next(None)
-        assert job is not None
         assert job.what == "train"
         assert schedule.died(job) is again
     assert _order(schedule) == ["few", "tuning"]  # the first says why it has no features

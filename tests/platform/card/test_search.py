@@ -1,7 +1,5 @@
 """``ebclab search``: the most similar images, by a slow loop over cosines, and what cannot be searched for."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -53,13 +51,9 @@ def test_images_of_both_parts_are_found_by_cosine_with_their_files(photos: dict[
     assert [value for _, _, value in rows] == pytest.approx([value for _, value in expected], abs=1e-6)
     assert [kind for _, kind, _ in rows] == [file.split("/")[1] for file, _ in expected]
     assert str(found.tables[1].rows[0][3]) == "test/dog/1.png"  # scaled to the size of the others
-    assert json.loads(Path("search.json").read_text(encoding="utf-8"))[0] == {
-        "searched for": "query.png",
-        "rank": 1,
-        "similarity": rows[0][2],
-        "class": "dog",
-        "image": "test/dog/1.png",
-    }
+    first = {"searched for": "query.png", "rank": 1, "similarity": rows[0][2]}
+    first |= {"class": "dog", "image": "test/dog/1.png"}
+    assert json.loads(Path("search.json").read_text(encoding="utf-8"))[0] == first
     assert Path("search.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 * 5
     assert Path(found.page).read_text(encoding="utf-8").count("<tr>") == 2 * (1 + 5)
 
@@ -142,20 +136,12 @@ def test_images_that_are_no_files_are_named_by_their_place(photos: dict[str, np.
 @pytest.mark.parametrize(
     ("request_", "error", "said"),
     [
-        (
-            SearchRequest("pixels", ("no.png",), "folder:photos"),
-            UserError,
-            "IMAGE: cannot be read, got no.png",
-        ),
+        (SearchRequest("pixels", ("no.png",), "folder:photos"), UserError, "IMAGE: cannot be read, got no.png"),
         (SearchRequest("pixels", ("photos",), "folder:photos"), UserError, "IMAGE: cannot be read, got photos: "),
         (SearchRequest("pixels", ("text.png",), "folder:photos"), DataError, "IMAGE: text.png: not a readable image"),
         (SearchRequest("pixels", ("text.png",), "folder:photos", count=0), UserError, "--count: must be at least 1"),
         (SearchRequest("pixels", ("text.png",), "folder:photos", to="x.txt"), UserError, "--to: not a page, got x.txt"),
-        (
-            SearchRequest("pixels", (FILE := "photos/train/cat/0.png",)),
-            UserError,
-            "--dataset: must be given",
-        ),
+        (SearchRequest("pixels", (FILE := "photos/train/cat/0.png",)), UserError, "--dataset: must be given"),
         (SearchRequest("pixels", (FILE,), "folder:none"), DataError, "none"),
     ],
 )

@@ -1,8 +1,5 @@
 """Transfer to images with several labels: mean AP by hand, against scikit-learn, and what is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from ebclab.card.groups import fine_tuning, transfer
 from ebclab.card.images import MeasuredSet, named_set
 from ebclab.card.measure import CardTask
-from ebclab.card.measuring import Measuring
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation import fine_tuning as training
@@ -50,15 +46,12 @@ def test_average_precisions_of_the_made_up_set_are_those_worked_out_by_hand(tmp_
     voc = named_set(f"voc:{write_voc(tmp_path)}", wide, None)
     assert voc.test.images.shape == (10, 3, 8, 8)  # photographs of all sizes, at the encoder's
     scores = voc.test.images.float().mean(dim=(2, 3))[:, [0, 2]]  # red for cats, blue for dogs
-    assert voc.test.marks is not None
     for interpolation, expected in (("area", AREA), ("11-point", ELEVEN_POINT)):
         found = average_precisions(scores, voc.test.marks, interpolation, voc.test.class_names)  # type: ignore[arg-type]
         assert found.tolist() == pytest.approx([expected["cat"], expected["dog"]], abs=1e-12)
 
 
-def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(
-    make: Callable[..., Measuring], measured: MeasuredSet
-) -> None:
+def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(make, measured):
     other = _marked(measured)
     measuring = make(others=(other,))
     found = {each.name: each for each in transfer.measure(measuring).numbers}
@@ -83,9 +76,7 @@ def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(
 
 
 @pytest.mark.parametrize("as_other", [False, True])
-def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(
-    make: Callable[..., Measuring], measured: MeasuredSet, monkeypatch: pytest.MonkeyPatch, as_other: bool
-) -> None:
+def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(make, measured, monkeypatch, as_other):
     monkeypatch.setattr(training, "LEAST_STEPS", 10)
     marked = _marked(measured)
     measuring = make(others=(marked,)) if as_other else make().elsewhere(marked)
@@ -116,15 +107,12 @@ def _area(scores: torch.Tensor, marks: torch.Tensor) -> float:
     return float(np.sum((recall[:-1] - recall[1:]) * best[:-1]))
 
 
-def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_named(
-    make: Callable[..., Measuring], measured: MeasuredSet
-) -> None:
+def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_named(make, measured):
     other = _marked(measured)
     assert (
         "its images may have several labels each, which only the groups transfer and fine-tuning of"
         in other.label_problem
     )
-    assert other.test.marks is not None
     empty = other.test.marks.clone()
     empty[:, 1] = empty[:, 1].clamp(max=0)
     lacking = replace(other, test=replace(other.test, marks=empty))

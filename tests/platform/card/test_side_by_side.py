@@ -1,7 +1,5 @@
 """Several cards side by side: which runs share a column, and how sure differences are."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Sequence
@@ -12,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ebclab.card.card import Card, GroupResult
+from ebclab.card.card import Card, Findings, GroupResult, Number, accuracy, mean_over_images
 from ebclab.card.document import card_document, problems, summary
-from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.card.side_by_side import Cards, EncoderCell
 from ebclab.card.subject import open_subject
 from ebclab.document.html import as_page
@@ -79,11 +76,8 @@ def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
     (again,) = _runs("simclr", [_right(0.8, 3)], (0,))  # a repetition with the same seed is no other seed
     other = _card("simclr", _accuracy(_right(0.5, 9)), settings="other settings", seed=0, address="runs/warm")
     columns = Cards((*ones, other, replace(again, address="runs/b"))).columns
-    assert [(column.label, column.seeds) for column in columns] == [
-        ("simclr (simclr-0)", (0, 1, 2)),
-        ("simclr (warm)", (0,)),
-        ("simclr (b)", (0,)),
-    ]
+    seeds = {"simclr (simclr-0)": (0, 1, 2), "simclr (warm)": (0,), "simclr (b)": (0,)}
+    assert [(column.label, column.seeds) for column in columns] == [*seeds.items()]
 
 
 def test_a_run_that_has_not_finished_and_a_best_checkpoint_are_no_other_seed_of_finished_ones(tmp_path: Path) -> None:
@@ -123,7 +117,6 @@ def test_several_seeds_have_the_interval_over_seeds_and_images() -> None:
     rows, others = [_right(0.8, seed) for seed in range(3)], [_right(0.6, seed) for seed in range(10, 13)]
     first, second = _cells(*_runs("a", rows, range(3)), *_runs("b", others, range(3)))
     assert _ends(first.value) == pytest.approx(mean_interval(_table(rows), 0.05))
-    assert second.against_first is not None
     assert _ends(second.against_first) == pytest.approx(difference_interval(_table(others), _table(rows), 0.05))
     assert second.against_first.verdict == "beyond noise"
 
@@ -200,9 +193,7 @@ HALF = 12.7062 * 0.01  # of two seeds that differ by 0.02
         ("lower", "nats", (0.09, 0.11), (0.1 * math.exp(-10 * HALF), 0.1 * math.exp(10 * HALF))),
     ],
 )
-def test_an_interval_over_seeds_ends_where_the_number_can_go_no_further(
-    better: Better, unit: Unit, values: tuple[float, float], ends: tuple[float, float]
-) -> None:
+def test_an_interval_over_seeds_ends_where_the_number_can_go_no_further(better, unit, values, ends):
     cards = [
         _card("a", mean_over_images("m", "M", torch.full((200,), each), KEYS, protocol="p", better=better, unit=unit))
         for each in values

@@ -1,7 +1,5 @@
 """What a user can get wrong: one clear sentence, exit code 2, no traceback, nothing lost."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io
@@ -29,15 +27,11 @@ ERROR_PATHS = [
         )
         for value in values
     ),
-    (
-        ["data", "prepare", "digits", "--to", "there", "--quality", "50"],
-        "--quality: of --store jpeg, got 50 with --store pixels; leave it out",
-    ),
+    (["data", "prepare", "digits", "--to", "there", "--quality", "50"],
+     "--quality: of --store jpeg, got 50 with --store pixels; leave it out"),
     (["data", "fetch", "folder:photos"], "images that are named by their place are yours, got folder:photos"),
-    (
-        ["pretrain", "simclr", "--batch-size", "32"],
-        "did you mean --set training.batch_size=... or --set evaluation.batch_size=...?",
-    ),
+    (["pretrain", "simclr", "--batch-size", "32"],
+     "did you mean --set training.batch_size=... or --set evaluation.batch_size=...?"),
     (["sweep", "simclr", "--lr", "0.1"], "did you mean --set optimizer.learning_rate=...?"),
     (["pretrain", "ebclr", "--rho", "0.2"], "did you mean --set method.reinit_rate=...?"),
     (["runs", "list", "--lr", "3"], "--lr: no such option; see `ebclab runs list --help`"),
@@ -95,10 +89,8 @@ ERROR_PATHS = [
     ),
     (["data", "show", "mnist", "--views", "/dev/null/x/a.png"], "/dev/null/x: cannot be written, got Not a directory"),
     (["data", "prepare", "digits", "--to", "there", "--resize", "4"], "data.resize: digits is not resized on reading"),
-    (
-        ["data", "show", "digits", "--set", "data.decoding=reduced"],
-        "data.decoding: reduced needs a size that images are scaled to, got data.resize 0",
-    ),
+    (["data", "show", "digits", "--set", "data.decoding=reduced"],
+     "data.decoding: reduced needs a size that images are scaled to, got data.resize 0"),
     # more than the machine has
     (["pretrain", "simclr", "--set", "resources.threads=100000"], "cores of this machine, got 100000; use at most "),
     (
@@ -106,32 +98,24 @@ ERROR_PATHS = [
         "views.image_size: a batch of views does not fit on cpu, got 100000 pixels: 256 images x 2 views x "
         "1x100000x100000 pixels x 4 bytes = 20.5 TB, ",
     ),
-    (
-        ["pretrain", "simclr", "--set", "evaluation.knn_bank_limit=10"],
-        "evaluation.knn_neighbours: more than the 10 training images that vote, got 20; use at most 10, or",
-    ),
+    (["pretrain", "simclr", "--set", "evaluation.knn_bank_limit=10"],
+     "evaluation.knn_neighbours: more than the 10 training images that vote, got 20; use at most 10, or"),
     (["pretrain", "simclr", "--set", "data.holdout_rate=0.9999"], "data: at least 2 training images are needed, got 0"),
     (["data", "prepare", "digits", "--to", "x", "--resize", "100000"], "--resize: must be at most 11585, got '100000'"),
     # what a method refuses
-    (
-        ["pretrain", "ebclr", "--set", "method.buffer_size=10"],
-        "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256",
-    ),
-    (
-        ["pretrain", "simclr", "--workers", "\N{SUPERSCRIPT TWO}"],
-        "--workers: not a number of workers, got '\N{SUPERSCRIPT TWO}'",
-    ),
-    (
-        ["sweep", "simclr", "--concurrent", "\N{SUPERSCRIPT TWO}"],
-        "--concurrent: not a number of trials, got '\N{SUPERSCRIPT TWO}'",
-    ),
+    (["pretrain", "ebclr", "--set", "method.buffer_size=10"],
+     "method.buffer_size: must hold the global batch of 256 images, got 10; use at least 256"),
+    (["pretrain", "simclr", "--workers", "\N{SUPERSCRIPT TWO}"],
+     "--workers: not a number of workers, got '\N{SUPERSCRIPT TWO}'"),
+    (["sweep", "simclr", "--concurrent", "\N{SUPERSCRIPT TWO}"],
+     "--concurrent: not a number of trials, got '\N{SUPERSCRIPT TWO}'"),
     (["report", "x", "--price-per-gpu-hour", "-1"], "--price-per-gpu-hour: must be at least 0, got -1"),
     (["sweep", "simclr", "--dataset", "digits", "--price-per-hour", "2"], "--price-per-hour: is for --show, got 2.0"),
     (["reproduce", "ebclr/table1", "--show", "--json"], "--json: is for results, and --show measures none"),
     # a run that is not there
     (["pretrain", "simclr", "--resume", "--name", "ghost"], "nothing to resume, no run of this name"),
     (["evaluate", "nowhere"], "no run here, config.yaml is missing"),
-]
+]  # fmt: skip
 
 
 def _refusal(outcome: Outcome) -> str:
@@ -174,9 +158,7 @@ def test_an_output_that_is_full_is_a_sentence(ebclab: Ebclab, monkeypatch: pytes
         (["pretrain", "simclr", "--config=~/one.yaml"], "{home}/one.yaml"),
     ],
 )
-def test_a_home_that_the_shell_has_left_as_it_is_is_found(
-    arguments: list[str], place: str, ebclab: Ebclab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_that_the_shell_has_left_as_it_is_is_found(arguments, place, ebclab, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert place.format(home=tmp_path / "home") in ebclab(*arguments).refusal
 
@@ -194,9 +176,7 @@ OF_ANOTHER = [
 
 
 @pytest.mark.parametrize("arguments", OF_ANOTHER, ids=" ".join)
-def test_a_folder_that_another_user_keeps_private_is_a_sentence(
-    arguments: list[str], ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_user_keeps_private_is_a_sentence(arguments, ebclab, monkeypatch):
     asked = os.stat
 
     def refused(path: Any, **options: Any) -> os.stat_result:
@@ -219,9 +199,7 @@ def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, mon
     assert ebclab("--version") == (130, "", "error: stopped before it was done\n")
 
 
-def test_ctrl_c_at_a_question_stops_with_its_own_code(
-    ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_a_question_stops_with_its_own_code(ebclab, finished, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -244,9 +222,7 @@ def test_a_damaged_data_file_is_named(ebclab):
 
 
 @pytest.mark.parametrize("option", [("--resume",), ("--extend", "3")])
-def test_going_on_with_a_run_of_another_method_names_the_right_one(
-    ebclab: Ebclab, finished: Path, option: tuple[str, ...]
-) -> None:
+def test_going_on_with_a_run_of_another_method_names_the_right_one(ebclab, finished, option):
     outcome = ebclab("pretrain", "simclr", "--name", "done", *option)
     assert outcome.refusal == f"error: {finished}: a run of flatclr, got simclr; write `ebclab pretrain flatclr`\n"
 
@@ -280,9 +256,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_images_are_read(ebclab,
     assert sorted(each.name for each in Path().iterdir()) == ["file", "locked"]
 
 
-def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(
-    ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_checkpoint_before_and_the_run_goes_on_later(ebclab, finished, monkeypatch):
     def full(self: Path, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -304,19 +278,11 @@ def test_a_gpu_that_is_not_there_is_refused(ebclab):
 
 def test_single_probes_refuse_options_that_they_do_not_read(ebclab, finished):
     """Each option is refused before anything is read, so one copy of the run serves all."""
-    for option in (
-        ("--train-limit", "100"),
-        ("--test-limit", "100"),
-        ("--seeds", "5"),
-        ("--ood", "rotated"),
-        ("--to", "there"),
-        ("--attacked", "0"),
-        ("--autoattack",),
-        ("--fine-tuning-epochs", "5"),
-        ("--workers", "2"),
-    ):
-        refusal = _refusal(ebclab("evaluate", finished, "--only", "knn", *option))
-        assert f"{option[0]}: is for groups of the card, got " in refusal
+    of_cards = {"--train-limit": "100", "--test-limit": "100", "--seeds": "5", "--ood": "rotated", "--to": "there"}
+    of_cards |= {"--attacked": "0", "--autoattack": "", "--fine-tuning-epochs": "5", "--workers": "2"}
+    for option, value in of_cards.items():
+        refusal = _refusal(ebclab("evaluate", finished, "--only", "knn", option, *([value] if value else [])))
+        assert f"{option}: is for groups of the card, got " in refusal
     assert not (finished / "evaluation.json").exists()
 
 
@@ -358,9 +324,7 @@ def test_numbers_that_stop_being_finite_end_the_run_with_code_1_and_advice(ebcla
     assert not Path("runs/diverged/result.json").exists()
 
 
-def test_a_run_that_was_asked_to_stop_ends_with_the_code_of_ctrl_c(
-    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_asked_to_stop_ends_with_the_code_of_ctrl_c(ebclab, monkeypatch):
     monkeypatch.setattr(Recorder, "should_stop", lambda recorder: True)
     outcome = ebclab("pretrain", "simclr", "--epochs", "2", "--name", "stopped", *TINY)
     assert outcome.code == 130

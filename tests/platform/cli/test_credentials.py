@@ -1,7 +1,5 @@
 """Credentials in addresses: no command shows them, logs them or writes them into a file, whatever else is wrong."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random
@@ -71,9 +69,7 @@ def test_no_command_shows_or_writes_credentials(ebclab: Ebclab, tmp_path: Path, 
     ],
 )
 @pytest.mark.parametrize("verb", ["show", "pretrain", "sweep"])
-def test_a_file_of_settings_with_credentials_is_refused_without_them(
-    ebclab: Ebclab, tmp_path: Path, verb: str, text: str
-) -> None:
+def test_a_file_of_settings_with_credentials_is_refused_without_them(ebclab, tmp_path, verb, text):
     (tmp_path / "mine.yaml").write_text(text)
     outcome = ebclab(verb, "simclr", "--config", "mine.yaml")
     assert "hu/sh" not in outcome.out + outcome.refusal
@@ -88,9 +84,7 @@ def test_a_file_of_settings_with_credentials_is_refused_without_them(
         ("RAY_ADDRESS", f"http://me:{SECRET}@head:8265", ["submit", "--list"]),
     ],
 )
-def test_a_variable_with_credentials_is_not_shown(
-    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: list[str]
-) -> None:
+def test_a_variable_with_credentials_is_not_shown(ebclab, monkeypatch, variable, value, command):
     monkeypatch.setenv(variable, value)
     outcome = ebclab(*command)
     assert "***" in outcome.refusal

@@ -1,7 +1,5 @@
 """``ebclab demo``: what it prints is what it runs, and a person can repeat it."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -37,9 +35,7 @@ def test_an_empty_folder_is_the_current_one_and_not_the_root_of_the_disk(ebclab:
 
 
 @pytest.mark.parametrize(("codes", "run", "ended"), [((0,) * 7, 7, 0), ((0, 0, 130), 3, 130)])
-def test_commands_are_printed_as_they_run_and_the_first_failure_ends_it(
-    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch, codes: tuple[int, ...], run: int, ended: int
-) -> None:
+def test_commands_are_printed_as_they_run_and_the_first_failure_ends_it(ebclab, monkeypatch, codes, run, ended):
     monkeypatch.setattr(sys, "argv", ["ebclab", "demo"])
     shown = ebclab("demo", "--show").out.splitlines()
     ran, left = list[str](), iter(codes)

@@ -1,7 +1,5 @@
 """``ebclab export`` and ``ebclab runs`` at the keyboard."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -14,16 +12,10 @@ from ebclab.export import load_encoder
 from .conftest import Ebclab
 
 
-def test_a_run_is_exported_in_another_format_and_compared_on_its_held_out_images(
-    ebclab: Ebclab, finished: Path
-) -> None:
+def test_a_run_is_exported_in_another_format_and_compared_on_its_held_out_images(ebclab, finished):
     assert ebclab("export", finished, "--to", "out", "--format", "torch-export").ok
-    assert {path.name for path in Path("out").iterdir()} == {
-        "model.safetensors",
-        "encoder.json",
-        "README.md",
-        "model.pt2",
-    }
+    files = {"model.safetensors", "encoder.json", "README.md", "model.pt2"}
+    assert {path.name for path in Path("out").iterdir()} == files
     assert "held-out images of digits" in Path("out/README.md").read_text()
     loaded = load_encoder("out")
     pixels = torch.rand(3, 1, 8, 8)
@@ -40,9 +32,7 @@ def test_a_run_is_exported_in_another_format_and_compared_on_its_held_out_images
         (".", [], "no run here"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(
-    ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch, source: str, arguments: list[str], said: str
-) -> None:
+def test_what_cannot_be_exported_is_refused(ebclab, finished, monkeypatch, source, arguments, said):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)  # as without onnx
     assert said in ebclab("export", source, "--to", "out", *arguments).refusal
     assert not Path("out").exists()
@@ -55,7 +45,7 @@ def test_an_empty_place_says_so_and_a_wrong_one_is_refused(ebclab: Ebclab) -> No
     assert (refused.code, refused.err) == (2, "error: --runs: there is no such folder, got nowhere\n")
 
 
-def test_nothing_is_deleted_without_a_yes(ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_over_is_deleted_after_a_yes_alone(ebclab, finished, monkeypatch):
     left = finished / ".ray" / "state"
     left.parent.mkdir(exist_ok=True)
     left.write_bytes(b"x" * 2500)
@@ -69,9 +59,6 @@ def test_nothing_is_deleted_without_a_yes(ebclab: Ebclab, finished: Path, monkey
         assert ebclab("runs", "clean").out.endswith(sentence)
         assert left.exists() == stays
     assert ebclab("export", finished, "--to", "out").code == 0
-
-
-def test_yes_deletes_without_a_question(ebclab: Ebclab, finished: Path) -> None:
     (finished / ".ray").mkdir(exist_ok=True)
     assert ebclab("runs", "clean", "--yes").out.endswith("freed 0 B\n")
     assert not (finished / ".ray").exists()

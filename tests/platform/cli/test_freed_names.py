@@ -1,7 +1,5 @@
 """``ebclab runs delete`` and ``pretrain --overwrite``: a name is free again, and nothing goes unasked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -40,9 +38,7 @@ def test_a_finished_run_is_replaced_only_with_yes(ebclab: Ebclab, finished: Path
     assert (_temperature(finished), (finished / "result.json").is_file()) == (0.3, True)
 
 
-def test_an_unfinished_run_of_other_settings_is_replaced_and_one_of_equal_settings_goes_on(
-    ebclab: Ebclab, finished: Path
-) -> None:
+def test_an_unfinished_run_of_other_settings_is_replaced_and_one_of_equal_settings_goes_on(ebclab, finished):
     (finished / "result.json").unlink()
     kept = finished / "kept-by-hand"
     kept.touch()
@@ -57,15 +53,12 @@ def test_an_unfinished_run_of_other_settings_is_replaced_and_one_of_equal_settin
     assert (_temperature(finished), kept.exists()) == (0.3, False)
 
 
-def test_overwrite_and_resume_exclude_each_other(ebclab: Ebclab, finished: Path) -> None:
-    outcome = ebclab("pretrain", "flatclr", "--name", "done", "--overwrite", "--resume")
-    assert "--overwrite: starts over, but --resume continues, got both; leave one out" in outcome.refusal
-
-
-def test_overwrite_of_nothing_is_an_ordinary_start(ebclab: Ebclab) -> None:
+def test_overwrite_of_nothing_is_an_ordinary_start_and_excludes_resume(ebclab):
     outcome = ebclab(*AGAIN, "--overwrite").ok
     assert "deleted" not in outcome.err
     assert Path("runs/done/result.json").is_file()
+    outcome = ebclab("pretrain", "flatclr", "--name", "done", "--overwrite", "--resume")
+    assert "--overwrite: starts over, but --resume continues, got both; leave one out" in outcome.refusal
 
 
 def test_a_name_in_a_store_is_freed_too(ebclab: Ebclab, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 Whoever gives a folder away decides what is in it. The product of all places and verbs is in the second tier.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -98,9 +96,7 @@ def holds(ebclab: Ebclab, folder: Path, name: str, kind: str, verbs: list[tuple[
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [".lock", "checkpoints", "tensorboard", "metrics.jsonl", LAST])
-def test_training_and_deleting_leave_alone_what_is_behind_a_link(
-    ebclab: Ebclab, finished: Path, name: str, kind: str
-) -> None:
+def test_training_and_deleting_leave_alone_what_is_behind_a_link(ebclab, finished, name, kind):
     holds(ebclab, finished, name, kind, [VERBS["train"], VERBS["clean"], VERBS["delete"]])
 
 

@@ -1,10 +1,8 @@
 """A store or a Ray cluster in an address of somebody's file gets no request; one that the user has named does."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -144,9 +142,7 @@ CARRIERS = [_evaluated, _config, _weights, _resumed, _swept, _compared]
 
 @pytest.mark.parametrize("kind", ["gs", "s3"])
 @pytest.mark.parametrize("carrier", CARRIERS, ids=lambda carrier: carrier.__name__.strip("_"))
-def test_a_host_that_only_a_file_names_gets_no_request(
-    ebclab: Ebclab, finished: Path, host: Host, carrier: Callable[[Path, str], list[str]], kind: str
-) -> None:
+def test_a_host_that_only_a_file_names_gets_no_request(ebclab, finished, host, carrier, kind):
     outcome = ebclab(*carrier(finished, host.address(kind)))
     assert host.callers == 0
     assert f"got {host.url} in '{kind}://sets/one'; " in outcome.refusal.replace("\n", " ")
@@ -156,9 +152,7 @@ def test_a_host_that_only_a_file_names_gets_no_request(
 
 @pytest.mark.parametrize("kind", ["gs", "s3"])
 @pytest.mark.parametrize("way", ["option", "setting", "variable"])
-def test_a_host_that_the_user_names_gets_a_request(
-    ebclab: Ebclab, finished: Path, host: Host, monkeypatch: pytest.MonkeyPatch, kind: str, way: str
-) -> None:
+def test_a_host_that_the_user_names_gets_a_request(ebclab, finished, host, monkeypatch, kind, way):
     command = _evaluated(finished, host.address(kind))
     if way == "variable":
         monkeypatch.setenv("EBCLAB_STORES", f"other.example.org, {host.url}/")
@@ -186,9 +180,7 @@ def test_a_dataset_of_a_file_is_not_named_by_the_note_on_its_recipe(ebclab: Ebcl
     assert host.callers == 0
 
 
-def test_arguments_of_python_name_hosts_and_settings_from_a_file_do_not(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_of_python_name_hosts_and_settings_from_a_file_do_not(host, tmp_path, monkeypatch):
     monkeypatch.setenv("EBCLAB_STORES", "")  # restored afterwards
     dataset = f"parquet:{host.address('s3')}"
     config = library.compose("simclr", config={"data": {"name": dataset}, "views": {"recipe": "none"}})
@@ -229,9 +221,7 @@ def _run_with_cluster(run: Path, address: str) -> None:
     ],
     ids=lambda value: " ".join(value[:5]) if isinstance(value, list) else "",
 )
-def test_a_cluster_that_only_a_file_names_is_not_contacted(
-    ebclab: Ebclab, finished: Path, host: Host, command: list[str], where: str
-) -> None:
+def test_a_cluster_that_only_a_file_names_is_not_contacted(ebclab, finished, host, command, where):
     address = f"127.0.0.1:{host.server_port}"
     _run_with_cluster(finished, address)
     _send_sweep(f'resources.address="{address}"')
@@ -243,9 +233,7 @@ def test_a_cluster_that_only_a_file_names_is_not_contacted(
 
 
 @pytest.mark.parametrize("way", ["option", "variable", "comparison"])
-def test_a_cluster_that_the_user_names_is_contacted(
-    ebclab: Ebclab, finished: Path, host: Host, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_a_cluster_that_the_user_names_is_contacted(ebclab, finished, host, monkeypatch, way):
     address = f"127.0.0.1:{host.server_port}"
     named = ["--set", f'resources.address="{address}"']
     command = RESUMED

@@ -1,7 +1,5 @@
 """Files and folders whose names are not UTF-8, and a folder that is gone: one sentence, or the name escaped."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
@@ -15,8 +13,6 @@ from PIL import Image
 from ebclab.cli import main
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
-
-from .conftest import Ebclab
 
 LATIN = os.fsdecode("café".encode("latin-1"))
 
@@ -43,9 +39,7 @@ def images(tmp_path: Path) -> Path:
     ],
     ids=lambda command: " ".join(command[:3]),
 )
-def test_an_image_whose_name_is_no_text_is_named(
-    ebclab: Ebclab, finished: Path, images: Path, command: list[str]
-) -> None:
+def test_an_image_whose_name_is_no_text_is_named(ebclab, finished, images, command):
     outcome = ebclab(*command)
     assert outcome.refusal == (
         f"error: {images}: a file's name is not UTF-8, got b'dog/caf\\xe9.png'; rename it, or its folder\n"
@@ -69,18 +63,14 @@ def test_the_same_from_python(images: Path) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_a_name_on_the_command_line_that_is_no_text_is_refused(
-    ebclab: Ebclab, tmp_path: Path, command: list[str]
-) -> None:
+def test_a_name_on_the_command_line_that_is_no_text_is_refused(ebclab, tmp_path, command):
     outcome = ebclab(*command)
     assert outcome.refusal.startswith("error: a name is not UTF-8, got b'")
     assert "caf\\xe9" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_working_folder_that_is_no_text_or_gone_is_refused(
-    ebclab: Ebclab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_folder_that_is_no_text_or_gone_is_refused(ebclab, tmp_path, monkeypatch):
     (tmp_path / LATIN).mkdir()
     monkeypatch.chdir(tmp_path / LATIN)
     assert ebclab("pretrain", "simclr").err.startswith("error: a name is not UTF-8, got b'/")

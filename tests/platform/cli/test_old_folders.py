@@ -3,8 +3,6 @@
 What is expected was written by that version: tests/folders/made_by_0.1/README.md has the commands.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

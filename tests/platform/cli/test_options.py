@@ -1,7 +1,5 @@
 """Options of commands are declared once, as fields of a request: the command line and the checks are made from them."""
 
-from __future__ import annotations
-
 from dataclasses import Field, fields, replace
 from typing import Any, get_args, get_type_hints
 
@@ -82,23 +80,17 @@ def test_ends_of_an_options_range_and_its_choices_are_allowed(verb: str, entry: 
         assert option_problems(_changed(verb, entry, value)) == []
 
 
-def test_a_command_without_options_asks_for_what_python_does_by_default() -> None:
+def test_values_on_the_command_line_are_those_of_the_request_which_else_are_python_s():
     assert read_options(CardRequest, _given("evaluate", "run")) == REQUESTS["evaluate"]
     assert read_options(ReproduceRequest, _given("reproduce", "ebclr/table1")) == REQUESTS["reproduce"]
     assert values_of(SweepRequest, read_options(SweepOptions, _given("sweep", "simclr")), only_given=True) == {}
     assert read_options(CompareOptions, _given("compare")).given == {}
-
-
-def test_values_on_the_command_line_are_those_of_the_request() -> None:
     line = ["a", "b", "--dataset", "digits", "--only", "knn, geometry", "--attacked", "7", "--autoattack"]
     asked = read_options(CardRequest, _given("evaluate", *line))
     assert asked == CardRequest(("a", "b"), ("digits",), only=("knn", "geometry"), attacked_images=7, autoattack=True)
     given = read_options(CompareOptions, _given("compare", "simclr", "--batch-size", "64", "--practice", "2m")).given
     assert given == {"methods": ("simclr",), "batch_sizes": (64,), "practice_seconds": 120.0}
     assert read_options(SweepOptions, _given("sweep", "simclr", "--no-baseline")).baseline is False
-
-
-def test_texts_that_cannot_be_read_are_told_with_their_option() -> None:
     with pytest.raises(UserError, match="--practice: not a duration, got 'soon'"):
         read_options(CompareOptions, _given("compare", "--practice", "soon"))
 
@@ -109,11 +101,8 @@ def test_options_that_are_settings_come_before_those_that_the_user_sets() -> Non
         "simclr",
         overrides=["data.name=mnist", "training.epochs=3", "resources.workers=1", "resources.max_workers=4", "seed=4"],
     )
-    assert SweepOptions(method="simclr", objective="x", data_root="y", init="z").overrides() == [
-        'data.root="y"',
-        'init.weights="z"',
-        'evaluation.objective="x"',
-    ]
+    settings = ['data.root="y"', 'init.weights="z"', 'evaluation.objective="x"']
+    assert SweepOptions(method="simclr", objective="x", data_root="y", init="z").overrides() == settings
 
 
 def test_a_class_written_with_dots_is_told_the_form_of_its_name() -> None:

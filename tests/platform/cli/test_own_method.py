@@ -1,7 +1,5 @@
 """A method of the user's own on the command line: trained, exported without its code, refused when its file changed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import replace

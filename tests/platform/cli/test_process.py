@@ -1,7 +1,5 @@
 """The process of a command ends at once, and loses nothing by it: exit functions, output, threads, the exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -18,20 +16,24 @@ def _process(body: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedPr
     return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=buffered, text=True, check=False)
 
 
-def test_what_was_printed_arrives_whole_and_the_exit_code_is_the_command_s() -> None:
-    done = _process("run_process(lambda: print('x' * 300_000) or 3)")
-    assert (done.returncode, len(done.stdout), done.stderr) == (3, 300_001, "")
+SLEEPER = "threading.Thread(target=lambda: time.sleep(0.5) or print('done', flush=True)).start()\n"
+LIVING = "class Living:\n    def __del__(self): print('taken apart')\nliving = Living()\n"
 
 
-def test_exit_functions_run_and_what_they_print_arrives() -> None:
-    done = _process("atexit.register(print, 'last'); run_process(lambda: print('first') or 0)")
-    assert (done.returncode, done.stdout) == (0, "first\nlast\n")
-
-
-def test_python_waits_for_threads_as_ever() -> None:
-    work = "threading.Thread(target=lambda: time.sleep(0.5) or print('done', flush=True)).start()"
-    done = _process(f"{work}; run_process(lambda: 1)")
-    assert (done.returncode, done.stdout) == (1, "done\n")
+@pytest.mark.parametrize(
+    ("body", "code", "printed"),
+    [
+        ("run_process(lambda: print('x' * 300_000) or 3)", 3, 300_000 * "x" + "\n"),
+        ("atexit.register(print, 'last'); run_process(lambda: print('first') or 0)", 0, "first\nlast\n"),
+        (f"{SLEEPER}run_process(lambda: 1)", 1, "done\n"),
+        (f"{LIVING}run_process(lambda: 0)", 0, ""),
+        (f"{LIVING}sys.exit(0)", 0, "taken apart\n"),  # as any other process ends
+    ],
+    ids=["output", "exit functions", "threads", "nothing is taken apart", "as ever"],
+)
+def test_a_process_ends_with_all_that_it_prints_and_with_the_exit_code_of_its_command(body, code, printed):
+    done = _process(body)
+    assert (done.returncode, done.stdout, done.stderr) == (code, printed, "")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
@@ -86,12 +88,6 @@ def test_a_command_continues_when_no_one_reads_its_output() -> None:
     ended = json.loads(done.stdout)
     assert len(ended) == 2 * len(PRINT)
     assert {name: how for name, how in ended.items() if how != [3, "done\n"]} == {}
-
-
-def test_nothing_is_taken_apart() -> None:
-    living = "class Living:\n    def __del__(self): print('taken apart')\nliving = Living()\n"
-    assert _process(living + "run_process(lambda: 0)").stdout == ""
-    assert _process(living + "sys.exit(0)").stdout == "taken apart\n"
 
 
 def test_an_exception_is_a_traceback_and_exit_code_1() -> None:

@@ -1,7 +1,5 @@
 """``ebclab reproduce``: what it lists, shows, runs and refuses."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from pathlib import Path
@@ -71,9 +69,7 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     assert not Path("reproductions").exists()
 
 
-def test_the_list_has_studies_with_their_costs_and_what_is_not_known(
-    ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, monkeypatch):
     some = ["ebclr/figure4b", "flatnce/table2", "vem/table14"]
     monkeypatch.setattr(studies, "list_studies", lambda: some)
     listed = ebclab("reproduce", "--list").ok

@@ -1,7 +1,5 @@
 """``ebclab sample``: chains of a run where images move, drawn and measured; one sentence where there are none."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -44,10 +42,7 @@ def runs(ebclab: Ebclab, trained: Path) -> Path:
     return Path(shutil.copytree(trained, "runs")).absolute()
 
 
-@pytest.mark.parametrize(
-    ("method", "source"),
-    [("ebclr", "noise"), ("jem", "data"), ("vem-image", "buffer")],
-)
+@pytest.mark.parametrize(("method", "source"), [("ebclr", "noise"), ("jem", "data"), ("vem-image", "buffer")])
 def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path, method: str, source: str) -> None:
     command = ("sample", f"runs/{method}", "--from", source, "--steps", "12", "--count", "5")
     done = ebclab(*command).ok
@@ -72,9 +67,7 @@ def test_chains_are_drawn_and_measured_beside_the_run(ebclab: Ebclab, runs: Path
     assert Path(f"other/chains-{source}.png").read_bytes() != before[0]
 
 
-def test_chains_begin_in_noise_or_at_different_images_of_the_buffer(
-    ebclab: Ebclab, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chains_begin_in_noise_or_at_different_images_of_the_buffer(ebclab, runs, monkeypatch):
     begun: dict[str, ChainStart] = {}
     trace_chains = Ebclr.trace_chains
 
@@ -136,9 +129,7 @@ def test_measured_samples_that_cannot_be_written_are_printed(ebclab: Ebclab, run
 
 
 @pytest.mark.parametrize("field", ["positions", "energies"])
-def test_chains_that_explode_are_a_sentence(
-    ebclab: Ebclab, runs: Path, monkeypatch: pytest.MonkeyPatch, field: str
-) -> None:
+def test_chains_that_explode_are_a_sentence(ebclab, runs, monkeypatch, field):
     trace_chains = Jem.trace_chains
 
     def exploding(method: Jem, *given: Any) -> ChainTrace:
@@ -193,9 +184,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_has_no_chains_is_refused_in_one_sentence(
-    ebclab: Ebclab, runs: Path, trained_once: Path, exported: Path
-) -> None:
+def test_what_has_no_chains_is_refused_in_one_sentence(ebclab, runs, trained_once, exported):
     """Nothing is written, so one copy of the runs serves all."""
     shutil.copytree(trained_once, "runs/done")
     shutil.copytree(exported, "encoder")

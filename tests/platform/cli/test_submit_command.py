@@ -1,7 +1,5 @@
 """``ebclab submit`` as a person types it; the cluster is a fake that keeps what it is given."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import AsyncIterator, Sequence
@@ -81,9 +79,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("command", "sentence"), WRONG, ids=lambda value: " ".join(value)[:50])
-def test_a_wrong_command_line_is_told_before_anything_is_sent(
-    ebclab: Ebclab, cluster: type[FakeCluster], command: list[str], sentence: str
-) -> None:
+def test_a_wrong_command_line_is_told_before_anything_is_sent(ebclab, cluster, command, sentence):
     outcome = ebclab("submit", "--", *command)
     assert sentence in outcome.refusal
     assert "Traceback" not in outcome.err
@@ -93,9 +89,7 @@ def test_a_wrong_command_line_is_told_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("dashes", [["--"], []], ids=["dashes", "none"])
-def test_the_command_line_goes_as_it_is_with_code_and_files(
-    ebclab: Ebclab, cluster: type[FakeCluster], dashes: list[str]
-) -> None:
+def test_the_command_line_goes_as_it_is_with_code_and_files(ebclab, cluster, dashes):
     Path("mine.yaml").write_text("method: {temperature: 0.3}\n")
     line = ["pretrain", "simclr", "--config", "mine.yaml", "--workers", "2", *TINY]
     outcome = ebclab("submit", "--name", "one", *dashes, *line)
@@ -129,27 +123,21 @@ def test_the_command_line_goes_as_it_is_with_code_and_files(
         (["runs", "clean", "--sweeps", "b"], "not here: ~/b;"),
     ],
 )
-def test_what_lies_on_the_head_node_is_said_in_a_sentence(
-    ebclab: Ebclab, cluster: type[FakeCluster], line: list[str], said: str
-) -> None:
+def test_what_lies_on_the_head_node_is_said_in_a_sentence(ebclab, cluster, line, said):
     outcome = ebclab("submit", "--detach", "--", *line).ok
     assert said in outcome.err
     assert ("on the head node" in outcome.err) == bool(said)
 
 
 @pytest.mark.parametrize(("status", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("FAILED", 2), ("FAILED", 130)])
-def test_the_exit_code_of_the_job_is_the_exit_code_here(
-    ebclab: Ebclab, cluster: type[FakeCluster], monkeypatch: pytest.MonkeyPatch, status: str, code: int
-) -> None:
+def test_the_exit_code_of_the_job_is_the_exit_code_here(ebclab, cluster, monkeypatch, status, code):
     monkeypatch.setattr(cluster, "status", status)
     monkeypatch.setattr(cluster, "exit_code", code)
     outcome = ebclab("submit", "--follow", "one", "--address", "http://127.0.0.1:1")
     assert (outcome.code, outcome.out, outcome.err) == (code, "epoch 1/1\n", "")
 
 
-def test_ctrl_c_and_a_lost_connection_say_how_to_go_on(
-    ebclab: Ebclab, cluster: type[FakeCluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_and_a_lost_connection_say_how_to_go_on(ebclab, cluster, monkeypatch):
     def interrupted(self: FakeCluster, job_id: str) -> AsyncIterator[str]:
         raise KeyboardInterrupt
 
@@ -170,9 +158,7 @@ def test_ctrl_c_and_a_lost_connection_say_how_to_go_on(
     assert f"error: the connection is lost and one may continue, got gone; {ways}" in outcome.err
 
 
-def test_stop_asks_a_running_job_and_leaves_one_that_is_over(
-    ebclab: Ebclab, cluster: type[FakeCluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_asks_a_running_job_and_leaves_one_that_is_over(ebclab, cluster, monkeypatch):
     assert ebclab("submit", "--stop", "one").out == "one is over already: succeeded\n"
     assert cluster.given == []
     monkeypatch.setattr(cluster, "status", "RUNNING")
@@ -200,9 +186,7 @@ def test_help_of_a_submitted_verb_is_shown_here(ebclab: Ebclab, cluster: type[Fa
     assert cluster.given == []
 
 
-def test_what_arrives_runs_as_it_was_sent(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_arrives_runs_as_it_was_sent(monkeypatch, tmp_path, capsys):
     ran: list[list[str]] = []
 
     def main(arguments: list[str]) -> int:

@@ -1,19 +1,18 @@
 """``ebclab sweep`` at the keyboard: every mistake is a sentence and exit code 2, before anything starts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 import yaml
+from made_up_trials import made_up_result
 
 import ebclab as library
 from ebclab.cli.sweep import print_result
 from ebclab.config.options import seconds_of
-from ebclab.document.terminal import print_facts
+from ebclab.document.text import print_facts
 from ebclab.errors import UserError
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
-from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
+from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import parse_space
 
@@ -27,23 +26,9 @@ def _space(parameters: dict[str, object]) -> str:
     return "space.yaml"
 
 
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"method.temprature": {"uniform": [0.1, 1]}}, "method.temperature"),
-        ({"method.tau": {"uniform": [0.1, 1]}}, "method.temperature (tau in the paper)"),
-        ({"method.temperature": {"uniform": [1, 0.1]}}, "empty range"),
-        ({"method.temperature": {"loguniform": [0, 1]}}, "a log range must not reach zero"),
-        ({"method.temperature": {"uniform": [0.6, 1]}}, "outside the range, got 0.2"),
-        ({"optimizer.warmup_epochs": {"uniform": [0, 30]}}, "corner optimizer.warmup_epochs=30"),
-        ({"data.holdout_rate": {"uniform": [0, 0.5]}}, "not for a sweep"),
-        ({"training.batch_size": {"choice": [256, 2000]}}, "training images, got 2000"),
-    ],
-)
-def test_a_space_that_cannot_be_searched_is_refused_and_named(
-    ebclab: Ebclab, parameters: dict[str, object], said: str
-) -> None:
-    assert said in ebclab("sweep", "simclr", "--space", _space(parameters)).refusal
+def test_a_space_with_an_end_that_cannot_be_trained_is_refused_and_named(ebclab):
+    space = _space({"training.batch_size": {"choice": [256, 2000]}})
+    assert "training images, got 2000" in ebclab("sweep", "simclr", "--space", space).refusal
 
 
 NO_FOLDER = "error: --name: not the name of a folder, got '../x'; leave out /, \\, ? and a dot"
@@ -51,14 +36,10 @@ NO_POPULATION = "error: --interval: only a population exchanges, got 2 with --sc
 WRONG = [
     (["--objective", "test_accuracy"], "evaluation.objective: no such choice, got 'test_accuracy'"),
     (["--scheduler", "hyperband"], "--scheduler: no such choice, got 'hyperband'"),
-    (["--search", "bohb"], "--search: no such choice, got 'bohb'"),
     (["--scheduler", "pbt", "--search", "tpe"], "training itself changes settings during a run"),
     (["--scheduler", "pbt", "--interval", "0"], "--interval: must be at least 1, got 0"),
     (["--trials", "4", "--top", "5"], "--top: more settings than trials, got 5 of 4; use at most 4"),
-    (["--trials", "0", "--top", "0"], "--trials: must be at least 1, got 0"),
-    (["--seeds", "0"], "--seeds: at least one, got 0"),
     (["--time", "8 hours"], "--time: not a duration, got '8 hours'; write 8h"),
-    (["--concurrent", "many"], "--concurrent: not a number of trials, got 'many'"),
     (["--rule", "plateau=3"], "--rule plateau: no such rule; did you mean plateau_epochs?"),
     (["--rule", "reduction_factor=1"], "--rule reduction_factor: out of range, got 1"),
     (["--set", "data.holdout_rate=0"], "data.holdout_rate: a sweep chooses by held-out images, got 0"),
@@ -104,9 +85,7 @@ def test_all_mistakes_come_at_once(ebclab: Ebclab) -> None:
 
 
 @pytest.mark.parametrize(("name", "given"), [("s", ["--name", "s"]), ("simclr-digits", [])])
-def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
-    ebclab: Ebclab, name: str, given: list[str]
-) -> None:
+def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(ebclab, name, given):
     space = parse_space({"parameters": RATE}, "test")
     with claim_sweep(
         SweepFolder(Path("sweeps", name)),
@@ -122,21 +101,11 @@ def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(
     assert "nothing to resume, no sweep of this name" in ebclab("sweep", "moco", "--resume").refusal
 
 
-def test_a_folder_that_is_no_sweep_is_left_alone(ebclab: Ebclab) -> None:
-    Path("sweeps/s").mkdir(parents=True)
-    Path("sweeps/s/thesis.tex").touch()
-    assert "holds something that is not a sweep" in ebclab("sweep", "simclr", "--name", "s").refusal
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("8h", 28_800), ("1h30m", 5_400), ("90s", 90), ("1.5d", 129_600)])
-def test_durations_are_read_as_written(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "8", "h", "-1h", "8h later", "0s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="not a duration"):
-        seconds_of(text)
+def test_durations_are_read_as_written_and_nothing_else_is_one():
+    assert [seconds_of(text) for text in ("8h", "1h30m", "90s", "1.5d")] == [28_800, 5_400, 90, 129_600]
+    for text in ("", "8", "h", "-1h", "8h later", "0s"):
+        with pytest.raises(UserError, match="not a duration"):
+            seconds_of(text)
 
 
 def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,32 +115,14 @@ def test_the_starting_settings_are_called_so_wherever_they_stand(capsys: pytest.
     def entry(source: str, settings: dict[str, object]) -> ConfirmedSettings:
         return ConfirmedSettings(source=source, settings=settings, seeds=(1,), values=(0.5,), seeds_asked=1, mean=0.5)
 
-    result = SweepResult(
-        path="s",
-        method="simclr",
-        dataset="digits",
-        objective="holdout_knn",
-        trials={"finished": 2},
-        winner=entry("0000", start),
-        candidates=(entry("0000", start), entry("0001", {}), entry("baseline", start)),
-        test=None,
-        saved=StoppingSavings(0, 0, 0.0, 1.0),
-        seconds=1.0,
-        finished="2026-11-20T12:00:00+00:00",
-    )
-    print_result(result, plan)
+    print_result(made_up_result("s", entry("0000", start), entry("0001", {}), entry("baseline", start)), plan)
     said = capsys.readouterr().out
     assert "winner: trial 0000, the starting settings: " in said
-    assert [line.partition("50.0%")[0].strip() for line in said.splitlines() if "50.0%" in line] == [
-        "trial 0000, the starting settings",
-        "trial 0001",
-        "the starting settings",
-    ]
+    names = [line.partition("50.0%")[0].strip() for line in said.splitlines() if "50.0%" in line]
+    assert names == ["trial 0000, the starting settings", "trial 0001", "the starting settings"]
 
 
-def test_what_is_said_of_a_sweep_is_as_wide_as_the_terminal_but_for_what_is_copied(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_said_of_a_sweep_is_as_wide_as_the_terminal_but_for_what_is_copied(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     next_command = "ebclab pretrain simclr --config sweeps/mine/best.yaml"
     print_facts({"trials": "3 finished, 2 stopped, 1 failed", "sweep": "/a/" + 30 * "b-", "next": next_command})

@@ -1,11 +1,10 @@
-"""Each verb does its work and says what comes next."""
-
-from __future__ import annotations
+"""Each verb does its work and says what comes next, also of a folder of images of which only its name is said."""
 
 import json
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -13,9 +12,11 @@ from PIL import Image
 
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
+from ebclab.cli.pretrain import PretrainOptions
+from ebclab.config import load_yaml_file
 from ebclab.data.holdout import limit
 from ebclab.data.sources.load import load_split
-from ebclab.errors import UserError
+from ebclab.errors import DataError, UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
 
@@ -66,9 +67,7 @@ def test_a_finished_run_is_not_touched_by_other_settings(ebclab, finished):
 
 
 @pytest.mark.parametrize("settings", [(), ("--epochs", "2", *TINY)])
-def test_an_extended_run_says_so_wherever_it_is_shown(
-    ebclab: Ebclab, finished: Path, settings: tuple[str, ...]
-) -> None:
+def test_an_extended_run_says_so_wherever_it_is_shown(ebclab, finished, settings):
     longer = ebclab("pretrain", "flatclr", "--name", "done", "--extend", "3", *settings).ok
     assert "resuming at step 4 of 6" in longer.err
     jump = "extended from 2 to 3 epochs: at step 4 the learning rate went from"
@@ -98,8 +97,6 @@ def test_the_settings_that_show_prints_make_the_same_run(ebclab: Ebclab, finishe
     Path("again.yaml").write_text(shown.out)
     assert ebclab("pretrain", "flatclr", "--config", "again.yaml", "--name", "copy").code == 0
     models = [checkpoint.load(path / "checkpoints") for path in (finished, finished.with_name("copy"))]
-    assert models[0] is not None
-    assert models[1] is not None
     for name, tensor in models[0].model.items():
         assert torch.equal(tensor, models[1].model[name]), name
 
@@ -120,22 +117,18 @@ def test_the_groups_of_a_card_are_counted_to_the_last(finished: Path) -> None:
     assert [place for *place, what in seen if what == "groups of flatclr"] == [[0, 2], [1, 2], [2, 2]]
 
 
-def test_evaluate_prints_json_that_a_program_can_read(ebclab: Ebclab, finished: Path) -> None:
-    outcome = ebclab("evaluate", finished, "--only", "knn", "--json")
-    scores = json.loads(outcome.out)["rows"]["flatclr"]
-    assert list(scores) == ["knn"]
-    assert 0 <= scores["knn"]["low"] <= scores["knn"]["value"] <= scores["knn"]["high"] <= 1
-
-
-def test_probes_measure_a_run_of_a_machine_with_more_cores(ebclab: Ebclab, finished: Path) -> None:
+def test_scores_of_a_run_of_a_machine_with_more_cores_are_json_that_a_program_can_read(ebclab, finished):
     config = finished / "config.yaml"
     text = config.read_text()
     config.write_text(text.replace("threads: 1\n", "threads: 4096\n"))
     assert config.read_text() != text
     try:
-        assert ebclab("evaluate", finished, "--only", "knn").code == 0
+        outcome = ebclab("evaluate", finished, "--only", "knn", "--json").ok
     finally:
         torch.set_num_threads(1)
+    scores = json.loads(outcome.out)["rows"]["flatclr"]
+    assert list(scores) == ["knn"]
+    assert 0 <= scores["knn"]["low"] <= scores["knn"]["value"] <= scores["knn"]["high"] <= 1
 
 
 def test_export_gives_the_encoder_of_the_run_with_a_warning_if_it_is_unfinished(ebclab, finished):
@@ -144,7 +137,6 @@ def test_export_gives_the_encoder_of_the_run_with_a_warning_if_it_is_unfinished(
     assert (outcome.code, outcome.err) == (0, "")
     loaded = load_encoder("encoder")
     saved = checkpoint.load(finished / "checkpoints")
-    assert saved is not None
     for name, tensor in loaded.encoder.state_dict().items():
         assert torch.equal(tensor, saved.model[f"encoder.{name}"])
     card = Path("encoder/README.md").read_text()
@@ -201,21 +193,17 @@ def test_a_run_that_is_not_there_is_answered_with_one_that_is(ebclab: Ebclab, fi
     assert "`ebclab pretrain` makes runs" in ebclab("evaluate", "elsewhere/done").err
 
 
-def test_data_show_draws_a_picture(ebclab: Ebclab) -> None:
-    assert ebclab("data", "show", "digits", "--views", "views.png").code == 0
-    assert Path("views.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_data_show_reads_images_as_the_settings_say(ebclab: Ebclab) -> None:
+def test_data_show_draws_images_that_are_read_as_the_settings_say(ebclab: Ebclab) -> None:
     for number, (size, colour) in enumerate([((20, 10), "white"), ((10, 30), "black")]):
         Path("pets [old] #1/cats").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", size, colour).save(f"pets [old] #1/cats/{number}.png")
     show = ["data", "show", "folder:pets [old] #1", "--view-recipe", "none"]
     refused = ebclab(*show, "--set", "data.resize=0")
     assert "data.resize" in refused.refusal
-    assert "chosen" not in ebclab(*show, "--set", "data.resize=8").err
+    assert "chosen" not in ebclab(*show, "--set", "data.resize=8", "--views", "eight.png").err
     assert "chosen for them: data.resize=10;" in ebclab(*show).err
-    assert Path("views.png").exists()
+    for name in ("eight.png", "views.png"):
+        assert Path(name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:
@@ -276,3 +264,36 @@ def test_a_prepared_part_is_what_the_same_limit_chooses(ebclab: Ebclab) -> None:
     assert torch.equal(part.images[order[0]], chosen.images[order[1]])
     assert torch.equal(part.labels[order[0]], chosen.labels[order[1]])
     assert len(load_split("parquet:part", None, "test")) == len(load_split("digits", None, "test"))
+
+
+def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(ebclab: Ebclab) -> None:
+    random = np.random.default_rng(0)
+    for number in range(24):
+        place = Path("photos", "ab"[number % 2])
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (14 + number % 3, 12, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.png")
+    command = ["pretrain", "simclr", "--dataset", "folder:photos", "--epochs", "1", "--set", "encoder.width=4"]
+    done = ebclab(*command, "--set", "optimizer.warmup_epochs=0").ok
+    first, _, images, *_ = done.err.splitlines()
+    assert first == (
+        "24 images of 12 pixels on their shorter side; chosen for them: data.resize=12, views.recipe=flatclr-cifar, "
+        "encoder.name=small, training.batch_size=8; --set changes any of it"
+    )
+    assert images.startswith("folder-photos: 24 images of 2 classes, ")
+    assert "are left out of each epoch" in images
+    run = Path("runs/simclr-folder-photos-seed0")
+    recorded = load_yaml_file(run / "config.yaml")
+    assert (recorded["data"]["resize"], recorded["views"]["recipe"]) == (12, "flatclr-cifar")
+    assert "next: ebclab export" in done.out
+    assert "no test part" in done.out
+    for again in ([*command, "--set", "optimizer.warmup_epochs=0"], [*command[:-2], "--resume"]):
+        repeated = ebclab(*again).ok
+        assert "nothing was trained" in repeated.out
+
+
+def test_a_command_for_a_cluster_is_checked_without_the_images() -> None:
+    options = PretrainOptions("simclr", dataset="folder:/on/the/cluster")
+    assert options.settings(look=False).views.recipe == "none"
+    with pytest.raises(DataError, match="no such folder"):
+        options.settings()

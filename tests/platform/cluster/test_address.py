@@ -1,7 +1,5 @@
 """What is said when a cluster does not let this process in: by a stand-in that checks tokens as Ray's head does."""
 
-from __future__ import annotations
-
 import http.server
 import os
 import threading
@@ -84,9 +82,7 @@ def _refusal(address: str, **arguments: Any) -> str:
     return str(raised.value)
 
 
-def test_the_right_token_enters_from_each_of_rays_three_places(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_right_token_enters_from_each_of_rays_three_places(head, home, monkeypatch):
     address, handler = head(TOKEN)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     path = _keep(home, TOKEN)
@@ -100,9 +96,7 @@ def test_the_right_token_enters_from_each_of_rays_three_places(
     assert handler.asked == 3
 
 
-def test_who_sends_no_token_or_a_wrong_one_is_told_at_once_what_is_missing(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_sends_no_token_or_a_wrong_one_is_told_at_once_what_is_missing(head, home, monkeypatch):
     address, handler = head(TOKEN)
     copy = "copy the head's ~/.ray/auth_token to this machine, to the same place (chmod 600)"
     assert _refusal(address).endswith(f"wants a token, got none; set RAY_AUTH_MODE=token, and {copy}")
@@ -118,9 +112,7 @@ def test_who_sends_no_token_or_a_wrong_one_is_told_at_once_what_is_missing(
     assert _refusal(address).endswith("wants a token, got none; set RAY_AUTH_MODE=token")
 
 
-def test_to_a_cluster_found_on_this_machine_a_token_is_sent_unasked_unless_it_is_switched_off(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_a_cluster_found_on_this_machine_a_token_is_sent_unasked_unless_it_is_switched_off(head, home, monkeypatch):
     address, _ = head(TOKEN)
     _keep(home, TOKEN)
     require_answer(address, discovered=True)
@@ -132,9 +124,7 @@ def test_to_a_cluster_found_on_this_machine_a_token_is_sent_unasked_unless_it_is
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="/proc lists no sockets here")
-def test_a_cluster_of_another_user_that_ray_found_gets_the_token_if_asked(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_of_another_user_that_ray_found_gets_the_token_if_asked(head, home, monkeypatch):
     """Ray takes for a cluster what the command line of any user's process says."""
     address, handler = head(None)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -161,9 +151,7 @@ def test_a_port_that_speaks_something_else_is_no_cluster(home: Path) -> None:
     assert refusal.endswith("write the head's GCS port, usually 6379 (8265 is the dashboard's)")
 
 
-def test_who_answers_is_the_cluster_nobody_or_unknown(
-    head: Callable[..., tuple[str, _Head]], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_answers_is_the_cluster_nobody_or_unknown(head, home, monkeypatch):
     address, handler = head(TOKEN)
     handler.name = b"one"
     assert who_answers(address) == b""  # it wants a token, so somebody is there

@@ -1,11 +1,7 @@
 """When a cluster's head counts as gone, what is said if Ray does not start, and which machines are drained."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +12,7 @@ from ray._private.utils import validate_socket_filepath
 from ebclab.cluster import join as module
 from ebclab.cluster.join import Head, Notices
 from ebclab.errors import UserError
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 HERE = "127.0.0.1:6379"
 
@@ -37,9 +33,7 @@ def test_a_head_that_is_silent_for_a_moment_or_busy_is_not_lost(clock: SimpleNam
         assert head.loss() == "", now
 
 
-def test_a_head_that_stays_silent_is_lost_after_half_a_minute_and_at_once_when_ray_has_failed(
-    clock: SimpleNamespace,
-) -> None:
+def test_a_head_that_stays_silent_is_lost_after_half_a_minute_and_at_once_when_ray_has_failed(clock):
     head = Head(HERE)
     clock.now, clock.answer = 10.0, None
     assert head.loss() == ""
@@ -103,9 +97,7 @@ def too_long(**given: str) -> None:
         ),
     ],
 )
-def test_ray_that_does_not_start_is_a_sentence_but_not_a_mistake_of_ours(
-    start: Callable[..., None], told: type[Exception], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_that_does_not_start_is_a_sentence_but_not_a_mistake_of_ours(start, told, sentence, tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "init", start)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     with pytest.raises(told, match=sentence), module.cluster_session("local", Listener()):

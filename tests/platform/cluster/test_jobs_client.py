@@ -1,7 +1,5 @@
 """What a job server answers, in sentences: a server on loopback that says what it is told to say."""
 
-from __future__ import annotations
-
 import asyncio
 import http.server
 import json
@@ -19,7 +17,7 @@ from typing import Any
 import pytest
 import ray
 
-from ebclab.cluster import socket_owner
+from ebclab.cluster import address
 from ebclab.cluster.jobs_client import Cluster
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
@@ -142,9 +140,7 @@ WAYS: dict[str, Callable[[Cluster], object]] = {
         *(("token", False, True), (None, False, False)),
     ],
 )
-def test_the_token_is_sent_to_ones_own_server_or_when_asked(
-    server: Server, monkeypatch: pytest.MonkeyPatch, way: str, mode: str | None, own: bool, sent: bool
-) -> None:
+def test_the_token_is_sent_to_ones_own_server_or_when_asked(server, monkeypatch, way, mode, own, sent):
     if mode:
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
     monkeypatch.setenv("RAY_AUTH_TOKEN", "hush")
@@ -170,20 +166,18 @@ def test_a_server_that_was_never_proved_gets_no_request(server: Server, monkeypa
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # a proxy would be what proves itself
     Cluster(server.address)
     before = len(server.asked)
-    monkeypatch.setattr(socket_owner, "_TABLES", ())
+    monkeypatch.setattr(address, "_TABLES", ())
     with pytest.raises(UserError, match="got someone: this system does not list whose the sockets are; open the tun"):
         Cluster(server.address)
     assert len(server.asked) == before
-    monkeypatch.setattr(
-        socket_owner, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1), (ip_address("10.0.0.2"), 1))
-    )
+    monkeypatch.setattr(address, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1), (ip_address("10.0.0.2"), 1)))
     with pytest.raises(UserError, match="got another machine; "):
         Cluster(server.address)
     assert len(server.asked) == before
 
 
 def test_without_a_token_no_server_need_prove_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_owner, "_TABLES", ())
+    monkeypatch.setattr(address, "_TABLES", ())
     assert len(Cluster(server.address).all_jobs()) == 2
     assert set(server.tokens) == {None}
 
@@ -225,9 +219,7 @@ def test_an_odd_answer_is_a_sentence_or_a_value(server: Server, way: str, answer
     assert len(said) < 700
 
 
-def test_submitted_jobs_of_the_given_address_are_listed_newest_first(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submitted_jobs_of_the_given_address_are_listed_newest_first(server, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:1")
     jobs = Cluster(server.address).all_jobs()
@@ -283,9 +275,7 @@ def _upload_paths(server: Server, submit: Callable[[], None]) -> list[str]:
     return [path for path, _ in server.asked if path.startswith("PUT")]
 
 
-def test_ray_s_client_says_nothing_by_itself(
-    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_s_client_says_nothing_by_itself(server, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("ray"), "propagate", True)
     (tmp_path / "package").mkdir()
     with caplog.at_level(logging.INFO):

@@ -1,7 +1,5 @@
 """What an instance of Ray on this machine alone is given, so that no other user of the machine gets in."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -75,9 +73,7 @@ def test_each_instance_has_a_random_token_of_its_own_that_only_its_user_reads(ar
         ({"RAY_AUTH_MODE": "disabled"}, False),
     ],
 )
-def test_the_users_own_token_is_neither_used_nor_made_nor_changed(
-    variables: dict[str, str], is_made: bool, around: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_token_is_neither_used_nor_made_nor_changed(variables, is_made, around, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     before = dict(os.environ)

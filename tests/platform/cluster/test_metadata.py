@@ -1,7 +1,5 @@
 """What Amazon and Google tell a machine before they take it away, asked of a server that answers as theirs do."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -87,9 +85,7 @@ def test_what_is_no_notice_is_none(name, text, metadata):
 
 @pytest.mark.parametrize("name", CLOUDS)
 @pytest.mark.parametrize("status", [301, 401, 403, 500, 503])
-def test_any_other_status_and_a_page_that_does_not_call_itself_googles_are_odd(
-    name: str, status: int, metadata: Any
-) -> None:
+def test_any_other_status_and_a_page_that_does_not_call_itself_googles_are_odd(name, status, metadata):
     cloud = asked_of(metadata, name)
     cloud.notice()
     metadata.status = status
@@ -101,9 +97,7 @@ def test_any_other_status_and_a_page_that_does_not_call_itself_googles_are_odd(
 
 
 @pytest.mark.parametrize("name", CLOUDS)
-def test_a_service_that_does_not_answer_is_not_waited_for(
-    name: str, metadata: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_that_does_not_answer_is_not_waited_for(name, metadata, monkeypatch):
     monkeypatch.setattr(cloud_notice, "_ANSWER_SECONDS", 0.2)
     cloud = asked_of(metadata, name)
     metadata.silent.clear()
@@ -154,9 +148,7 @@ def test_a_service_that_comes_late_is_found(metadata: Any, monkeypatch: pytest.M
     assert cloud.name == "Amazon"
 
 
-def test_odd_answers_are_told_once_and_the_notice_is_heard_after_them(
-    metadata: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_odd_answers_are_told_once_and_the_notice_is_heard_after_them(metadata, monkeypatch):
     cloud = asked_of(metadata, "amazon")
     happens = iter([metadata.leave, lambda: None, lambda: None, metadata.come_back, lambda: metadata.announce(60)])
     monkeypatch.setattr(time, "sleep", lambda seconds: next(happens)())

@@ -1,7 +1,5 @@
 """How many workers a run may have and what each reserves: plain numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,9 +1,6 @@
 """What the nodes of a cluster are told that runs already."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +8,14 @@ import ray
 
 from ebclab.cluster import join
 from ebclab.cluster.switches import environment_of_nodes
-from ebclab.config.named_hosts import STORES
+from ebclab.config.addresses import STORES
 from ebclab.errors import UserError
-from ebclab.storage.remote import COPIES, UNGUARDED
-from ebclab.storage.retry import PATIENCE
+from ebclab.storage.filesystem import PATIENCE
+from ebclab.storage.object_store import COPIES, UNGUARDED
 from ebclab.training.display import LineDisplay
 
 
-def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (COPIES, PATIENCE, UNGUARDED, STORES, "RAY_JOB_CONFIG_JSON_ENV_VAR"):
         monkeypatch.delenv(name, raising=False)
@@ -36,9 +31,7 @@ def test_nodes_are_told_what_the_user_said_about_stores_and_nothing_else(
 
 
 @pytest.mark.parametrize(("address", "told"), [("10.0.0.7:6379", {"env_vars": {PATIENCE: "7"}}), ("local", None)])
-def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(
-    address: str, told: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_is_joined_is_told_and_one_that_starts_here_inherits(address, told, tmp_path, monkeypatch):
     asked: list[dict[str, Any]] = []
 
     def refuse(**arguments: Any) -> None:

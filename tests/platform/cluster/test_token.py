@@ -1,12 +1,10 @@
 """The token is looked for where Ray looks, and sent when Ray sends it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ebclab.cluster.token import send_token, sends_token, token_source
+from ebclab.cluster.address import send_token, sends_token, token_source
 from ebclab.errors import UserError
 
 
@@ -52,8 +50,6 @@ def test_a_token_is_sent_when_there_is_one_unless_the_user_switched_it_off(tmp_p
     ("mode", "unasked", "expected"),
     [(None, False, False), (None, True, True), ("Token", False, True), ("disabled", True, False)],
 )
-def test_whether_ray_sends_a_token_is_the_mode_or_its_own_choice(
-    mode: str | None, unasked: bool, expected: bool
-) -> None:
+def test_whether_ray_sends_a_token_is_the_mode_or_its_own_choice(mode, unasked, expected):
     environment = {} if mode is None else {"RAY_AUTH_MODE": mode}
     assert sends_token(environment, unasked=unasked) is expected

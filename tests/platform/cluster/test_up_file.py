@@ -1,7 +1,5 @@
 """`ebclab cluster check`: every mistake in a sentence with the way out, before `ray up` starts anything."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -48,9 +46,7 @@ def _change(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after))
 
 
-def test_a_ready_file_says_what_it_can_cost_and_what_always_runs(
-    ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_ready_file_says_what_it_can_cost_and_what_always_runs(ready, capsys):
     assert main(["cluster", "check", str(ready)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "head: m7i.large, one, as long as the cluster",
@@ -80,9 +76,7 @@ def test_a_number_that_is_left_out_is_that_of_ray(ready: Path, capsys: pytest.Ca
     assert told[3].startswith(f"together at most {filled['max_workers']} workers, ")
 
 
-def test_keys_that_ray_does_not_know_are_named_with_the_right_ones_all_at_once(
-    ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keys_that_ray_does_not_know_are_named_with_the_right_ones_all_at_once(ready, capsys):
     _change(ready, "\nmax_workers: 4", "\nmax_wokers: 4")
     _change(ready, "ssh_user: ubuntu", "shs_user: ubuntu")
     assert _refusal(ready, capsys) == [
@@ -98,9 +92,7 @@ def test_a_value_of_the_wrong_kind_is_named(ready, capsys):
     assert _refusal(ready, capsys) == [f"{ready}: file_mounts: ['a'] is not of type 'object'"]
 
 
-def test_what_is_not_chosen_or_not_there_is_named_with_the_way_out(
-    ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_chosen_or_not_there_is_named_with_the_way_out(ready, capsys):
     _change(ready, "sg-0123456789abcdef0", "sg-CHANGE-ME")
     for name in ("dist/ebclab-0.1.0-py3-none-any.whl", ".ray/auth_token"):
         (ready.parent / name).unlink()
@@ -140,9 +132,7 @@ def test_a_dashboard_for_the_head_alone_is_no_open_door(written, ready, capsys):
 
 
 @pytest.mark.parametrize("name", ["cluster.yaml", "gcp.yaml", "on-premises.yaml"])
-def test_the_files_as_they_are_lack_nothing_but_the_choices(
-    name: str, ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_files_as_they_are_lack_nothing_but_the_choices(name, ready, capsys):
     told = _refusal(CLUSTER / name, capsys)
     assert told
     assert all("not chosen yet, got " in line for line in told)

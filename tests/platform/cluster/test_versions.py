@@ -1,13 +1,9 @@
 """A node that runs something else is named with what and both versions, and does not work."""
 
-from __future__ import annotations
-
 import platform
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -39,9 +35,7 @@ def test_the_sentence_names_the_node_and_of_all_that_differs_both_versions() -> 
     assert list(here) == list(OURS)
 
 
-def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(
-    tmp_path: Path, in_new_process: Callable[..., Any]
-) -> None:
+def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(tmp_path, in_new_process):
     def ebclab_here() -> str:
         from ebclab.cluster.versions import versions_here
 
@@ -56,9 +50,7 @@ def test_one_changed_line_is_another_ebclab_and_a_copy_is_the_same(
     assert in_new_process(ebclab_here, PYTHONPATH=str(tmp_path)) != versions_here()["ebclab"]
 
 
-def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_not_ask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_not_ask(monkeypatch):
     origin = Origin.here()
     changed = Origin(origin.host, {**origin.versions, "torch": "1.0"})
     changed.require_same_here()
@@ -68,9 +60,7 @@ def test_a_machine_with_other_versions_refuses_to_work_and_the_origins_own_does_
         changed.require_same_here()
 
 
-def test_a_worker_with_other_versions_returns_the_sentence_and_its_kind_before_it_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_with_other_versions_returns_the_sentence_and_its_kind_before_it_trains(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "Ranks", SimpleNamespace(of_process_group=Ranks))
     config = ebclab.compose("simclr")
     spec = RunSpec(RunFolder(tmp_path), config, METHODS["simclr"], None, ("test",))

@@ -19,7 +19,7 @@ from ray.exceptions import RaySystemError
 from ebclab.cli import main
 from ebclab.cluster import spot as cluster_watch
 from ebclab.errors import EbclabError, UserError
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES
 
 HEAD = "10.0.0.1:6379"
 ALIVE, DEAD = gcs_pb2.GcsNodeInfo.ALIVE, gcs_pb2.GcsNodeInfo.DEAD  # type: ignore[attr-defined]
@@ -118,9 +118,7 @@ def test_a_head_that_stays_away_or_does_not_drain_is_one_sentence(gcs, metadata,
         cluster_watch.watch(lambda line: None, "10.0.0.2")
 
 
-def test_an_address_without_a_node_is_told_with_those_there_are(
-    gcs: Gcs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_without_a_node_is_told_with_those_there_are(gcs, monkeypatch, capsys):
     monkeypatch.setattr(cluster_watch, "_START_SECONDS", -1.0)
     assert main(["cluster", "watch", "--node-ip-address", "10.0.0.9"]) == 2
     assert capsys.readouterr().err == (

@@ -1,7 +1,5 @@
 """cluster.yaml through Ray's own `ray up`, with Amazon played by moto, up to the requests that would cost money."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -196,9 +194,7 @@ def _launch_worker(told: dict[str, Any], node_type: str) -> None:
     launcher.launch_node(config, 1, node_type)
 
 
-def test_the_head_is_one_small_machine_with_its_role_and_an_encrypted_disk_that_goes_with_it(
-    launched: Launched,
-) -> None:
+def test_the_head_is_one_small_machine_with_its_role_and_an_encrypted_disk_that_goes_with_it(launched):
     asked = launched.head
     assert (asked["InstanceType"], asked["MinCount"], asked["MaxCount"]) == ("m7i.large", 1, 1)
     assert asked["ImageId"] == IMAGE
@@ -259,9 +255,7 @@ def test_machines_come_up_in_named_zones_and_offer_what_amazon_says(launched: La
         assert (offered["CPU"], offered["GPU"]) == (4, 1)
 
 
-def test_neither_token_nor_credential_is_in_any_request_or_command_or_in_the_heads_configuration(
-    launched: Launched,
-) -> None:
+def test_neither_token_nor_credential_is_in_any_request_or_command_or_in_the_heads_configuration(launched):
     told = launched.told
     texts = [json.dumps(launched.requests, default=str), json.dumps(told["bootstrap"])]
     texts += [*told["setup_commands"], *told["ray_start_commands"], *told["initialization_commands"]]
@@ -297,9 +291,7 @@ def test_the_heads_rights_are_enough_for_what_its_autoscaler_asks(launched: Laun
     assert all(any(fnmatch(f"ec2:{operation}", pattern) for pattern in allowed) for operation in asked)
 
 
-def test_a_security_group_that_was_not_chosen_stops_before_a_machine_runs(
-    launched: Launched, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_security_group_that_was_not_chosen_stops_before_a_machine_runs(launched, capsys):
     before = len(_machines())
     with pytest.raises((AssertionError, ClickException)):
         _ray_up(_filled_in(but_not="sg-CHANGE-ME") | {"cluster_name": "another"})

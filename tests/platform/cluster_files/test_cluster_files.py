@@ -1,7 +1,5 @@
 """What every file of cluster/ must keep: closed ports, no secret, the tested versions; test_up_file.py has its keys."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

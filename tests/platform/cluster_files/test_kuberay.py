@@ -4,8 +4,6 @@ The tables were written by hand from KubeRay's reference of ray.io/v1, for the f
 are Kubernetes' own.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

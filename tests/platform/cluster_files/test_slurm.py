@@ -1,7 +1,5 @@
 """cluster/slurm.sh, with Slurm's commands played: Ray and ebclab know what they are asked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -68,9 +66,7 @@ def test_ray_knows_every_argument_and_so_does_ebclab(tmp_path: Path, gpus: dict[
     ("given", "code", "said"),
     [({"CODE": "3"}, 3, ""), ({"RAY": "down"}, 1, "error: Ray did not start; see above\n")],
 )
-def test_a_job_whose_command_fails_or_never_ran_has_failed(
-    tmp_path: Path, given: dict[str, str], code: int, said: str
-) -> None:
+def test_a_job_whose_command_fails_or_never_ran_has_failed(tmp_path, given, code, said):
     (tmp_path / ".began-7").touch()  # of this job, before its node failed and it was queued again
     done = played(tmp_path, **given)
     assert (done.returncode, done.stderr) == (code, said)

@@ -1,7 +1,5 @@
 """``ebclab compare`` as a user sees it: a plan before any number, the same command goes on, mistakes are sentences."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -31,7 +29,7 @@ from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.forecast import reading_seconds
+from ebclab.sweeps.preflight import reading_seconds
 from ebclab.training.setup import load_images
 
 Make = Callable[..., MadeUp]
@@ -56,18 +54,13 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here: Path, capsys: pyte
     assert list(here.iterdir()) == []
 
 
-def test_a_command_without_what_it_needs_says_what_that_is(
-    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_without_what_it_needs_says_what_that_is(made_up, tmp_path, capsys):
     comparison = made_up(request_for("simclr", "dcl"))
     shutil.rmtree(comparison.folder.path / "sweeps")
     place = ["--comparisons", str(tmp_path), "--name"]
     for words, said in (
         ([], "a comparison takes at least two methods, got none"),
-        (
-            [*place, "comparsion"],
-            "/comparsion: no comparison here, comparison.yaml is missing; did you mean",
-        ),
+        ([*place, "comparsion"], "/comparsion: no comparison here, comparison.yaml is missing; did you mean"),
         (["--page"], "of which comparison, got no --name"),
         ([*place, "comparison", "--page"], "nothing to show yet: no sweep has begun"),
         ([*place, "nothing", "--page"], "no comparison here"),
@@ -92,9 +85,7 @@ def test_a_command_without_what_it_needs_says_what_that_is(
         ("comparison", {"margin": 2.0}, r"margin: 0\.5 there, 2\.0 here"),
     ],
 )
-def test_a_place_that_is_not_this_comparisons_is_left_alone(
-    made_up: Make, tmp_path: Path, name: str, asked: dict[str, Any], said: str
-) -> None:
+def test_a_place_that_is_not_this_comparisons_is_left_alone(made_up, tmp_path, name, asked, said):
     made_up(request_for("simclr", "dcl"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
@@ -125,9 +116,7 @@ def test_images_without_a_test_set_are_refused(here: Path) -> None:
         require_runnable(make_comparison(asked))
 
 
-def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(
-    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(made_up, tmp_path, monkeypatch, capsys):
     def fail(*_: Any, name: str, **__: Any) -> None:
         if "dcl" in name:
             raise TrainingError("no trial measured anything")
@@ -142,9 +131,7 @@ def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(
     assert "Differences between methods" in shown.out
 
 
-def test_a_new_method_is_trained_on_the_images_of_the_others(
-    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_method_is_trained_on_the_images_of_the_others(made_up, tmp_path, monkeypatch):
     made = made_up(request_for("simclr", "dcl"))
     made.folder.sweep("simclr-digits-b64").read_log().append("started", images="0123")
     asked: dict[str, str] = {}
@@ -158,9 +145,7 @@ def test_a_new_method_is_trained_on_the_images_of_the_others(
     assert {asked[name] for name in named} == {"0123"}
 
 
-def test_searches_that_began_at_once_on_other_images_are_not_compared(
-    made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_searches_that_began_at_once_on_other_images_are_not_compared(made_up, tmp_path, monkeypatch, capsys):
     made = made_up(request_for("simclr", "dcl"))
     for method, images in (("simclr", "0123"), ("dcl", "4567")):
         made.folder.sweep(f"{method}-digits-b64").read_log().append("started", images=images)
@@ -175,7 +160,7 @@ def test_searches_that_began_at_once_on_other_images_are_not_compared(
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured with a few steps only."""
-    monkeypatch.setattr("ebclab.sweeps.forecast._MEASURE_SECONDS", 0.3)
+    monkeypatch.setattr("ebclab.sweeps.preflight._MEASURE_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("quick_look")
@@ -193,14 +178,8 @@ def test_searches_that_end_by_the_clock_are_not_run_at_once(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("quick_look")
 def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued() -> None:
-    asked = request_for(
-        "simclr",
-        "ebclr",
-        budget="seconds",
-        epochs=40,
-        may_differ=("views", "encoder"),
-        assignments=("data.train_limit=160",),
-    )
+    small = {"may_differ": ("views", "encoder"), "assignments": ("data.train_limit=160",)}
+    asked = request_for("simclr", "ebclr", budget="seconds", epochs=40, **small)
     plan = make_comparison(asked)
     epochs = equal_seconds(plan, None)
     assert epochs["simclr", "digits", 64] == 40
@@ -269,16 +248,14 @@ def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: 
     def probe(encoder: Any, train: Any, test: Any, *args: Any, **options: Any) -> None:
         now[0] += 1e-3 * (len(train) + len(test)) + 1e-6 * len(train) * len(test)
 
-    monkeypatch.setattr("ebclab.sweeps.forecast.compute_features", features)
-    monkeypatch.setattr("ebclab.sweeps.forecast.evaluate_encoder", probe)
-    monkeypatch.setattr("ebclab.sweeps.forecast.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("ebclab.sweeps.preflight.compute_features", features)
+    monkeypatch.setattr("ebclab.sweeps.preflight.evaluate_encoder", probe)
+    monkeypatch.setattr("ebclab.sweeps.preflight.time", SimpleNamespace(perf_counter=lambda: now[0]))
     config = make_comparison(request_for("simclr", "dcl", assignments=("data.train_limit=1000",))).sweeps[0].plan.config
     assert reading_seconds(config, "knn", load_images(config), 5_000) == pytest.approx(6.0 + 5.0)
 
 
-def test_the_page_of_what_is_there_so_far_trains_nothing(
-    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_what_is_there_so_far_trains_nothing(made_up, tmp_path, capsys):
     comparison = made_up(request_for("simclr", "dcl"))
     shutil.rmtree(comparison.folder.sweep("dcl-digits-b64").path)
     assert main(["compare", "--page", "--name", "comparison", "--comparisons", str(tmp_path)]) == 0
@@ -286,9 +263,7 @@ def test_the_page_of_what_is_there_so_far_trains_nothing(
     assert "not begun: dcl-digits-b64" in comparison.folder.table.read_text()
 
 
-def test_a_report_of_a_comparison_is_its_page(
-    made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_of_a_comparison_is_its_page(made_up, tmp_path, capsys):
     folder = made_up(request_for("simclr", "dcl")).folder
     folder.page.unlink(missing_ok=True)
     assert main(["report", str(folder.path)]) == 0
@@ -367,21 +342,20 @@ def test_a_comparison_killed_in_its_second_search_ends_in_the_same_numbers_with_
     shutil.copytree(whole, tmp_path / "mine", ignore=shutil.ignore_patterns(".*", "dcl-*", "comparison.[jmh]*"))
     assert read_json(tmp_path / "mine" / "sweeps" / "simclr-digits-b32" / "result.json")  # the first of two searches
     log = tmp_path / "mine" / "sweeps" / "dcl-digits-b32" / "trials.jsonl"
-    for event, times in (('"epoch"', 1), ('"confirm"', 2)):  # in the search, and among the runs that confirm
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "RAY_ADDRESS": cluster},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        processes.append(process)
-        while process.poll() is None:
-            if log.exists() and log.read_text().count(event) >= times:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            time.sleep(0.02)
-        assert process.returncode == -signal.SIGKILL
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "RAY_ADDRESS": cluster},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    processes.append(process)
+    while process.poll() is None:  # killed among the runs that confirm; in the search itself: test_ray_sweep
+        if log.exists() and log.read_text().count('"confirm"') >= 2:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        time.sleep(0.02)
+    assert process.returncode == -signal.SIGKILL
     shutil.rmtree(tmp_path / "mine" / "sweeps" / "simclr-digits-b32")  # so that two searches are left
     capsys.readouterr()
     assert main([*WORDS, str(tmp_path), "--at-once", "2"]) == 0

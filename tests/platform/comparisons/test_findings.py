@@ -1,7 +1,5 @@
 """What a comparison says it found: who is chosen, which differences hold together, what tuning took away."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,13 +8,12 @@ import numpy as np
 import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
-from ebclab.comparisons.document import comparison_document, facts
+from ebclab.comparisons.document import comparison_document, facts, tuned_and_default
 from ebclab.comparisons.findings import Side, verdict_of
 from ebclab.comparisons.measured import WORST
 from ebclab.comparisons.plan import Task
-from ebclab.comparisons.tables import tuned_and_default
 from ebclab.comparisons.wording import answer, what_it_does_not_show
-from ebclab.document.markdown import as_markdown
+from ebclab.document.text import as_markdown
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.seeds_and_images import difference_interval
 
@@ -49,10 +46,7 @@ def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) 
     found = made_up(request_for("simclr", "dcl")).findings()
     sweep = found.searches[0]
     assert [draw.score for draw in sweep.draws] == [0.4, 0.6, 0.3]
-    assert sweep.default_draw is not None
     assert sweep.default_draw.score == 0.5
-    assert sweep.tuned is not None
-    assert sweep.default is not None
     assert (sweep.tuned.source, sweep.default.source) == ("0002", "baseline")
     assert list(sweep.tuned.tested["knn"].by_seed.values()) == [0.75, 0.76, 0.755]
     assert sweep.found_better
@@ -63,8 +57,6 @@ def test_a_seed_that_diverged_or_collapsed_is_wrong_about_every_image(made_up: M
     # (140 + 0 + 139) / 200 / 3 = 0.465: the default settings have a score, and tuning gained more than half of it.
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"default_runs": (140, lost, 139)}}).findings()
     default = found.searches[0].default
-    assert default is not None
-    assert default.score is not None
     assert (default.lost, len(default.curves)) == (1, 2)
     assert list(default.score.by_seed.values()) == [0.7, WORST, 0.695]
     assert table_of([default.score.answers[2]]).sum() == 0
@@ -93,7 +85,6 @@ def test_a_draw_that_diverged_counts_as_the_worst(made_up: Make) -> None:
     draws = found.searches[0].draws
     assert (draws[0].score, draws[0].state) == (WORST, "diverged")
     curve = found.searches[0].curve
-    assert curve is not None
     assert curve.expected[0] == pytest.approx((0.0 + 0.6 + 0.3) / 3)
     assert found.searches[0].draws[0].is_lost
 
@@ -156,9 +147,7 @@ def test_a_question_is_answered_across_batch_sizes(made_up: Make) -> None:
         (("folder:/a/birds",), ("",)),
     ],
 )
-def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
-    made_up: Make, names: tuple[str, ...], said: tuple[str, ...]
-) -> None:
+def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(made_up, names, said):
     found = made_up(request_for("simclr", "dcl")).findings()
     tasks = [Task(name, 16) for name in names]
     sweep = found.plan.sweeps[0]
@@ -195,9 +184,7 @@ def test_datasets_are_called_by_their_last_part_where_that_tells_them_apart(
         ),
     ],
 )
-def test_the_answer_names_leads_beyond_noise_and_what_tuning_did_to_them(
-    made_up: Make, simclr: tuple[int, int], dcl: tuple[int, int], said: list[str]
-) -> None:
+def test_the_answer_names_leads_beyond_noise_and_what_tuning_did_to_them(made_up, simclr, dcl, said):
     """Images that the runs of tuned and of default settings are right about, of 200, at six seeds."""
     runs = {
         name: {"tuned_runs": seeds_of(tuned), "default_runs": seeds_of(default)}
@@ -269,14 +256,9 @@ def test_settings_whose_every_run_diverged_are_wrong_about_everything_and_said(m
 
 @pytest.mark.parametrize(
     ("draws", "problem"),
-    [
-        ((0.4, 0.6), "3 of 4 trials of the search are over; another draw may be chosen"),
-        ((0.4, 0.6, 0.3), ""),
-    ],
+    [((0.4, 0.6), "3 of 4 trials of the search are over; another draw may be chosen"), ((0.4, 0.6, 0.3), "")],
 )
-def test_a_search_that_lacks_a_single_draw_is_not_complete(
-    made_up: Make, draws: tuple[float, ...], problem: str
-) -> None:
+def test_a_search_that_lacks_a_single_draw_is_not_complete(made_up, draws, problem):
     """Three draws and the default settings are planned, and everything that came out on top has been run again."""
     found = made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws}}).findings()
     assert [each.problem for each in found.searches] == [problem, ""]
@@ -314,9 +296,7 @@ BOTH = "raw pixels and the untrained encoder"
         (180, 170, None, "Whether anything was learnt is not known: ", ["repeated, measures them"]),
     ],
 )
-def test_the_first_sentence_says_whether_anything_was_learnt(
-    made_up: Make, simclr: int, dcl: int, references: tuple[int, int] | None, said: str, details: list[str]
-) -> None:
+def test_the_first_sentence_says_whether_anything_was_learnt(made_up, simclr, dcl, references, said, details):
     """Means of 200 images: the runs are right about 2/3 of an image more than they are asked to be."""
     runs = {"simclr": {"tuned_runs": seeds_of(simclr)}, "dcl": {"tuned_runs": seeds_of(dcl)}}
     comparison = made_up(request_for("simclr", "dcl", seeds=6), {name: each | DULL for name, each in runs.items()})
@@ -377,9 +357,7 @@ def test_a_comparison_that_is_not_over_counts_its_pairs(made_up: Make) -> None:
         ((0.4, 0.45, 0.3), (140, 141, 139), "No draw was better"),
     ],
 )
-def test_the_answer_says_what_tuning_could_not_do(
-    made_up: Make, draws: tuple[float, ...], default: tuple[int, ...], said: str | None
-) -> None:
+def test_the_answer_says_what_tuning_could_not_do(made_up, draws, default, said):
     lines = answer(
         made_up(request_for("simclr", "dcl"), {"simclr": {"draws": draws, "default_runs": default}}).findings()
     )

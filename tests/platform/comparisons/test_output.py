@@ -1,7 +1,5 @@
 """The page, the table and the JSON of a comparison: the same numbers, escaped, and no network."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +9,8 @@ from typing import Any
 import pytest
 from made_up_comparison import MadeUp, request_for, right
 
-from ebclab.comparisons.document import as_mapping, comparison_document, facts, write_findings
+from ebclab.comparisons import document
+from ebclab.comparisons.document import as_mapping, comparison_document, facts, tables, what_was_tuned, write_findings
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import PlanVersion, make_comparison
 from ebclab.comparisons.plots import (
@@ -24,11 +23,10 @@ from ebclab.comparisons.plots import (
     tuning_curves,
     what_matters,
 )
-from ebclab.comparisons.tables import tables, what_was_tuned
 from ebclab.comparisons.wording import what_it_does_not_show
 from ebclab.document.document import Plot, Table
 from ebclab.document.html import in_script
-from ebclab.document.markdown import as_markdown
+from ebclab.document.text import as_markdown
 from ebclab.runs.references import Protocol, References
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.log import SweepLog
@@ -39,7 +37,6 @@ Make = Callable[..., MadeUp]
 
 def figure(drawn: Plot | None) -> dict[str, Any]:
     """Return the figure of a plot, which has data."""
-    assert drawn is not None
     return drawn.figure
 
 
@@ -48,17 +45,20 @@ def draws_of(found: ComparisonFindings) -> Plot | None:
 
 
 @pytest.fixture
+def _without_what_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have neither plots nor what simulations say of power."""
+    monkeypatch.setattr(document, "plots", lambda found: [])
+    monkeypatch.setattr(document, "measured_power", lambda found: ())
+
+
+text_alone = pytest.mark.usefixtures("_without_what_takes_time")
+
+
+@pytest.fixture
 def comparison(made_up: Make) -> MadeUp:
     """Three methods on two batch sizes, of which one is better."""
-    request = request_for(
-        "simclr",
-        "dcl",
-        "dhel",
-        batch_sizes=(32, 64),
-        target=60.0,
-        practice_seconds=4.0,
-        questions=("dcl@32,simclr@64",),
-    )
+    asked = {"batch_sizes": (32, 64), "target": 60.0, "practice_seconds": 4.0, "questions": ("dcl@32,simclr@64",)}
+    request = request_for("simclr", "dcl", "dhel", **asked)
     return made_up(request, {"dcl": {"tuned_runs": (180, 182, 181)}, "dhel": {"draws": (None, 0.6, 0.55)}})
 
 
@@ -96,7 +96,7 @@ def test_the_tables_cover_every_method_and_task(comparison: MadeUp) -> None:
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
-def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_them(comparison: MadeUp) -> None:
+def test_accuracies_are_drawn_with_every_interval_and_curves_in_plain_numbers_which_the_page_saves_as_csv(comparison):
     found = comparison.findings()
     left, right = figure(default_and_tuned(found))["layout"]["xaxis"]["range"]
     intervals = [value for each in found.searches for value in (each.accuracy("default"), each.accuracy()) if value]
@@ -104,6 +104,11 @@ def test_accuracies_are_drawn_with_every_interval_and_with_little_room_around_th
     last = max(max(value.mean, value.high or 0.0) for value in intervals)
     assert 0 <= left <= first < last <= right <= 1
     assert last - first > 0.8 * (right - left)
+    for drawn in (profile(found), learning(found, by_seconds=False)):
+        for trace in json.loads(in_script(figure(drawn)["data"])):
+            assert trace["x"] == sorted(trace["x"])
+            assert len(trace["x"]) == len(trace["y"])
+            assert all(0 <= share <= 1 for share in trace["y"])
 
 
 def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> None:
@@ -111,7 +116,6 @@ def test_an_interval_that_ends_at_nothing_is_drawn_to_its_end(made_up: Make) -> 
     lost = {"simclr": {"tuned_runs": (150, None)}}
     found = made_up(request_for("simclr", "dcl", seeds=2, batch_sizes=(32, 64)), lost).findings()
     interval = found.searches[0].accuracy()
-    assert interval is not None
     assert (interval.mean, interval.low, interval.high) == (0.375, 0.0, 1.0)
     tuned = next(trace for trace in figure(default_and_tuned(found))["data"] if trace["name"] == "tuned")
     simclr = next(trace for trace in figure(score_by_batch_size(found))["data"] if trace["name"] == "simclr")
@@ -124,10 +128,8 @@ def test_a_band_that_begins_at_nothing_does_not_press_the_tuning_curves_together
     draws = (None, None, 0.70, 0.71, 0.72, 0.73, 0.74, 0.75)
     found = made_up(request_for("simclr", "dcl", trials=8), {"simclr": {"draws": draws, "default": 0.72}}).findings()
     curve = found.searches[0].curve
-    assert curve is not None
     assert (curve.low[0], curve.median[0], curve.median[-1]) == (0.0, 0.71, 0.75)
     other = found.searches[1]
-    assert other.curve is not None
     lines = [*curve.median, *other.curve.median, 0.72, 0.5]
     for by_seconds in (False, True):
         low, high = figure(tuning_curves(found, by_seconds=by_seconds))["layout"]["yaxis"]["range"]
@@ -146,21 +148,11 @@ def test_scores_that_are_close_have_ticks_that_differ_and_few_draws_whole_number
     assert {trace["mode"] for trace in by_draws["data"] if trace.get("fill")} == {"lines"}  # bands have no marks
 
 
-def test_curves_have_plain_numbers_which_the_page_saves_as_csv(comparison: MadeUp) -> None:
-    found = comparison.findings()
-    for drawn in (profile(found), learning(found, by_seconds=False)):
-        for trace in json.loads(in_script(figure(drawn)["data"])):
-            assert trace["x"] == sorted(trace["x"])
-            assert len(trace["x"]) == len(trace["y"])
-            assert all(0 <= share <= 1 for share in trace["y"])
-
-
 def test_notes_say_what_dotted_lines_are_and_count_one_task_as_one(made_up: Make) -> None:
     found = made_up(request_for("simclr", "dcl", batch_sizes=(32,))).findings()
     drawn = {by_seconds: tuning_curves(found, by_seconds=by_seconds) for by_seconds in (False, True)}
     for by_seconds, made in drawn.items():
         dotted = [trace for trace in figure(made)["data"] if trace["line"].get("dash") == "dot"]
-        assert made is not None
         assert bool(dotted) == ("Dotted: the default settings" in made.note) == (not by_seconds)
     assert (runs := profile(found)) is not None
     assert runs.note.startswith("Over 1 task and 3 seeds,")
@@ -190,6 +182,7 @@ def test_names_of_images_are_no_markup_in_plots(made_up: Make) -> None:
     assert "big<i>birds" not in drawn
 
 
+@text_alone
 def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
     request = request_for("simclr", "ebclr", may_differ=("views.normalisation", "encoder"))
     text = as_markdown(comparison_document(made_up(request).findings(), ()))
@@ -197,6 +190,7 @@ def test_differences_outside_the_method_are_listed(made_up: Make) -> None:
     assert "| optimizer.learning_rate | simclr 0.006, ebclr 0.003 |" in text
 
 
+@text_alone
 def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
     versions = (PlanVersion("old", "2030-01-01"), PlanVersion("new", "2030-01-02", ("trials: 3 to 5",)))
     found = comparison.findings()
@@ -206,6 +200,7 @@ def test_growth_after_numbers_is_said(comparison: MadeUp) -> None:
     assert "of comparison.yaml, which was written before any number" in as_markdown(comparison_document(found, ()))
 
 
+@text_alone
 def test_what_is_missing_is_named(made_up: Make) -> None:
     """A search of which nothing is there; and one of five draws, three of them over and the best confirmed already."""
     comparison = made_up(request_for("simclr", "dcl"))
@@ -238,7 +233,6 @@ def test_shares_of_settings_are_said_to_be_scaled(made_up: Make) -> None:
     for each in found.searches:
         assert sum((each.importance or {}).values()) == pytest.approx(1.0)
     drawn = what_matters(found)
-    assert drawn is not None
     assert "scaled to 100 % in sum" in drawn.note
     assert "scaled to 100 % in sum" in what_was_tuned(found).note
 
@@ -282,13 +276,11 @@ def test_references_of_other_encoders_say_whose_they_are(made_up: Make) -> None:
     other = [replace(each, value=0.5, answers=right(100)) if each.key == key else each for each in kept.references]
     References(tuple(other)).write(comparison.folder.references)
     table = next(table for table in chain(*tables(comparison.findings())) if table.title == "Default and tuned")
-    assert [row[1] for row in table.rows][2:] == [
-        "raw pixels",
-        "untrained encoder of simclr",
-        "untrained encoder of ebclr",
-    ]
+    references = ["raw pixels", "untrained encoder of simclr", "untrained encoder of ebclr"]
+    assert [row[1] for row in table.rows][2:] == references
 
 
+@text_alone
 def test_the_results_have_the_accuracies_while_default_settings_alone_are_measured(made_up: Make) -> None:
     comparison = made_up(request_for("simclr", "dcl"))
     comparison.refer(pixels=100, untrained=90)
@@ -297,19 +289,6 @@ def test_the_results_have_the_accuracies_while_default_settings_alone_are_measur
     sections = {each.title: each for each in comparison_document(early, ()).sections}
     titles = [block.title for block in sections["Results"].blocks if isinstance(block, Table)]
     assert titles == ["Was anything learnt?", "Default and tuned"]
-
-
-def test_the_page_names_the_gpu_that_trials_ran_on_and_not_the_processor_that_ran_the_search(
-    comparison: MadeUp,
-) -> None:
-    planned = comparison.plan.sweeps[0]
-    own = {"device": "cpu", "processor": "Z80", "machine": "x86_64"}
-    SweepLog(comparison.folder.sweep(planned.name).log).append("resumed", environment=own)
-    assert facts(comparison.findings())["machine"] == "Z80, x86_64"
-    run = comparison.folder.sweep(planned.name).trials / "0000"
-    run.mkdir()
-    (run / "environment.json").write_text(json.dumps(own | {"device": "NVIDIA H200"}), encoding="utf-8")
-    assert facts(comparison.findings())["machine"] == "NVIDIA H200, Z80, x86_64"
 
 
 def test_seconds_of_runs_that_shared_a_gpu_are_said_to_be_no_measure(made_up: Make) -> None:
@@ -348,11 +327,11 @@ def test_seconds_of_runs_that_shared_a_gpu_are_said_to_be_no_measure(made_up: Ma
 def test_a_constant_learning_rate_is_not_said_to_fall(made_up: Make, schedules: tuple[str, str], said: str) -> None:
     own = tuple(f"{name}:optimizer.schedule={each}" for name, each in zip(("simclr", "dcl"), schedules, strict=True))
     drawn = learning(made_up(request_for("simclr", "dcl", assignments=own)).findings(), by_seconds=False)
-    assert drawn is not None
     assert drawn.note == f"Means over the seeds of the tuned settings.{said}"
 
 
-def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
+@text_alone
+def test_the_page_says_by_what_it_was_made_and_names_the_gpu_that_trials_ran_on(comparison):
     environment = {"command": ["/bin/ebclab", "compare", "simclr"], "commit": "abc-dirty", "torch": "2.0"}
     found = comparison.findings()
     assert facts(found)["command"] == "not written down"
@@ -360,3 +339,11 @@ def test_the_page_says_by_what_it_was_made(comparison: MadeUp) -> None:
     text = as_markdown(comparison_document(replace(found, sweeps=tuple(made)), ()))
     for each in ("ebclab compare simclr", "abc-dirty", "torch 2.0", "Z80"):
         assert text.count(each) == 1
+    planned = comparison.plan.sweeps[0]
+    own = {"device": "cpu", "processor": "Z80", "machine": "x86_64"}
+    SweepLog(comparison.folder.sweep(planned.name).log).append("resumed", environment=own)
+    assert facts(comparison.findings())["machine"] == "Z80, x86_64"
+    run = comparison.folder.sweep(planned.name).trials / "0000"
+    run.mkdir()
+    (run / "environment.json").write_text(json.dumps(own | {"device": "NVIDIA H200"}), encoding="utf-8")
+    assert facts(comparison.findings())["machine"] == "NVIDIA H200, Z80, x86_64"

@@ -1,8 +1,5 @@
 """The plan of a comparison: every method the same chance, every mistake at once, a digest that says what was asked."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,6 @@ from ebclab.comparisons.compare import plan_of_request
 from ebclab.comparisons.plan import Task, growth, make_comparison, read_comparison, write_comparison
 from ebclab.errors import ConfigError, UserError
 
-Problems = Callable[[ConfigError], list[str]]
-
 
 def refused(*methods: str, **asked: Any) -> list[str]:
     """Return the problems of a request."""
@@ -26,12 +21,8 @@ def refused(*methods: str, **asked: Any) -> list[str]:
 
 def test_each_method_gets_the_same_draws_seeds_and_images_at_each_batch_size() -> None:
     plan = make_comparison(request_for("simclr", "dcl", batch_sizes=(32, 64), trials=5, seeds=4))
-    assert [planned.name for planned in plan.sweeps] == [
-        "simclr-digits-b32",
-        "dcl-digits-b32",
-        "simclr-digits-b64",
-        "dcl-digits-b64",
-    ]
+    names = [f"{method}-digits-b{size}" for size in (32, 64) for method in ("simclr", "dcl")]
+    assert [planned.name for planned in plan.sweeps] == names
     for planned in plan.sweeps:
         sweep = planned.plan
         assert (sweep.search, sweep.rules.scheduler, sweep.trials) == ("random", "none", 6)  # default settings and 5

@@ -1,11 +1,8 @@
 """Which true difference a comparison finds: against closed forms in limits, and where it is said."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,7 +86,6 @@ def test_the_power_is_that_of_the_test_over_images_or_over_seeds_alone(
 def test_the_smallest_difference_is_found_in_80_of_100(many: None) -> None:
     design = Design(NO_IMAGES, 5, 6_000, 0.05, 1e-6)
     found = smallest_difference(design, 1)
-    assert found is not None
     assert t_test(found, 5, 0.05) == pytest.approx(0.8, abs=0.04)
 
 
@@ -134,9 +130,7 @@ def test_noise_is_measured_as_it_was_drawn() -> None:
     assert by_run.spread == pytest.approx(other.mean(axis=1).std(ddof=1), rel=1e-9)
 
 
-def test_every_form_of_the_page_says_what_it_can_find(
-    few: None, made_up: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_form_of_the_page_says_what_it_can_find(few, made_up, tmp_path, capsys, monkeypatch):
     comparison = made_up(request_for("simclr", "dcl", batch_sizes=(32, 64)), {"dcl": {"tuned_runs": (120, 152, 140)}})
     folder, found = comparison.folder, comparison.findings()
     write_findings(folder, found)
@@ -154,9 +148,7 @@ def test_every_form_of_the_page_says_what_it_can_find(
         assert "of 100 such comparisons, and 200 test images do not allow 80 of 100, however many seeds" in text
 
 
-def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(
-    few: None, made_up: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(few, made_up, tmp_path, monkeypatch):
     def read(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonFindings:
         results_read.append(folder.path.name)
         return read_findings(folder, plan)
@@ -212,17 +204,13 @@ def test_a_margin_that_is_seen_is_no_warning_and_groups_are_named(few: None) -> 
         (NO_SEEDS, 0.01, "of 100 such comparisons, and 6,000 test images do not allow 80 of 100, however many seeds"),
     ],
 )
-def test_a_margin_that_is_not_seen_is_a_warning_with_what_it_takes(
-    few: None, noise: Noise, margin: float, words: str
-) -> None:
+def test_a_margin_that_is_not_seen_is_a_warning_with_what_it_takes(few, noise, margin, words):
     (line,) = power_warnings([power._power(Design(noise, 4, 6_000, 0.05, margin), 1, 1)])
     assert line.startswith(f"the plan cannot see its own margin, a true difference of {power.points(margin)}: found in")
     assert words in line
 
 
-def test_a_pilot_says_how_far_seeds_scatter_before_an_earlier_comparison_does(
-    few: None, made_up: Make, tmp_path: Path
-) -> None:
+def test_a_pilot_says_how_far_seeds_scatter_before_an_earlier_comparison_does(few, made_up, tmp_path):
     """Three runs of SimCLR are right about 150, 152 and 157 of 200 held-out images."""
     earlier = made_up(request_for("simclr", "dcl"))
     plan, folder = make_comparison(request_for("simclr", "dcl", batch_sizes=(64, 32))), earlier.folder

@@ -1,20 +1,21 @@
-"""Robust statistics against slow loops of their equations, and against scipy."""
+"""Robust statistics and tuning curves against slow loops of their equations, libraries, and what is known."""
 
-from __future__ import annotations
-
-from itertools import product
-from statistics import fmean
+from itertools import combinations, product
+from statistics import fmean, median
 
 import numpy as np
 import pytest
+from opda.nonparametric import EmpiricalDistribution
 from scipy.stats import mannwhitneyu, trim_mean
 
 from ebclab.comparisons.statistics import (
+    CONFIDENCE,
     bootstrap_interval,
     chance_of_spread,
     interquartile_mean,
     probability_of_improvement,
     score_distribution,
+    tuning_curve,
 )
 
 ONE = [np.array([0.7, 0.8, 0.8, 0.9]), np.array([0.1, 0.2, 0.3, 0.4])]
@@ -44,13 +45,10 @@ def test_the_profile_is_the_share_of_runs_above_each_level() -> None:
     assert score_distribution(ONE, levels) == pytest.approx(by_hand)
 
 
-def test_a_bootstrap_interval_is_the_same_for_the_same_generator_and_contains_the_estimate() -> None:
+def test_a_bootstrap_interval_is_repeatable_contains_the_estimate_and_draws_within_tasks_alone():
     intervals = [bootstrap_interval(interquartile_mean, ONE, generator=np.random.default_rng(1)) for _ in range(2)]
     assert intervals[0] == intervals[1]
     assert intervals[0][0] < interquartile_mean(ONE) < intervals[0][1]
-
-
-def test_a_bootstrap_draws_within_tasks_alone() -> None:
     equal = [np.array([0.2, 0.2]), np.array([0.9, 0.9])]  # runs differ between tasks, not within them
     mean = float(interquartile_mean(equal))
     assert bootstrap_interval(interquartile_mean, equal, generator=np.random.default_rng(0)) == pytest.approx(
@@ -95,3 +93,61 @@ def test_what_a_seed_does_to_all_settings_alike_is_no_noise_of_a_choice() -> Non
     gains = (seeds + own[:, 0]) - (seeds + own[:, 1])
     found = [chance_of_spread(list(each), list(gain)) for each, gain in zip(draws, gains, strict=True)]
     assert sum(each[1] < 0.05 for each in found if each) / 4_000 == pytest.approx(0.05, abs=0.012)
+
+
+SCORES = [0.31, 0.12, 0.55, 0.47, 0.82, 0.66, 0.05]
+
+
+def test_the_expected_best_of_n_is_the_mean_over_all_subsets_and_the_median_of_one_draw_the_median():
+    curve = tuning_curve(SCORES)
+    assert curve.trials == tuple(range(1, 8))
+    for n in curve.trials:
+        assert curve.expected[n - 1] == pytest.approx(fmean(max(each) for each in combinations(SCORES, n)))
+    assert tuning_curve(SCORES).median[0] == median(SCORES)
+
+
+def test_the_band_is_that_of_the_library_for_these_very_scores() -> None:
+    low, _, high = EmpiricalDistribution.confidence_bands(
+        SCORES, CONFIDENCE, 0.0, 1.0, method="ld_equal_tailed", generator=np.random.default_rng(0), n_jobs=1
+    )
+    curve, trials = tuning_curve(SCORES), np.arange(1, 8)
+    assert curve.low == pytest.approx(high.quantile_tuning_curve(trials))  # more mass below: a lower curve
+    assert curve.high == pytest.approx(low.quantile_tuning_curve(trials))
+    assert all(a <= b <= c for a, b, c in zip(curve.low, curve.median, curve.high, strict=True))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_of_few_draws_the_band_begins_below_the_worst_of_them(count: int) -> None:
+    """As much of F as the half that one draw needs may lie below all draws, where scores are at least 0."""
+    scores, trials = SCORES[:count], np.arange(1, count + 1)
+    _, _, high = EmpiricalDistribution.confidence_bands(
+        scores, CONFIDENCE, 0.0, 1.0, method="ld_equal_tailed", generator=np.random.default_rng(0), n_jobs=1
+    )
+    curve = tuning_curve(scores)
+    assert curve.low[0] == 0.0
+    assert curve.low == pytest.approx(high.quantile_tuning_curve(trials))
+    assert curve.high[-1] == 1.0  # of one draw, the band is everything: F at the draw is uniform
+
+
+def test_nothing_is_known_of_an_upper_end_beyond_the_draws() -> None:
+    curve = tuning_curve(SCORES)
+    assert curve.high[-1] == 1.0
+    assert 0 < curve.known_until < len(SCORES)
+    assert tuning_curve([0.5]).known_until == 0
+
+
+def test_the_band_holds_the_whole_true_curve_as_often_as_it_says() -> None:
+    random, held, times = np.random.default_rng(5), 0, 400
+    truth = 0.5 ** (1 / np.arange(1, 13))  # of the best of n uniform draws
+    for _ in range(times):
+        curve = tuning_curve(list(random.random(12)))
+        held += all(low <= true <= high for low, true, high in zip(curve.low, truth, curve.high, strict=True))
+    assert (
+        CONFIDENCE - 0.06 < held / times < 0.97
+    )  # three standard errors; the band of F holds exactly as often as said
+
+
+@pytest.mark.parametrize("scores", [[], [0.5, 1.2], [float("nan")]])
+def test_scores_outside_the_unit_interval_are_refused(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match="scores in"):
+        tuning_curve(scores)

@@ -1,7 +1,5 @@
 """A catalogue of two small methods: one with every setting that has a symbol in the papers, one with a rule."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal

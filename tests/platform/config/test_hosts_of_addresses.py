@@ -1,17 +1,23 @@
 """What an address says about how it is reached, and paths and addresses that no system takes."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
 
-from ebclab.config.addresses import LONGEST, folder_problem, form_problem
-from ebclab.config.named_hosts import STORES, cluster_problem, host_problem, hosts_of, name_hosts
+from ebclab.config.addresses import (
+    LONGEST,
+    STORES,
+    cluster_problem,
+    folder_problem,
+    form_problem,
+    host_problem,
+    hosts_of,
+    name_hosts,
+)
 from ebclab.config.recipes import name_hosts_in
 from ebclab.data.sources.load import load_split
 from ebclab.errors import UserError
-from ebclab.storage.remote import remote_at
+from ebclab.storage.object_store import remote_at
 
 
 @pytest.mark.parametrize(
@@ -52,17 +58,13 @@ def test_a_path_or_bucket_at_its_usual_host_names_none(address: str) -> None:
         ("s3://user@b/x", ["s3://user@b"]),
         ("s3://b%2Fc/x", ["s3://b%2Fc"]),
         ("http://h/x", ["http://h"]),
-        ("hf://datasets/a/b", ["hf://datasets"]),
         ("fsspec+http://h/x", ["fsspec+http://h/x"]),
         ("abfs://c@h/x?blob_storage_authority=g", ["abfs://c@h", "blob_storage_authority=g"]),
-        ("hdfs://h:1/x", ["hdfs://h:1"]),
         ("ray://h:6379", ["ray://h:6379"]),
         ("S3://b/x", ["S3://b"]),
     ],
 )
-def test_all_that_an_address_says_about_how_it_is_reached_is_found(
-    address: str, hosts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_that_an_address_says_about_how_it_is_reached_is_found(address, hosts, monkeypatch):
     assert hosts_of(address) == hosts
     monkeypatch.setenv(STORES, "")
     with pytest.raises(UserError, match="a file alone does not choose which host"):
@@ -92,9 +94,7 @@ def test_a_chain_of_addresses_is_refused_even_if_it_was_typed(monkeypatch: pytes
         ("", "s3://b/x?endpoint_override=", False),
     ],
 )
-def test_the_variable_lists_whole_hosts(
-    listed: str, address: str, allowed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_lists_whole_hosts(listed, address, allowed, monkeypatch):
     monkeypatch.setenv(STORES, listed)
     assert (host_problem(address) is None) == allowed
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from ebclab.background import warn_once
-from ebclab.config import compose, list_recipes, load_recipe, load_yaml_file, to_yaml
+from ebclab.config import compose, list_recipes, load_recipe
 from ebclab.config import recipes as recipes_module
 from ebclab.config.experiment import SECTIONS
 from ebclab.config.recipes import apply_overrides, merge, recipe_text
@@ -35,9 +35,7 @@ def fake_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
         (["training.epochs=1", "optimizer.warmup_epochs=0.5"], 0.5),
     ],
 )
-def test_the_warmup_of_a_recipe_is_never_longer_than_fewer_epochs(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, overrides: list[str], warmup: float
-) -> None:
+def test_the_warmup_of_a_recipe_is_never_longer_than_fewer_epochs(monkeypatch, caplog, overrides, warmup):
     recipe = {"training": {"epochs": 10}, "optimizer": {"warmup_epochs": 2}}
     monkeypatch.setattr(recipes_module, "load_recipe", lambda name: recipe)
     warn_once.cache_clear()
@@ -246,12 +244,6 @@ def test_each_layer_overrides_those_before_it(methods):
     file = {"training": {"batch_size": 16}}  # over the recipe's section of the method, and --set over both
     for overrides, size in (((), 16), (["training.batch_size=8"], 8)):
         assert compose("plain", "fake", file, overrides, methods).training.batch_size == size
-
-
-def test_what_show_prints_is_taken_back_from_a_file(tmp_path, methods):
-    config = compose("plain", overrides=["views.recipe=digits", "views.noise_std=0"], methods=methods)
-    (tmp_path / "run.yaml").write_text(to_yaml(config))
-    assert compose("plain", config=load_yaml_file(tmp_path / "run.yaml"), methods=methods) == config
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ import dataclasses
 import pytest
 
 from ebclab.config import VIEW_RECIPES, compose, parse_experiment, to_mapping
-from ebclab.config.sections import ViewsConfig
-from ebclab.config.view_recipes import USUAL_VIEWS, fitting_views
+from ebclab.config.sections import USUAL_VIEWS, ViewsConfig, fitting_views
 from ebclab.errors import ConfigError
 
 PUBLISHED = {
@@ -49,13 +48,6 @@ def test_the_papers_recipes_have_the_papers_numbers(methods, name):
 def test_every_view_recipe_fixes_every_setting_but_the_size(name):
     names = {field.name for field in dataclasses.fields(ViewsConfig)}
     assert names - {"recipe", "image_size"} <= VIEW_RECIPES[name].settings.keys() <= names - {"recipe"}
-
-
-@pytest.mark.parametrize("name", VIEW_RECIPES)
-def test_every_view_recipe_survives_the_round_trip(methods, name):
-    config = compose("plain", overrides=[f"views.recipe={name}"], methods=methods)
-    assert config.views.recipe == name
-    assert parse_experiment(to_mapping(config), methods) == config
 
 
 def test_the_recipe_none_leaves_the_image_as_it_is(methods):

@@ -95,7 +95,6 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("at: 0x" + "f" * 4000, "a number of too many digits"),
         ("at: " + "1" * 100_000 + "x", "longer than 4,096 characters, got 100,001, '1111"),
         ("at: !!int 1" + ":1" * 200_000, "longer than 4,096 characters, got 400,001, '1:1:"),
-        ("at: " + "word " * 1000, "longer than 4,096 characters, got 4,999, 'word "),
         ("at: !" + "a" * 5000 + " x", "could not determine a constructor for the tag '!aaaa"),
         ("at: *" + "a" * 5000, "found undefined alias 'aaaa"),
         (f"{'k' * 5000}: 1", "longer than 4,096 characters, got 5,000, 'kkkk"),
@@ -111,10 +110,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ids=lambda text: text[:20],
 )
 def test_values_that_are_none_and_bombs_are_refused_at_once(text, said):
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ConfigError) as caught:
         from_yaml(text, "run.yaml")
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
     assert said in str(caught.value)
     assert str(caught.value).startswith("run.yaml")
     assert len(str(caught.value)) < 350

@@ -1,7 +1,5 @@
 """The hash behind every draw, written with Python integers, and real datasets where there are any."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is chosen for images named by their place: by their sizes, below what is said, and said in a line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +54,7 @@ PHOTOGRAPHS = seen(*[(640, 480)] * 5, *[(300, 400)] * 5)
         (seen((32, 32), count=452), {"training.batch_size": 256}, SMALL),
     ],
 )
-def test_the_choice_follows_the_rule_of_the_page(
-    images: SampledSizes, given: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_the_choice_follows_the_rule_of_the_page(images, given, expected):
     assert choose(images, given) == expected
 
 

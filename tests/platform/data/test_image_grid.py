@@ -1,7 +1,5 @@
 """Pictures of images in rows show every pixel, caption, name and frame where it belongs."""
 
-from __future__ import annotations
-
 import numpy
 import pytest
 import torch
@@ -28,9 +26,7 @@ def places_of(picture: numpy.ndarray, colour: tuple[int, int, int]) -> tuple[num
         ((3, 40, 80), 1, 20, (20, 10)),
     ],
 )
-def test_an_image_has_a_whole_multiple_of_its_size_or_is_shrunk(
-    shape: tuple[int, ...], least: int, most: int, size: tuple[int, int]
-) -> None:
+def test_an_image_has_a_whole_multiple_of_its_size_or_is_shrunk(shape, least, most, size):
     pixels = torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     picture = as_picture(pixels, least, most)
     assert picture.size == size

@@ -1,7 +1,5 @@
 """Images that users give from Python: what is taken, what it becomes, and one sentence about everything else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any

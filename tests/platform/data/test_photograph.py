@@ -1,7 +1,5 @@
 """Encoded images become bytes by stated rules, whatever their format, and bombs are never decoded."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct
@@ -57,9 +55,7 @@ def test_where_all_pixels_are_needed_reduced_is_full(natural: list[bytes]) -> No
 
 
 @pytest.mark.parametrize(("side", "scale"), [(213, 2), (107, 2), (106, 4), (53, 8), (20, 8)])
-def test_the_least_scale_that_covers_the_square_is_decoded(
-    natural: list[bytes], monkeypatch: pytest.MonkeyPatch, side: int, scale: int
-) -> None:
+def test_the_least_scale_that_covers_the_square_is_decoded(natural, monkeypatch, side, scale):
     sizes: list[tuple[int, int]] = []
 
     def noted(picture: Image.Image, side: int, resampling: photograph.Resampling) -> Image.Image:

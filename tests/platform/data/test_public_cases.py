@@ -1,7 +1,5 @@
 """Datasets as people have them: the form of each comes from a public report of a user of this or another library."""
 
-from __future__ import annotations
-
 import logging
 import math
 import tarfile
@@ -18,8 +16,8 @@ from PIL import Image
 
 from ebclab.config.sections import DataConfig, EvaluationConfig
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError
 from ebclab.evaluation.evaluate import evaluate_encoder
@@ -216,9 +214,7 @@ def put_tree(folder: Path, files: list[str]) -> None:
 
 
 @pytest.mark.parametrize("case", TREES)
-def test_splits_and_classes_of_a_tree_are_told_apart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: str
-) -> None:
+def test_splits_and_classes_of_a_tree_are_told_apart(tmp_path, caplog, case):
     (kind, files, names, train_count, test_count), told = TREES[case], TOLD.get(case, "")
     put_tree(tmp_path, files.split())
     name = f"{kind}:{tmp_path}"
@@ -275,9 +271,7 @@ FOLDERS_IN_TARS: dict[str, tuple[list[str], list[str], list[int]]] = {
 
 
 @pytest.mark.parametrize("case", FOLDERS_IN_TARS.values(), ids=FOLDERS_IN_TARS)
-def test_folders_in_tars_are_classes_where_no_sample_has_a_label(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[list[str], list[str], list[int]]
-) -> None:
+def test_folders_in_tars_are_classes_where_no_sample_has_a_label(tmp_path, caplog, case):
     tars, names, labels = case
     found = load_split(put_tars(tmp_path, tars), None, "train")
     assert (found.class_names, found.labels.tolist()) == (tuple(names), labels)
@@ -309,9 +303,7 @@ FOLDERS_OF_TESTS: dict[str, tuple[list[str], list[int], str]] = {
 
 
 @pytest.mark.parametrize("case", FOLDERS_OF_TESTS.values(), ids=FOLDERS_OF_TESTS)
-def test_classes_of_folders_in_tars_are_matched_by_name(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, case: tuple[list[str], list[int], str]
-) -> None:
+def test_classes_of_folders_in_tars_are_matched_by_name(tmp_path, caplog, case):
     """DALI#4146."""
     (tests,), labels, told = case
     name = put_tars(tmp_path, ["train.tar:train/cat/1.png train/dog/2.png", f"test.tar:{tests}"])
@@ -320,9 +312,7 @@ def test_classes_of_folders_in_tars_are_matched_by_name(
     assert ("have no label" in caplog.text) == bool(told)
 
 
-def test_tars_with_labelled_and_unlabelled_samples_tell_how_many(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tars_with_labelled_and_unlabelled_samples_tell_how_many(tmp_path, caplog):
     assert load_split(put_tars(tmp_path, ["a.tar:1.png 1.cls 2.png 3.png"]), None, "train").labels.tolist() == [
         0,
         -1,
@@ -331,9 +321,7 @@ def test_tars_with_labelled_and_unlabelled_samples_tell_how_many(
     assert "2 of 3 train images have no label" in caplog.text
 
 
-def test_a_sample_without_an_image_is_named_or_left_out_if_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sample_without_an_image_is_named_or_left_out_if_asked(tmp_path, caplog):
     """datasets#6880."""
     name = put_tars(tmp_path, ["a.tar:1.png 1.cls 2.cls 3.png 3.cls"])
     with pytest.raises(DataError, match=r"sample 2 has no image .*, only .cls; data.skip_corrupt=true leaves it out"):
@@ -532,9 +520,7 @@ BOTH = pytest.mark.parametrize("kind", ["parquet", "arrow"])
 
 
 @BOTH
-def test_the_only_column_of_images_is_found_and_other_labels_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+def test_the_only_column_of_images_is_found_and_other_labels_are_told(tmp_path, caplog, kind):
     """The Hub's CIFAR-10 and CIFAR-100."""
     name = put_table(kind, tmp_path / "ten", shown_table(ABC, [0, 1, 2], ABC, image="img"))
     assert load_split(name, None, "train").class_names == tuple(ABC)
@@ -555,25 +541,10 @@ def test_images_in_a_struct_of_bytes_alone_are_read(tmp_path: Path, kind: str) -
     assert load_split(put_table(kind, tmp_path / "set", made), None, "train").class_names == tuple(ABC)
 
 
-@pytest.mark.parametrize("content", [picture("ant", 0)[:-30], b"", b"<html>404 Not Found</html>"])
-def test_images_that_are_none_are_named_or_left_out_if_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
-) -> None:
-    """vision#138."""
-    put(tmp_path / "a/1.png", picture("ant", 1))
-    put(tmp_path / "a/2.png", content)
-    with pytest.raises(DataError, match=r"a/2.png: not a readable image, got .*data.skip_corrupt=true"):
-        load_split(f"folder:{tmp_path}", None, "train")
-    assert len(load_split(f"folder:{tmp_path}", None, "train", Reading(skip_corrupt=True))) == 1
-    assert "1 of 2 images left out" in caplog.text
-
-
 @BOTH
 @pytest.mark.parametrize("absolute", [False, True])
 @pytest.mark.parametrize("bytes_type", [pa.binary(), pa.null()])
-def test_paths_without_bytes_are_read_beside_the_table(
-    tmp_path: Path, kind: str, absolute: bool, bytes_type: pa.DataType
-) -> None:
+def test_paths_without_bytes_are_read_beside_the_table(tmp_path, kind, absolute, bytes_type):
     """datasets#4987: tables whose images were not embedded."""
     folder = tmp_path / "set"
     rows = [{"bytes": None, "path": f"{folder}/" * absolute + f"x/{number}.png"} for number in range(3)]

@@ -1,7 +1,5 @@
 """One document, all its outputs: a page, Markdown, CSV and a terminal hold the same text, and none of it is obeyed."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,7 +10,6 @@ import pytest
 from hostile_text import HOSTILE, unseen
 from pages import Page
 
-from ebclab.document.csv import as_csv
 from ebclab.document.document import (
     Block,
     CellValue,
@@ -34,8 +31,7 @@ from ebclab.document.document import (
     numeric,
 )
 from ebclab.document.html import as_page, in_script
-from ebclab.document.markdown import as_markdown, escape_markdown, table_as_markdown
-from ebclab.document.terminal import print_blocks
+from ebclab.document.text import as_csv, as_markdown, escape_markdown, print_blocks, table_as_markdown
 from ebclab.formatting import visible
 
 OBEYED_BY_A_PAGE = ("script", "image", "attribute", "template", "comment", "cell", "heading", "clear", "bidi")
@@ -111,11 +107,8 @@ def test_no_text_ends_the_script_that_holds_it_and_all_of_it_comes_back() -> Non
 
 def test_a_page_asks_nobody_for_anything_and_runs_its_own_scripts_alone(harmless: Page) -> None:
     page = as_page(document())
-    assert {address.partition(",")[0] for address in addresses(harmless)} == {
-        "#first",
-        "#second",
-        "data:image/png;base64",
-    }
+    own = {"#first", "#second", "data:image/png;base64"}
+    assert {address.partition(",")[0] for address in addresses(harmless)} == own
     nonces = set(re.findall(r"nonce[=-]\"?([\w-]{20,})", page))
     assert len(nonces) == 1
     assert page.count("<script") == page.count(f'<script nonce="{nonces.pop()}"')
@@ -123,13 +116,10 @@ def test_a_page_asks_nobody_for_anything_and_runs_its_own_scripts_alone(harmless
     assert len(set(re.findall(r' id="([^"]+)"', page))) == len(re.findall(r' id="([^"]+)"', page))
 
 
-def test_a_page_without_plots_and_tables_has_no_script() -> None:
+def test_a_page_without_plots_and_tables_has_no_script_and_one_that_only_sorts_no_plots():
     page = as_page(Document("t", "report", "b", (Section("s", (Remark("r"),)),), "f"))
     assert "<script" not in page
     assert "script-src" not in page
-
-
-def test_a_page_that_only_sorts_needs_no_plots() -> None:
     table = MarkedTable("", ("a",), ((1,),), is_sortable=True)
     page = as_page(Document("t", "report", "b", (Section("s", (table,)),), "f"))
     assert page.count("<script") == 1

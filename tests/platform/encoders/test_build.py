@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ebclab.config.encoder import EncoderConfig
-from ebclab.encoders import build, new_encoder, seeded_encoder
+from ebclab.encoders import build
+from ebclab.encoders.build import new_encoder, room_problems
 from ebclab.errors import ConfigError
 from energy_contrast.networks import ResNet
 
@@ -70,11 +71,23 @@ def test_layers_that_fit_one_by_one_are_refused_if_all_do_not(monkeypatch: pytes
         new_encoder(config, 3)
 
 
+def test_a_network_that_fits_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trial without memory does not count in what is made around it."""
+    config = EncoderConfig("small", width=12)
+    num_bytes = sum(each.numel() * each.element_size() for each in new_encoder(config, 3).state_dict().values())
+    build._bytes_of.cache_clear()
+    monkeypatch.setattr(build, "free_bytes", lambda _: 3 * num_bytes // 2)
+    with room_problems():
+        new_encoder(config, 3)
+
+
 def test_a_trial_for_the_size_of_a_network_changes_no_weight() -> None:
-    networks = []
-    for width in (0, 16):  # 16 is what 0 means, and is tried first
-        with seeded_encoder(EncoderConfig("small", width=width), 3, 1) as encoder:
-            networks.append((encoder.state_dict(), torch.rand(1)))
+    networks, config = [], EncoderConfig("small", width=16)
+    for made in (build._own_encoder, new_encoder):  # the second one is tried first
+        build._bytes_of.cache_clear()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            networks.append((made(config, 1).state_dict(), torch.rand(1)))
     (own, after), (tried, after_trial) = networks
     assert torch.equal(after, after_trial)
     assert all(torch.equal(own[key], tried[key]) for key in own)

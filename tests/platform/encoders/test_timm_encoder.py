@@ -1,7 +1,5 @@
 """Networks of timm: the same weights give timm's own numbers, on any number of ranks, and nothing is drawn."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ebclab.encoders import differences, timm_encoder
+from ebclab.encoders import timm_encoder
+from ebclab.encoders.build import differences
 from ebclab.encoders.timm_encoder import adapted, arguments_for, build_timm, pretrained, timm_has_batch_norm
 from energy_contrast.networks.batch_norm import GlobalBatchNorm, set_groups
 
@@ -176,9 +175,7 @@ def test_adapted_weights_fit_other_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert differences(network.state_dict(), adapted("test_vit", weights, 1, 32)) == []
 
 
-def test_weights_that_cannot_be_fetched_are_a_sentence_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_weights_that_cannot_be_fetched_are_a_sentence_and_nothing_else(monkeypatch, caplog):
     retries = logging.getLogger("huggingface_hub.utils._http")
 
     def fail(*given: Any, **more: Any) -> None:

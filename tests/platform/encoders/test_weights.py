@@ -5,7 +5,7 @@ import hashlib
 import pytest
 import torch
 
-from ebclab.encoders import differences, digest_of
+from ebclab.encoders.build import differences, digest_of
 
 ONE = {"a": torch.zeros(2, 3), "b": torch.ones(4)}
 

@@ -1,7 +1,5 @@
 """Answers, one bit an image, come back as packed; intervals of accuracies are those of scipy."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
@@ -67,7 +65,7 @@ def test_equal_to_scipy(right: int, total: int, confidence: float) -> None:
     assert wilson_interval(right / total, total, confidence) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_the_ends_are_where_the_score_test_is_just_accepted() -> None:
+def test_the_ends_are_where_the_score_test_is_just_accepted_inside_zero_and_one():
     accuracy, total = 0.7345, 360  # a mean over seeds need not be a whole number of images
 
     def excess(p: float) -> float:
@@ -75,9 +73,6 @@ def test_the_ends_are_where_the_score_test_is_just_accepted() -> None:
 
     expected = (brentq(excess, 1e-9, accuracy, xtol=1e-14), brentq(excess, accuracy, 1 - 1e-9, xtol=1e-14))
     assert wilson_interval(accuracy, total) == pytest.approx(expected, abs=1e-12)
-
-
-def test_ends_stay_inside_zero_and_one() -> None:
     for total in range(1, 200):
         assert 0.0 <= wilson_interval(0.0, total)[0] < 1e-12
         assert 1.0 >= wilson_interval(1.0, total)[1] > 1 - 1e-12

@@ -1,7 +1,5 @@
 """Average precision against rankings worked out by hand, a slow loop of the definition, and its limits."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -33,23 +31,17 @@ def slow(scores: list[float], relevant: list[bool], interpolation: Interpolation
     return area
 
 
-def test_a_ranking_worked_out_by_hand() -> None:
+def test_rankings_worked_out_by_hand_have_the_best_precision_at_a_recall_or_above():
     # Ranks 1 to 5 hold: yes, no, yes, no, no; P = 2. Precision at the hits: 1 (recall 1/2) and 2/3 (recall 1).
     # 11-point: recalls 0 to 0.5 are six points of 1, 0.6 to 1 are five of 2/3. Area: 1/2 * 1 + 1/2 * 2/3.
     scores = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5])
     relevant = torch.tensor([True, False, True, False, False])
     assert average_precision(scores, relevant, "11-point") == pytest.approx((6 + 5 * 2 / 3) / 11, abs=1e-15)
     assert average_precision(scores, relevant, "area") == pytest.approx(5 / 6, abs=1e-15)
-
-
-def test_precision_is_the_best_at_that_recall_or_above() -> None:
     # no, yes, yes: p = 0, 1/2, 2/3; at recall 1/2 the best at or above is 2/3, so both hits count 2/3.
     scores, relevant = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([False, True, True])
     assert average_precision(scores, relevant, "area") == pytest.approx(2 / 3, abs=1e-15)
     assert average_precision(scores, relevant, "11-point") == pytest.approx(2 / 3, abs=1e-15)
-
-
-def test_a_recall_that_is_a_tenth_is_reached_exactly() -> None:
     # P = 10 and 3 hits on top, then 7 misses, then 7 hits: recall 3/10 is reached at precision 1. In floating point
     # 3 * 0.1 > 0.3, and the point would be missed. Recalls 0 to 0.3: 1; all above: best precision is 10/17.
     relevant = torch.tensor([True] * 3 + [False] * 7 + [True] * 7)

@@ -1,7 +1,5 @@
 """Means and differences of several settings: over seeds, over seeds and images, and what stays open."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,13 +7,7 @@ import torch
 from scipy import stats
 
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import (
-    Measurements,
-    difference,
-    few_seeds,
-    in_words,
-    mean_and_interval,
-)
+from ebclab.evaluation.comparison import Measurements, difference, few_seeds, in_words, mean_and_interval
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.interval import Interval
 

@@ -59,19 +59,7 @@ def test_raw_pixels_equal_scikit_learn(digits: tuple[ImageSet, ImageSet]) -> Non
     assert {name: score.value for name, score in scores.items()} == pytest.approx(expected, abs=1 / 397)
 
 
-def test_scores_carry_interval_size_and_protocol(digits: tuple[ImageSet, ImageSet]) -> None:
-    scores = pixel_scores(*digits)
-    assert list(scores) == ["knn", "linear"]
-    for name, score in scores.items():
-        assert (score.name, score.num_images, score.seeds, score.std) == (name, 397, (), None)
-        assert (score.low, score.high) == wilson_interval(score.value, 397)
-    assert scores["knn"].detail == "kNN, 20 neighbours, votes exp(cosine / 0.1)"
-    assert scores["linear"].detail == f"linear, lbfgs: {PROTOCOLS['lbfgs'].doc}, l2 0.001"
-
-
-def test_a_protocol_with_randomness_is_repeated_from_the_seed_on(
-    digits: tuple[ImageSet, ImageSet], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_protocol_with_randomness_is_repeated_from_the_seed_on(digits, monkeypatch):
     monkeypatch.setitem(PROTOCOLS, "vem-sgd", dataclasses.replace(PROTOCOLS["vem-sgd"], epochs=3))
     config = EvaluationConfig(linear_protocol="vem-sgd", linear_seeds=3)
     score = pixel_scores(*digits, config, only=["linear"], seed=5)["linear"]
@@ -109,15 +97,17 @@ def test_features_are_computed_once_for_all_probes(digits: tuple[ImageSet, Image
     assert seen == 1797
 
 
-def test_progress_names_what_is_under_way(digits: tuple[ImageSet, ImageSet]) -> None:
+def test_scores_carry_interval_size_and_protocol_and_progress_names_what_is_under_way(digits):
     last: dict[str, tuple[int, int]] = {}
-    pixel_scores(*digits, on_progress=lambda done, total, what: last.update({what: (done, total)}))
-    assert last == {
-        "features of training images": (1400, 1400),
-        "features of test images": (397, 397),
-        "knn": (397, 397),
-        "linear": (1, 1),
-    }
+    scores = pixel_scores(*digits, on_progress=lambda done, total, what: last.update({what: (done, total)}))
+    features = {"features of training images": (1400, 1400), "features of test images": (397, 397)}
+    assert last == features | {"knn": (397, 397), "linear": (1, 1)}
+    assert list(scores) == ["knn", "linear"]
+    for name, score in scores.items():
+        assert (score.name, score.num_images, score.seeds, score.std) == (name, 397, (), None)
+        assert (score.low, score.high) == wilson_interval(score.value, 397)
+    assert scores["knn"].detail == "kNN, 20 neighbours, votes exp(cosine / 0.1)"
+    assert scores["linear"].detail == f"linear, lbfgs: {PROTOCOLS['lbfgs'].doc}, l2 0.001"
 
 
 def unused(images: Tensor) -> Tensor:

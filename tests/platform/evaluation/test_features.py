@@ -1,4 +1,4 @@
-"""Features: frozen means frozen, and rows stay in order."""
+"""Features: frozen means frozen, and rows stay in order; long work tells how far it is, and not too often."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError, TrainingError
-from ebclab.evaluation.features import Encoder, compute_features, require_labels
+from ebclab.evaluation.features import compute_features, require_labels
+from ebclab.evaluation.progress import ProgressRates, in_lines
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
 
@@ -86,15 +87,8 @@ def test_a_bound_method_stands_for_its_module() -> None:
 
 def test_progress_counts_images() -> None:
     seen: list[tuple[int, int, str]] = []
-    compute_features(
-        nn.Flatten(),
-        grey_images(5),
-        PLAIN,
-        batch_size=2,
-        device="cpu",
-        on_progress=lambda *step: seen.append(step),
-        what="features of test images",
-    )
+    told = {"on_progress": lambda *step: seen.append(step), "what": "features of test images"}
+    compute_features(nn.Flatten(), grey_images(5), PLAIN, batch_size=2, device="cpu", **told)
     assert seen == [(done, 5, "features of test images") for done in (2, 4, 5)]
 
 
@@ -112,9 +106,7 @@ def broken(images: Tensor) -> Tensor:
         (nn.Flatten(), 0, 1, DataError, "at least one"),
     ],
 )
-def test_what_gives_no_features_is_one_sentence(
-    encoder: Encoder, count: int, channels: int, error: type[Exception], sentence: str
-) -> None:
+def test_what_gives_no_features_is_one_sentence(encoder, count, channels, error, sentence):
     preprocessing = Preprocessing(8, (0.0,) * channels, (1.0,) * channels)
     with pytest.raises(error, match=sentence):
         compute_features(encoder, grey_images(count), preprocessing, batch_size=4, device="cpu")
@@ -133,3 +125,20 @@ def test_labels_that_no_probe_can_use_are_one_sentence(labels: list[int], senten
     with pytest.raises(DataError, match=sentence):
         require_labels(images)
     require_labels(images.rows((images.labels >= 0) & (images.labels < 10)))
+
+
+def test_a_line_comes_every_ten_seconds_whatever_the_work() -> None:
+    times, written = iter([0.0, 4.0, 9.9, 10.0, 19.9, 20.1]), list[str]()
+    on_progress = in_lines(written.append, lambda: next(times))
+    for done, what in ((1, "features"), (2, "features"), (1_200, "features"), (1, "knn"), (5_000, "linear")):
+        on_progress(done, 10_000, what)
+    # 1,199 images in 6 s, 8,800 to go: 44.04 s; of linear nothing but its beginning has been seen
+    assert written == ["features: 1,200 of 10,000, 200/s, 0:44 left", "linear: 5,000 of 10,000"]
+
+
+def test_work_that_begins_again_or_in_the_middle_has_a_rate_of_its_own() -> None:
+    rates = ProgressRates()
+    seen = [rates.seen(done, "features", now) for done, now in ((0, 0.0), (20, 10.0), (0, 100.0), (5, 101.0))]
+    assert seen == [0.0, 2.0, 0.0, 5.0]
+    continued = [rates.seen(done, "images", now) for done, now in ((1000, 0.0), (1300, 30.0))]
+    assert continued == [0.0, 10.0]

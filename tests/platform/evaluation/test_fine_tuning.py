@@ -1,7 +1,5 @@
 """Fine-tuning: the steps are those of the equation, the given encoder stays as it is, a seed means the same bits."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable
@@ -100,9 +98,7 @@ def nadam(rate: float) -> Step:
 
 @pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize(("name", "rate", "optimizer"), [("simclr", 0.2, nesterov), ("flatnce", 5.0**-5, nadam)])
-def test_the_steps_are_those_of_the_equation(
-    name: str, rate: float, optimizer: Callable[[float], Step], marked: bool
-) -> None:
+def test_the_steps_are_those_of_the_equation(name, rate, optimizer, marked):
     # logits = V (U x + a) + c. With G = (softmax - onehot) / n: dV = G' h, dc = sum G, dU = V' G' x, da = sum V' G.
     # One batch an epoch, so order is no matter. Of marks, G = (sigmoid - mark) / (their number), 0 where one is -1.
     data, encoder = made_up(6), nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
@@ -130,9 +126,12 @@ def test_the_steps_are_those_of_the_equation(
         torch.testing.assert_close(found.detach().double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_flatnce_has_one_rate_and_nothing_to_choose() -> None:
+def test_of_one_rate_or_without_held_out_images_there_is_nothing_to_choose():
     data, task = made_up(6), replace(TASK, protocol=FINE_TUNING["flatnce"])
     assert choose_rate(WithNorm(), data, data, task, seed=0) == (5.0**-5, ())
+    data = made_up(4)
+    nothing = data.rows(torch.zeros(4, dtype=torch.bool))
+    assert choose_rate(WithNorm(), data, nothing, TASK, seed=0) == (RATES[0], ())
 
 
 def test_flatnces_test_images_are_seen_without_their_border() -> None:
@@ -200,12 +199,6 @@ def test_the_rate_taken_is_best_on_held_out_images() -> None:
     assert chosen.accuracies == tuple(each)
     assert chosen.rate == RATES[each.index(max(each))]
     assert len(set(each)) > 1  # rates do differ here
-
-
-def test_without_held_out_images_the_first_rate_is_taken() -> None:
-    data = made_up(4)
-    nothing = data.rows(torch.zeros(4, dtype=torch.bool))
-    assert choose_rate(WithNorm(), data, nothing, TASK, seed=0) == (RATES[0], ())
 
 
 class Huge(nn.Module):

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from ebclab.errors import DataError
-from ebclab.evaluation import linear, linear_head
+from ebclab.evaluation import linear
 from ebclab.evaluation.linear import linear_within, rate_at, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
@@ -62,7 +62,7 @@ def test_lbfgs_is_the_solution_where_features_are_ill_conditioned(sums: int, cou
     x, y = torch.tensor(pixels, dtype=torch.float32), torch.tensor(labels)
     for _ in range(sums):
         x = x.cumsum(dim=1)
-    mean, std = linear_head.moments(x[:count])
+    mean, std = linear.moments(x[:count])
     train, test = (((part.double() - mean) / std).numpy() for part in (x[:count], x[count:]))
     exact = LogisticRegression(C=1 / (count * l2), tol=1e-10, max_iter=500, solver="newton-cholesky")
     expected = exact.fit(train, y[:count].numpy()).score(test, y[count:].numpy())
@@ -74,16 +74,14 @@ def test_moments_are_scikit_learns_and_constant_columns_keep_their_scale() -> No
     draw = torch.Generator().manual_seed(0)
     train = torch.randn(50, 4, generator=draw) * torch.tensor([1.0, 1e-3, 100.0, 0.0]) + 0.1
     scaler = StandardScaler().fit(train.double().numpy())
-    for mine, theirs in zip(linear_head.moments(train), (scaler.mean_, scaler.scale_), strict=True):
+    for mine, theirs in zip(linear.moments(train), (scaler.mean_, scaler.scale_), strict=True):
         torch.testing.assert_close(mine, torch.tensor(theirs), rtol=1e-9, atol=1e-12)
 
 
-def test_a_fit_cut_short_is_logged_and_a_converged_one_is_not(
-    digits: tuple[Tensor, Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fit_cut_short_is_logged_and_a_converged_one_is_not(digits, monkeypatch, caplog):
     linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
     assert caplog.records == []
-    monkeypatch.setattr(linear_head, "LBFGS", dataclasses.replace(linear_head.LBFGS, max_iterations=3))
+    monkeypatch.setattr(linear, "LBFGS", dataclasses.replace(linear.LBFGS, max_iterations=3))
     linear_accuracies("lbfgs", *digits, num_classes=10, seeds=(), l2=1e-3)
     (record,) = caplog.records
     assert record.name == "ebclab.evaluation"

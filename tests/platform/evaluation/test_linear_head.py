@@ -1,7 +1,5 @@
 """The penalty that is chosen, and its classifier, against scikit-learn's; of few labels, by cross-validation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -13,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from ebclab.data.holdout import LabelList, label_list
 from ebclab.data.image_set import ImageSet
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import PENALTIES, best_head, few_labels_head, fit_head, num_folds
+from ebclab.evaluation.linear import PENALTIES, best_head, few_labels_head, fit_head, num_folds
 
 
 def plain(images: int, l2: float) -> LogisticRegression:
@@ -27,13 +25,11 @@ def plain(images: int, l2: float) -> LogisticRegression:
         (2, 6 * ((8 + 4) * 3 + 3 * 8 * 2)),  # features and ones in both precisions; answers of two places, and logits
     ],
 )
-def test_a_classifier_that_does_not_fit_into_memory_is_refused_before_it_begins(
-    monkeypatch: pytest.MonkeyPatch, size: int, needed: int
-) -> None:
+def test_a_classifier_that_does_not_fit_into_memory_is_refused_before_it_begins(monkeypatch, size, needed):
     x, y = torch.randn(6, size, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
-    monkeypatch.setattr("ebclab.evaluation.linear_head.free_bytes", lambda device: needed)
+    monkeypatch.setattr("ebclab.evaluation.linear.free_bytes", lambda device: needed)
     fit_head(x, y, 2, 1e-2)
-    monkeypatch.setattr("ebclab.evaluation.linear_head.free_bytes", lambda device: needed - 1)
+    monkeypatch.setattr("ebclab.evaluation.linear.free_bytes", lambda device: needed - 1)
     with pytest.raises(DataError, match=f"2 classes on {size} features of 6 images do not fit .* at least, .* free;"):
         fit_head(x, y, 2, 1e-2)
 
@@ -104,7 +100,5 @@ def test_a_single_image_of_a_class_leaves_nothing_to_choose_on() -> None:
 @pytest.mark.parametrize(
     ("counts", "percent", "expected"), [([90] * 3, 10, 5), ([30] * 3, 10, 3), ([90, 90, 2], 20, 2)]
 )
-def test_the_smallest_class_says_into_how_many_parts_a_list_is_cut(
-    counts: list[int], percent: int, expected: int
-) -> None:
+def test_the_smallest_class_says_into_how_many_parts_a_list_is_cut(counts, percent, expected):
     assert num_folds(listed(counts, percent)[2]) == expected

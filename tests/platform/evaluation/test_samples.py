@@ -1,7 +1,5 @@
 """Measures of samples against closed forms and loops, and the picture of chains."""
 
-from __future__ import annotations
-
 import math
 
 import numpy
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.evaluation.linear_head import LinearHead
+from ebclab.evaluation.linear import LinearHead
 from ebclab.evaluation.samples import (
     Judge,
     diversity,
@@ -53,12 +51,8 @@ def test_the_nearest_training_image_is_found_in_every_block(monkeypatch: pytest.
     train, queries = random_bytes(11, 2), random_bytes(6, 3)
     queries[0], queries[1] = train[10], train[3]
     seen: list[tuple[int, int]] = []
-    found = nearest_distances(
-        queries.float() / 255,
-        image_set(train, torch.arange(11)),
-        AS_THEY_ARE,
-        lambda done, total, what: seen.append((done, total)),
-    )
+    known = image_set(train, torch.arange(11))
+    found = nearest_distances(queries.float() / 255, known, AS_THEY_ARE, lambda *told: seen.append(told[:2]))
     expected = [
         min((((query.double() - each.double()) / 255) ** 2).mean().sqrt().item() for each in train) for query in queries
     ]
@@ -73,7 +67,6 @@ def test_the_classifier_finds_what_pixels_tell_and_nothing_else() -> None:
         images[row, 0, label] += 127  # a brighter row of pixels
     train = image_set(images, torch.tensor([0, 4, 7])[labels], ("zero", *"abc", "four"))
     judge = fit_judge(train, AS_THEY_ARE, 1e-3)
-    assert judge is not None
     answers = judge.answers(images.float() / 255)
     assert (answers.argmax(dim=1) == labels).all()
     torch.testing.assert_close(answers.sum(dim=1), torch.ones(300, dtype=torch.float64))
@@ -117,7 +110,6 @@ def test_large_images_are_made_smaller_for_the_classifier() -> None:
     labels = torch.arange(40) % 2
     images = (labels * 200).to(torch.uint8).view(-1, 1, 1, 1).repeat(1, 3, 96, 96)
     judge = fit_judge(image_set(images, labels), Preprocessing(96, (0.5,) * 3, (0.5,) * 3), 1e-3)
-    assert judge is not None
     assert judge.head.weights.shape == (3 * 32 * 32, 2)
     assert (judge.answers(images.float() / 255).argmax(dim=1) == labels).all()
 

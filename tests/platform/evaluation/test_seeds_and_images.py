@@ -1,7 +1,5 @@
 """Intervals over seeds and images: slow loops of the equations, closed forms in the limits, scipy and a bootstrap."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

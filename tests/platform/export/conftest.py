@@ -1,7 +1,5 @@
 """Exports of small encoders; a sweep without its training, whose log and result are as the engine writes them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -18,7 +16,7 @@ from ebclab.config import compose, to_yaml
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.export import CardFacts, save_encoder
 from ebclab.runs import checkpoint
 from ebclab.runs import evaluate as evaluate_run
@@ -68,15 +66,9 @@ def save(
     **more: Any,
 ) -> Path:
     """Export an encoder, or else a new one of this architecture that is ``trained``."""
-    return save_encoder(
-        folder,
-        encoder or trained(architecture, channels, size),
-        architecture=architecture,
-        in_channels=channels,
-        preprocessing=seen_at(size, channels, read_size),
-        facts=facts,
-        **more,
-    )
+    described = {"in_channels": channels, "preprocessing": seen_at(size, channels, read_size), "facts": facts}
+    encoder = encoder or trained(architecture, channels, size)
+    return save_encoder(folder, encoder, architecture=architecture, **described, **more)
 
 
 def code_blocks(folder: Path) -> list[str]:

@@ -1,14 +1,20 @@
-"""The card's code runs as printed and gives our features; its text cannot break out."""
+"""The card's code runs as printed and gives our features; its text cannot break out; scores are the checkpoint's."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 
+from ebclab.config import to_yaml
 from ebclab.config.encoder import EncoderConfig
-from ebclab.document.markdown import escape_markdown
+from ebclab.document.text import escape_markdown
 from ebclab.export import CardFacts, Score, load_encoder
+from ebclab.export.run import export_run
+from ebclab.runs.evaluate import Evaluation
+from ebclab.runs.folder import RunFolder
 
 from .conftest import SMALL, code_blocks, run_code, save
 
@@ -29,9 +35,7 @@ LEAKY = EncoderConfig(name="resnet18", width=8, batch_norm="none", activation="l
         *((TIMM, 3), (TOKENS, 1)),
     ],
 )
-def test_the_printed_lines_give_the_features_of_the_exported_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: EncoderConfig, in_channels: int
-):
+def test_the_printed_lines_give_the_features_of_the_exported_encoder(tmp_path, monkeypatch, architecture, in_channels):
     with_ebclab, without_ebclab, *by_name = code_blocks(save(tmp_path / "out", architecture, in_channels, 32))
     assert "ebclab" not in without_ebclab
     assert ("import torchvision" in without_ebclab) == (architecture in (IMAGENET, CIFAR, STRIDED))
@@ -133,3 +137,29 @@ def test_the_card_of_a_network_of_timm_says_whose_it_is_and_that_timm_is_needed(
     assert "(test_vit of timm)" in card
     assert f"The weights load into `timm.create_model` (made with timm {timm.__version__})" in card
     assert 'timm.create_model("test_vit", in_chans=1, num_classes=0, img_size=32)' in card
+
+
+@pytest.mark.parametrize(("step", "is_shown"), [(2, True), (1, False), (3, False)])
+def test_scores_of_another_checkpoint_stay_off_the_card(tmp_path, sweep_of, step, is_shown):
+    sweep = sweep_of()
+    sweep.add("0000", 0.5)  # its only checkpoint is of step 2
+    run = sweep.folder.trials / "0000"
+    score = Score("knn", 0.75, 0.7, 0.8, 400, "a probe")
+    found = Evaluation("digits", "last", step, True, 128, 400, {"simclr": {"knn": score}})
+    (run / "evaluation.json").write_text(json.dumps(found.to_mapping()))
+    folder, notes = export_run(run, tmp_path / "out")
+    card = (folder / "README.md").read_text()
+    assert ("75.0" in card) == is_shown
+    assert ("a probe; 128 labelled training images" in card) == is_shown
+    assert any(note.startswith("no scores") for note in notes) != is_shown
+
+
+def test_the_card_of_a_populations_member_says_whose_weights_it_went_on_with(tmp_path, sweep_of):
+    sweep = sweep_of()
+    sweep.add("0000", 0.5)
+    run = RunFolder(sweep.folder.trials / "0000")
+    config = run.read_config()
+    training = replace(config.training, copied_weights="hunt/0001 after epoch 2")
+    run.config_path.write_text(to_yaml(replace(config, training=training)))
+    folder, _ = export_run(run.path, tmp_path / "out")
+    assert "it continued with the weights of hunt/0001 after epoch 2;" in (folder / "README.md").read_text()

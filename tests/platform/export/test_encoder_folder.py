@@ -1,6 +1,7 @@
 """What is exported comes back with the same bits, and nothing else is harmed on the way."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,8 @@ def test_the_folder_holds_three_files_and_the_description_says_what_is_needed(tm
     assert {path.name for path in folder.iterdir()} == FILES
     info = load_encoder(folder).info
     assert info["format_version"] == 1
-    assert info["architecture"] == {
-        "name": "small",
-        "stem": "cifar",
-        "width": 4,
-        "batch_norm": "global",
-        "activation": "relu",
-    }
+    described = {"name": "small", "stem": "cifar", "width": 4, "batch_norm": "global", "activation": "relu"}
+    assert info["architecture"] == described
     assert (info["in_channels"], info["input_size"]) == (1, 12)
     assert info["normalisation"] == {"mean": [0.31], "std": [0.21]}
     assert info["feature_size"] == trained()(torch.rand(2, 1, 12, 12)).shape[1]
@@ -156,9 +152,7 @@ def test_a_folder_without_write_permission_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("failing", ["write_text", "rename"])
-def test_a_failure_half_way_leaves_the_earlier_export_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-):
+def test_a_failure_half_way_leaves_the_earlier_export_whole(tmp_path, monkeypatch, failing):
     folder = save(tmp_path / "out", facts=titled("first"))
     original = getattr(Path, failing)
 
@@ -183,10 +177,10 @@ def test_an_export_that_is_replaced_is_whole_at_every_moment(tmp_path: Path, los
     with torch.no_grad():
         next(new.parameters()).add_(1.0)
     first = [next(encoder.parameters()).flatten()[0].item() for encoder in (old, new)]
-    seen = []
+    seen, before = [], save(tmp_path / "before", encoder=old)
     for folder in killed_everywhere(
         tmp_path,
-        lambda folder: save(folder / "out", encoder=old),
+        lambda folder: shutil.copytree(before, folder / "out"),
         lambda folder: save(folder / "out", encoder=new, overwrite=True),
         loss,
     ):

@@ -1,7 +1,5 @@
 """Energies of runs and of their exports: equal to each other, to the card's code, and to loops of the equations."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle
@@ -74,9 +72,7 @@ def code_on_the_card(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name != "simclr"])
-def test_a_run_its_export_and_the_cards_code_give_the_same_energies(
-    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_run_its_export_and_the_cards_code_give_the_same_energies(tmp_path, run_of, monkeypatch, name):
     folder, _ = export_run(run_of(name), tmp_path / "out")
     monkeypatch.chdir(folder)
     here = f"images = torch.tensor({IMAGES.tolist()}, dtype=torch.uint8)"
@@ -103,9 +99,7 @@ def test_an_energy_without_pairs_says_so(tmp_path: Path, run_of: Callable[..., P
         load_energies(folder).pair_energy(IMAGES, IMAGES)
 
 
-def test_the_code_with_ebclab_runs_as_printed(
-    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_with_ebclab_runs_as_printed(tmp_path, run_of, monkeypatch):
     folder, _ = export_run(run_of("ebclr"), tmp_path / "out")
     monkeypatch.chdir(folder)
     names = run_code(code_on_the_card(folder)[0])
@@ -141,9 +135,7 @@ def test_references_come_from_a_folder_that_has_no_test_part(tmp_path: Path, run
     assert load_energies(run).references.shape == (60, 6)
 
 
-def test_an_export_of_a_method_without_energies_has_the_files_it_had(
-    tmp_path: Path, run_of: Callable[..., Path]
-) -> None:
+def test_an_export_of_a_method_without_energies_has_the_files_it_had(tmp_path, run_of):
     run = run_of("simclr")
     folder, _ = export_run(run, tmp_path / "out")
     assert {path.name for path in folder.iterdir()} == {"README.md", "encoder.json", "model.safetensors"}
@@ -163,15 +155,12 @@ def test_an_export_of_a_method_without_energies_has_the_files_it_had(
 
 
 @pytest.mark.parametrize("error", [DataError("no such folder"), StoreError("no answer"), None])
-def test_a_run_without_its_images_or_a_finite_head_is_exported_without_energies(
-    tmp_path: Path, run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
+def test_a_run_without_its_images_or_a_finite_head_is_exported_without_energies(tmp_path, run_of, monkeypatch, error):
     run = RunFolder(run_of("ebclr"))
     if error is not None:
         monkeypatch.setattr("ebclab.export.load_energies.images_of_run", Mock(side_effect=error))
     else:
         saved = checkpoint.load(run.checkpoints)
-        assert saved is not None
         saved.model["head.2.bias"].fill_(torch.nan)
         checkpoint.save(run.checkpoints, "last", replace(saved, step=3))
     folder, notes = export_run(run.path, tmp_path / "out")
@@ -220,9 +209,7 @@ def _with_tensor(name: str, tensor: Tensor | None) -> Callable[[Path], None]:
         (_with_tensor("head.0.bias", torch.ones(3)), r"tensors do not match energies.json, got head.0.bias of shape"),
     ],
 )
-def test_a_damaged_export_is_refused_in_one_sentence(
-    exported: Path, tmp_path: Path, change: Callable[[Path], None], words: str
-) -> None:
+def test_a_damaged_export_is_refused_in_one_sentence(exported, tmp_path, change, words):
     folder = Path(shutil.copytree(exported, tmp_path / "copy"))
     change(folder)
     with pytest.raises(UserError, match=words) as refused:

@@ -1,7 +1,5 @@
 """Exports in a store: what may be replaced, what is deleted, and in which order files arrive."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import pytest
 from ebclab.cli import main
 from ebclab.errors import RunError, UserError
 from ebclab.export import load_encoder
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES, Store
 
 
 @pytest.fixture
@@ -42,9 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], source: Path, out: Path) -> str:
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "other-team/encoder.json", "other-team/deep/model.safetensors"])
 @pytest.mark.parametrize("kind", ["run", "sweep"])
-def test_nothing_foreign_beside_an_export_is_replaced_or_deleted(
-    kind: str, foreign: str, hunt: Any, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_foreign_beside_an_export_is_replaced_or_deleted(kind, foreign, hunt, out, capsys):
     source = hunt.folder.path if kind == "sweep" else hunt.folder.trials / "0001"
     assert export(source, out) == 0
     (out / foreign).parent.mkdir(parents=True, exist_ok=True)
@@ -64,18 +59,14 @@ def test_an_export_of_the_other_kind_is_not_replaced(hunt: Any, out: Path, capsy
     assert "holds other files, got 1-0002" in refused(capsys, run, other)
 
 
-def test_names_of_an_export_without_its_description_are_foreign(
-    hunt: Any, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_an_export_without_its_description_are_foreign(hunt, out, capsys):
     out.mkdir()
     (out / "README.md").write_text("mine")
     (out / "model.safetensors").write_bytes(b"mine")
     assert "got no encoder.json of ebclab" in refused(capsys, hunt.folder.trials / "0001", out)
 
 
-def test_an_earlier_export_is_replaced_when_asked_and_leaves_nothing_of_its_own(
-    hunt: Any, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_earlier_export_is_replaced_when_asked_and_leaves_nothing_of_its_own(hunt, out, capsys):
     assert export(hunt.folder.path, out, "--top", "2") == 0
     assert {name.split("/")[0] for name in files(out)} == {"1-0002", "2-0001", "leaderboard.json", "leaderboard.csv"}
     assert export(hunt.folder.path, out) == 2
@@ -86,9 +77,7 @@ def test_an_earlier_export_is_replaced_when_asked_and_leaves_nothing_of_its_own(
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep"])
-def test_an_export_that_is_broken_off_at_any_moment_is_taken_for_none(
-    kind: str, hunt: Any, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_that_is_broken_off_at_any_moment_is_taken_for_none(kind, hunt, out, monkeypatch):
     source = hunt.folder.path if kind == "sweep" else hunt.folder.trials / "0001"
     last = "leaderboard.json" if kind == "sweep" else "encoder.json"
     assert export(source, out) == 0
@@ -114,9 +103,7 @@ def test_an_export_that_is_broken_off_at_any_moment_is_taken_for_none(
                 load_encoder(out)
 
 
-def test_a_described_folder_in_a_store_has_its_weights_already(
-    hunt: Any, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_described_folder_in_a_store_has_its_weights_already(hunt, out, monkeypatch):
     order: list[str] = []
     upload = Store.upload
 

@@ -1,7 +1,5 @@
 """A photograph of 640 x 480 pixels: the exported folder makes of the file what the evaluation of the run made of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -15,7 +13,7 @@ from torch import Tensor
 
 import ebclab
 from ebclab.config import compose
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
 from ebclab.evaluation.features import compute_features
@@ -23,7 +21,7 @@ from ebclab.export import load_encoder
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 from .conftest import code_blocks, run_code
 
@@ -50,14 +48,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-VIEWS = [
-    "views.recipe=none",
-    "views.flip_rate=0.5",
-    "encoder.width=4",
-    "training.batch_size=8",
-    "training.epochs=1",
-    "evaluation.knn_every=0",
-]
+VIEWS = ["views.recipe=none", "views.flip_rate=0.5", "encoder.width=4", "training.batch_size=8", "training.epochs=1"]
+VIEWS += ["evaluation.knn_every=0"]
 
 
 @pytest.fixture(

@@ -1,7 +1,5 @@
 """The winners of a sweep as encoder folders: the right weights, cards that say how sure it is, all or nothing."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -51,19 +49,14 @@ def test_a_card_names_sweep_rank_mean_interval_seed_settings_data_and_protocol(h
     assert "  learning_rate: 0.003\n" in card
 
 
-def test_the_leaderboard_lists_all_that_was_confirmed_and_where_the_exported_ones_are(
-    hunt: Any, tmp_path: Path
-) -> None:
+def test_the_leaderboard_lists_all_that_was_confirmed_and_where_the_exported_ones_are(hunt, tmp_path):
     export_sweep(hunt.folder.path, tmp_path / "out", top=1)
     assert names_in(tmp_path / "out") == {"1-0002", "leaderboard.json", "leaderboard.csv"}
     board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert (board["sweep"], board["method"], board["dataset"]) == ("hunt", "simclr", "digits")
     assert (board["objective"], board["confirmed"]) == ("holdout_knn", True)
     rows = [(row["rank"], row["trial"], row["folder"], row["run"], row["seed"]) for row in board["places"]]
-    assert rows[:2] == [
-        (1, "0002", "1-0002", "confirm-0002-seed1", 1),
-        (2, "0001", None, "confirm-0001-seed1", 1),
-    ]
+    assert rows[:2] == [(1, "0002", "1-0002", "confirm-0002-seed1", 1), (2, "0001", None, "confirm-0001-seed1", 1)]
     assert [round(row["mean"], 12) for row in board["places"]][:2] == [0.8, 0.65]
     lines = list(csv.DictReader((tmp_path / "out" / "leaderboard.csv").read_text().splitlines()))
     assert [line["trial"] for line in lines] == [row["trial"] for row in board["places"]]
@@ -84,9 +77,7 @@ def test_more_than_was_confirmed_is_refused_and_nothing_appears(hunt: Any, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unfinished_sweep_has_no_winner_until_asked_for_its_best_trial_as_it_is(
-    sweep_of: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_unfinished_sweep_has_no_winner_until_asked_for_its_best_trial_as_it_is(sweep_of, tmp_path):
     sweep = sweep_of()
     sweep.add("0000", 0.5)
     sweep.add("0001", 0.9)
@@ -136,9 +127,7 @@ def test_only_an_earlier_export_of_a_sweep_is_replaced_and_only_when_asked(hunt:
     assert {path.name for path in tmp_path.iterdir()} == {"hunt", "out"}
 
 
-def test_a_file_that_differs_leaves_nothing_of_any_winner(
-    hunt: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_differs_leaves_nothing_of_any_winner(hunt, tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_torch_export", lambda encoder, path, example: lambda batch: encoder(batch) + 1)
     with pytest.raises(ExportError, match="the file gives other features"):
         export_sweep(hunt.folder.path, tmp_path / "out", top=2, formats=["torch-export"])

@@ -1,7 +1,5 @@
 """What others open by name: timm the folder, the Hugging Face Hub the card."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from torch import Tensor
 
 from ebclab.config.encoder import EncoderConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.evaluation.answers import Score
 from ebclab.export import CardFacts
 from ebclab.export.card import render_card
@@ -42,9 +40,7 @@ def exported(folder: Path, architecture: EncoderConfig, channels: int, size: int
 
 
 @pytest.mark.parametrize("encoder", [TOKENS, BATCH_NORM, SHARED, OURS], ids=lambda encoder: encoder[0].name)
-def test_timm_opens_the_folder_by_name_with_the_same_bits(
-    tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
-) -> None:
+def test_timm_opens_the_folder_by_name_with_the_same_bits(tmp_path, encoder):
     images, features = exported(tmp_path / "out", *encoder)
     name = f"local-dir:{tmp_path / 'out'}"
     network = timm.create_model(name, pretrained=True).eval()
@@ -76,9 +72,7 @@ sys.exit(not same)
 
 
 @pytest.mark.parametrize("encoder", NOT_IN_TIMM, ids=["narrow", "small"])
-def test_what_timm_has_no_network_for_is_said_in_a_sentence(
-    tmp_path: Path, encoder: tuple[EncoderConfig, int, int]
-) -> None:
+def test_what_timm_has_no_network_for_is_said_in_a_sentence(tmp_path, encoder):
     exported(tmp_path / "out", *encoder)
     assert not (tmp_path / "out" / "config.json").exists()
     assert "timm cannot open this folder: it has no such network.\n" in (tmp_path / "out" / "README.md").read_text()

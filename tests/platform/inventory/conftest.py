@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from run_files import summary_of
+
 from ebclab.config import compose, to_yaml
-from ebclab.runs.summary import RunSummary
 
 
 def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> None:
@@ -21,24 +22,8 @@ def new_run(folder: Path, epochs_done: int | None, *, result: bool = False) -> N
         facts = {"epochs_done": epochs_done, "scores": {"holdout_knn": 0.75}}
         (checkpoint / "manifest.json").write_text(json.dumps({"facts": facts}))
     if result:
-        summary = RunSummary(
-            method="flatclr",
-            dataset="cifar10",
-            seed=0,
-            epochs=epochs_done or 0,
-            steps=10,
-            batch_size=4,
-            train_images=40,
-            holdout_images=4,
-            scores={"holdout_knn": 0.75},
-            best=None,
-            metrics=None,
-            images_per_second=None,
-            seconds=1.0,
-            parameters=1,
-            checkpoint=None,
-            finished="2026-11-20T12:00:00+00:00",
-        )
+        facts = {"method": "flatclr", "dataset": "cifar10", "epochs": epochs_done or 0, "steps": 10}
+        summary = summary_of(**facts, scores={"holdout_knn": 0.75})
         (folder / "result.json").write_text(json.dumps(summary.to_mapping()))
 
 

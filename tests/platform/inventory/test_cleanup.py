@@ -1,7 +1,5 @@
 """What may be deleted: never a winner's weights, never what somebody works in or would go on from."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kill_points import LOSSES, Loss, killed_everywhere
+from kill_points import LOSSES, killed_everywhere
 from typer.testing import CliRunner
 
 from ebclab.cli.runs import app
@@ -72,9 +70,7 @@ def found(tmp_path: Path) -> set[str]:
     return {waste.path.relative_to(tmp_path).as_posix() for waste in whole}
 
 
-def test_sweeps_of_comparisons_and_runs_of_reproductions_are_cleaned_and_deleted_whole(
-    tmp_path: Path, hunt: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sweeps_of_comparisons_and_runs_of_reproductions_are_cleaned_and_deleted_whole(tmp_path, hunt, monkeypatch):
     for whole, file, inside in (
         ("comparisons/c", "comparison.yaml", "sweeps"),
         ("reproductions/r", "plan.json", "runs"),
@@ -170,9 +166,7 @@ def test_of_runs_only_what_ray_left_goes(tmp_path: Path) -> None:
         assert found(tmp_path) == {"runs/one/.ray"}
 
 
-def test_a_sweep_whose_plan_cannot_be_read_is_left_alone(
-    hunt: Sweep, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sweep_whose_plan_cannot_be_read_is_left_alone(hunt, tmp_path, caplog):
     hunt.folder.plan.write_text("format: 1\n")
     assert found(tmp_path) == {"sweeps/hunt/.ray"}
     assert "its trials are left alone" in caplog.text
@@ -197,9 +191,7 @@ def test_what_cannot_be_removed_is_named(hunt: Sweep, tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_the_rest(
-    tmp_path: Path, sweep_plan: Plans, loss: Loss
-) -> None:
+def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_the_rest(tmp_path, sweep_plan, loss):
     def prepare(folder: Path) -> None:
         sweep = Sweep(folder / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
         sweep.add("0000", 0.1)
@@ -219,9 +211,7 @@ def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_th
         assert len(list((trials / "0001" / "checkpoints").iterdir())) == 3
 
 
-def test_a_log_whose_trials_are_named_like_ways_out_deletes_nothing_elsewhere(
-    hunt: Sweep, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_whose_trials_are_named_like_ways_out_deletes_nothing_elsewhere(hunt, tmp_path, caplog):
     precious = tmp_path / "runs" / "precious"
     checkpoints(precious, "last-0000000004", "best-0000000002")
     (precious / "config.yaml").write_text("seed: 0\n")

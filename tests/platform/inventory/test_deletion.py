@@ -1,10 +1,7 @@
 """Whole runs and sweeps are deleted by name: that folder and nothing else, and never what a process works in."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from store_requests import before_requests
@@ -18,7 +15,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
 from ebclab.storage.lease import Lease, leased
 from ebclab.storage.lock import is_running
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import COPIES, RemoteFolder
 
 from .conftest import worked_in
 
@@ -106,9 +103,7 @@ def test_what_a_process_works_in_is_refused_before_anything_is_deleted(runs: Pat
 
 
 @pytest.mark.parametrize("is_cleaned", [False, True])
-def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, is_cleaned: bool
-) -> None:
+def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(runs, monkeypatch, is_cleaned):
     def killed(path: Path, **_: object) -> None:
         (path / "config.yaml").unlink()
         raise KeyboardInterrupt
@@ -129,9 +124,7 @@ def test_a_killed_deletion_leaves_no_half_run_and_may_be_repeated(
     assert sorted(path.name for path in runs.iterdir()) == ["one"]
 
 
-def test_the_new_name_of_a_folder_is_on_the_disk_before_its_files_go(
-    runs: Path, disk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_new_name_of_a_folder_is_on_the_disk_before_its_files_go(runs, disk, monkeypatch):
     (two,) = find_named(["two"], str(runs), None)
     monkeypatch.setattr(deletion.shutil, "rmtree", lambda path: disk.events.append(("remove", disk.named(path), None)))
     delete(two)
@@ -175,9 +168,7 @@ def test_in_a_store_the_folder_goes_result_first_settings_last(runs: Path) -> No
     assert _files(runs) == {name for name in _files(runs) if name.startswith("two/")} != set()
 
 
-def test_a_deletion_that_was_stalled_deletes_nothing_of_a_run_that_has_the_name_since(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deletion_that_was_stalled_deletes_nothing_of_a_run_that_has_the_name_since(runs, monkeypatch):
     (found,) = find_named(["one"], f"file://{runs}", None)
     now, asked, begun = 0.0, list[str](), False
 
@@ -196,9 +187,7 @@ def test_a_deletion_that_was_stalled_deletes_nothing_of_a_run_that_has_the_name_
     assert _files(runs / "one") == {"config.yaml", ".held.json"}
 
 
-def test_in_a_store_what_another_process_holds_is_refused(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_store_what_another_process_holds_is_refused(runs, tmp_path, monkeypatch):
     one = RemoteFolder(f"file://{runs}", "one")
     training = pytest.raises(RunError, match="runs/one: another process is training in this folder, got")
     with leased(one, "trains"), training:

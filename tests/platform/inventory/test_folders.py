@@ -1,7 +1,5 @@
 """Runs in a store, listed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -20,7 +18,7 @@ from ebclab.storage import object_store as storage
 from ebclab.storage.filesystem import Location
 from ebclab.storage.lease import leased
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import COPIES, RemoteFolder
 from ebclab.sweeps.log import SweepLog
 
 from .conftest import new_run
@@ -40,9 +38,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"file://{run.parent}"
 
 
-def test_runs_in_a_store_are_listed_with_the_size_they_have_there(
-    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_in_a_store_are_listed_with_the_size_they_have_there(runs, tmp_path, capsys):
     assert main(["runs", "list", "--runs", runs]) == 0
     said = capsys.readouterr().out
     assert "one" in said
@@ -65,9 +61,7 @@ def test_what_lies_in_a_store_is_not_cleaned_and_says_how(runs: str, capsys: pyt
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
-    scored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(scored, tmp_path, monkeypatch):
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     run, hour_ago = tmp_path / "runs" / "half", time.time() - 3600
     checkpoints = run / "checkpoints"
@@ -94,9 +88,7 @@ def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(
     assert inventory(collection_at(f"file://{run.parent}", "runs"), RunCollection(tmp_path / "none")) == []
 
 
-def test_a_whole_bucket_of_runs_is_listed(
-    runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_whole_bucket_of_runs_is_listed(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(storage, "_place", lambda root: Location(root.replace("s3://bucket", runs), "storage"))
     assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
     assert "6/6 epochs " in capsys.readouterr().out
@@ -121,9 +113,7 @@ def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, mon
     assert [event["number"] for event in events] == list(range(10))
 
 
-def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_some(tmp_path, monkeypatch):
     """One listing tells which files there are; of each run, then, only the settings and what tells its progress."""
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     monkeypatch.setattr(listing, "_AT_ONCE", 2)

@@ -1,7 +1,5 @@
 """Names of runs, sweeps and comparisons stand for their folders in every command that takes one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

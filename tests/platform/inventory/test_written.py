@@ -1,9 +1,7 @@
 """Settings read quickly are those that YAML has, whatever the text; what ``to_yaml`` writes is read quickly."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -16,8 +14,8 @@ from ebclab.config import ExperimentConfig, compose, load_yaml_file, to_yaml
 from ebclab.config.experiment import SECTIONS
 from ebclab.config.recipes import list_recipes
 from ebclab.errors import ConfigError
-from ebclab.inventory import written
-from ebclab.inventory.written import settings_at
+from ebclab.inventory import listing
+from ebclab.inventory.listing import settings_at
 from energy_contrast.catalog import METHODS
 
 KEYS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
@@ -36,7 +34,7 @@ def assert_read_without_yaml(config: ExperimentConfig, path: Path, monkeypatch: 
     content = load_yaml_file(path)
     expected = {f"{part}.{key}": value for part in ("method", *SECTIONS) for key, value in content[part].items()}
     with monkeypatch.context() as patched:
-        patched.setattr(written, "load_yaml_file", lambda path: pytest.fail("read as YAML"))
+        patched.setattr(listing, "load_yaml_file", lambda path: pytest.fail("read as YAML"))
         assert settings_at(path, tuple(expected)) == list(expected.values())
 
 
@@ -66,9 +64,7 @@ def _digests() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("texts", [TEXTS, _digests()], ids=["texts", "digests"])
-def test_text_in_any_quotes_is_read_without_yaml(
-    texts: Iterable[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_in_any_quotes_is_read_without_yaml(texts, tmp_path, monkeypatch):
     config = compose("simclr")
     for text in texts:
         columns = {"image_column": f"{text}/x", "label_column": text[:5]}
@@ -77,9 +73,7 @@ def test_text_in_any_quotes_is_read_without_yaml(
 
 
 @pytest.mark.parametrize("number", [0, -1, 10**17, 1e-4, -2.5e-7, 1e22, 0.1, -0.0, 1 / 3, float("inf"), float("-inf")])
-def test_numbers_and_lists_of_them_are_read_without_yaml(
-    number: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_and_lists_of_them_are_read_without_yaml(number, tmp_path, monkeypatch):
     config = compose("simclr")
     for extended in ((number,), (number, 3, number), ("few-labels", "a b", "1e5", "-x"), ()):
         training: Any = replace(config.training, extended=extended, log_every=number)

@@ -10,7 +10,7 @@ from torch import nn
 
 from ebclab.config import compose
 from ebclab.config.sections import OptimizerConfig
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.errors import UserError
 from ebclab.optimization.optimizers import build_optimizer, eager, parameter_groups
 from ebclab.optimization.schedules import set_weight_decay
@@ -187,12 +187,6 @@ def test_resnet18_decays_its_twenty_convolutions_and_the_classifier_weight():
     assert len(convolutions) == 20
     assert decayed == convolutions | {"fc.weight"}
     assert len(exempt) == 2 * 20 + 1  # weight and bias of 20 batch norms, and the classifier's bias
-
-
-def test_a_transformer_encoder_decays_its_matrices_only():
-    layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16)
-    decayed, _ = names_by_group(layer)
-    assert decayed == {"self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight"}
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,7 @@ def test_linear_equals_torchs_linear(optimizer: torch.optim.Optimizer, final_rat
     ("num_steps", "shares", "steps"),
     [(50, (0.6, 0.8), [30, 40]), (10, (0.07, 0.7, 0.9), [1, 7, 9]), (7, (), [])],  # 0.7 * 10 is above 7
 )
-def test_step_equals_torchs_milestones(
-    optimizer: torch.optim.Optimizer, num_steps: int, shares: tuple[float, ...], steps: list[int]
-):
+def test_step_equals_torchs_milestones(optimizer, num_steps, shares, steps):
     expected = torchs(optimizer, MultiStepLR(optimizer, steps, gamma=0.1), num_steps)
     found = ours(num_steps, schedule="step", milestones=shares, step_factor=0.1)
     assert found == pytest.approx(expected, rel=1e-9)
@@ -74,13 +72,6 @@ def test_an_extension_has_the_schedule_of_the_new_total(schedule: str):
     extended = learning_rates(optimizer, TrainingConfig(epochs=6, extended=(2, 3)), 5)
     expected = [*map(first, range(10)), *map(second, range(10, 15)), *map(third, range(15, 30))]
     assert [extended(step) for step in range(30)] == expected
-
-
-def test_warm_up_equals_torchs_linear_warm_up(optimizer: torch.optim.Optimizer):
-    # torch's factor at step s is start + (1 - start) * s / total = (1 + s) / 10 for start = 1/10, total = 9
-    scheduler = LinearLR(optimizer, start_factor=1 / 10, total_iters=9)
-    expected = torchs(optimizer, scheduler, 30)
-    assert ours(30, warmup_steps=10, schedule="constant") == pytest.approx(expected, rel=1e-9)
 
 
 def test_cosine_after_warm_up_has_the_values_of_its_closed_form():

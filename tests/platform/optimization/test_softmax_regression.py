@@ -1,7 +1,5 @@
 """The minimum of multinomial logistic regression against scikit-learn's Newton method, and from anywhere."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -38,9 +36,7 @@ def scikit_learns(x: Tensor, y: Tensor, l2: float) -> tuple[Tensor, Tensor]:
     ("count", "sums", "num_classes", "l2"),
     [(600, 0, 10, 1e-2), (600, 2, 10, 1e-4), (600, 2, 2, 1e-5), (40, 0, 10, 1e-3), (600, 0, 10, 10.0)],
 )
-def test_weights_are_those_of_scikit_learn(
-    count: int, sums: int, num_classes: int, l2: float, leading: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_those_of_scikit_learn(count, sums, num_classes, l2, leading, monkeypatch):
     """They lie within |gradient| / l2 of the minimum, which is 1e-3 of a component; 40 images are fewer than pixels."""
     monkeypatch.setattr(softmax_regression, "LEADING", leading)
     x, y = digits(count, sums, num_classes)

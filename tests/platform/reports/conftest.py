@@ -1,7 +1,5 @@
 """Sweep folders on disk whose trials never trained: every number is written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from ebclab.config import compose
 from ebclab.evaluation.answers import Answers
 from ebclab.storage import object_store as store
 from ebclab.storage.filesystem import Location
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import make_plan, write_plan
@@ -113,6 +111,14 @@ def sweep_folder(tmp_path: Path) -> Callable[..., Folder]:
         return Folder(tmp_path / name, *overrides, **{"trials": 12, "top": 2, "seeds": 3, **asked})
 
     return make
+
+
+@pytest.fixture
+def filled(sweep_folder: Callable[..., Folder]) -> Folder:
+    """A sweep's folder with twelve trials and three confirmed settings."""
+    folder = sweep_folder()
+    folder.fill()
+    return folder
 
 
 @pytest.fixture

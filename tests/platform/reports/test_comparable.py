@@ -1,7 +1,5 @@
 """Trials of unequal length are compared after equal epochs, and importance finds the setting that matters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,13 @@ from optuna.storages.journal import JournalFileBackend
 
 from ebclab.errors import RunError
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
-from ebclab.reports.optuna_journal import write_journal
 from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
+from ebclab.reports.report import write_journal
 from ebclab.reports.sweep_plots import _axis as plot_axis
+from ebclab.sweeps.log import Epoch, Trial
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.space.space import parse_space
-from ebclab.sweeps.trial import Epoch, Trial
 
 
 def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_folder: Callable[..., Any]) -> None:
@@ -32,9 +30,7 @@ def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_f
 
 
 @pytest.mark.parametrize("lengths", [(5,), (4, 2), (4, 3, 1, 1), (4, 3, 2, 1), (3, 3, 2, 1, 1, 1), (4, 4, 4, 1, 1)])
-def test_exactly_half_of_the_trials_are_enough_to_be_compared(
-    sweep_folder: Callable[..., Any], lengths: tuple[int, ...]
-) -> None:
+def test_exactly_half_of_the_trials_are_enough_to_be_compared(sweep_folder, lengths):
     folder = sweep_folder()
     for number, epochs in enumerate(lengths):
         folder.search(number, [0.5] * epochs)
@@ -82,9 +78,7 @@ def test_a_log_axis_of_less_than_two_decades_has_ticks_between_them(low: float, 
         ({"choice": [10, 20, 30, 1000]}, lambda x: x < 25),
     ],
 )
-def test_settings_that_move_the_score_alike_over_draws_share_alike(
-    range_of_x: dict[str, Any], is_low: Callable[[float], bool]
-) -> None:
+def test_settings_that_move_the_score_alike_over_draws_share_alike(range_of_x, is_low):
     space = parse_space({"parameters": {"x": range_of_x, "y": {"uniform": [0, 1]}}}, "s")
     draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(100)]
     trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))

@@ -1,7 +1,5 @@
 """`ebclab report`, killed or cut off from its power anywhere, leaves the old page or the new one, each whole."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

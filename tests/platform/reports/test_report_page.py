@@ -1,13 +1,14 @@
-"""The page, the files beside it, and every way to ask for it wrongly."""
-
-from __future__ import annotations
+"""The page, the files beside it, in a store too, what a sweep cost, and every way to ask for it wrongly."""
 
 import csv
 import fcntl
 import json
+import os
+import random
 import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,57 +17,35 @@ from made_up_comparison import IMAGES, right
 from pages import Page
 
 from ebclab.cli import main
-from ebclab.reports.document import write_report
+from ebclab.reports.document import ranked, write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import commands
-from ebclab.reports.sweep_plots import contour, learning_curves, slices
-from ebclab.reports.together import rows
+from ebclab.reports.sections import commands, cost_of
+from ebclab.reports.sweep_plots import contour, learning_curves, objective_against_time, pareto, slices
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-PLOTS = {
-    "Learning curves",
-    "Confirmed with other seeds",
-    "What mattered",
-    "Slices",
-    "Two settings together",
-    "All settings together",
-    "Diagnostics of training",
-    "Objective against time",
-}
+PLOTS = {"Learning curves", "Confirmed with other seeds", "What mattered", "Slices", "Two settings together"}
+PLOTS |= {"All settings together", "Diagnostics of training", "Objective against time"}
 
 
 def page_at(path: str | Path) -> Page:
     return Page(Path(path).read_text(encoding="utf-8"))
 
 
-def test_a_finished_sweep_shows_every_plot_and_every_trial(sweep_folder: Callable[..., Any]) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    (folder.path / "result.json").write_text("{}")
-    page = write_report([folder.path])
+def test_a_finished_sweep_shows_every_plot_and_every_trial(filled):
+    (filled.path / "result.json").write_text("{}")
+    page = write_report([filled.path])
     found = page_at(page)
-    assert page == str(folder.path / "report.html")
+    assert page == str(filled.path / "report.html")
     assert set(found.figures) == PLOTS
     assert all(figure["data"] for figure in found.figures.values())
-    for said in (
-        "Within noise of trial 0006",
-        "loss is nan at step 7",
-        "abacus, 2 cores",
-        "'a b'",
-        "best.yaml --seed 1",
-    ):
-        assert said in found.words
+    told = ("Within noise of trial 0006", "loss is nan at step 7", "abacus, 2 cores", "'a b'", "best.yaml --seed 1")
+    assert [said for said in told if said not in found.words] == []
     assert "has not concluded" not in found.words
-    ended = {
-        "stopped: below the others at a rung (1)",
-        "stopped: no more gain (1)",
-        "stopped: collapsed (1)",
-        "diverged (1)",
-    }
-    assert ended <= {trace.get("name") for trace in found.figures["Learning curves"]["data"]}
+    stopped = {f"stopped: {why} (1)" for why in ("below the others at a rung", "no more gain", "collapsed")}
+    assert stopped | {"diverged (1)"} <= {trace.get("name") for trace in found.figures["Learning curves"]["data"]}
 
 
 def test_hostile_names_are_text_in_plots_too(sweep_folder: Callable[..., Any]) -> None:
@@ -81,19 +60,13 @@ def test_hostile_names_are_text_in_plots_too(sweep_folder: Callable[..., Any]) -
     assert "<script>" not in json.dumps(found.figures)
 
 
-def test_the_csv_and_the_json_hold_every_trial(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    folder.search(12, [float("nan")], "diverged", "loss is nan")
-    write_report([folder.path], tmp_path / "page.html", price=2.0)
+def test_the_csv_and_the_json_hold_every_trial(filled, tmp_path) -> None:
+    filled.search(12, [float("nan")], "diverged", "loss is nan")
+    write_report([filled.path], tmp_path / "page.html", price=2.0)
     rows = list(csv.DictReader((tmp_path / "page.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 13 + 9
-    assert (rows[7]["trial"], rows[7]["rank"], rows[7]["objective"], rows[7]["training.batch_size"]) == (
-        "0007",
-        "1",
-        "0.64",
-        "128",
-    )
+    best = {"trial": "0007", "rank": "1", "objective": "0.64", "training.batch_size": "128"}
+    assert rows[7].items() >= best.items()
     facts = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))[0]
     assert facts["trials"][7]["curve"]["4"]["objective"] == 0.64
     assert facts["confirmed"][1]["below_winner"]["is_noise"] is True
@@ -113,9 +86,7 @@ def test_a_running_sweep_says_so_and_its_trials_run(sweep_folder: Callable[..., 
 
 
 @pytest.mark.parametrize("state", [None, "failed"])
-def test_a_sweep_without_a_finished_trial_opens_and_says_so(
-    sweep_folder: Callable[..., Any], state: str | None
-) -> None:
+def test_a_sweep_without_a_finished_trial_opens_and_says_so(sweep_folder, state):
     folder = sweep_folder()
     if state:
         folder.search(0, [], state, "out of memory")
@@ -124,9 +95,7 @@ def test_a_sweep_without_a_finished_trial_opens_and_says_so(
     assert ("out of memory" in words) == (state is not None)
 
 
-def test_bad_lines_are_skipped_and_counted(
-    sweep_folder: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_lines_are_skipped_and_counted(sweep_folder, capsys):
     folder = sweep_folder()
     folder.search(0, [0.4, 0.5, 0.6, 0.7])
     with (folder.path / "trials.jsonl").open("a") as file:
@@ -135,9 +104,7 @@ def test_bad_lines_are_skipped_and_counted(
     assert "3 of its lines cannot be read" in page_at(folder.path / "report.html").words
 
 
-def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(
-    sweep_folder: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(sweep_folder, tmp_path):
     long, short = sweep_folder("long"), sweep_folder("short")
     for number in range(4):
         long.search(number, [0.1, 0.2, 0.3, 0.4 + 0.1 * number])
@@ -153,9 +120,7 @@ def test_sweeps_stand_side_by_side_at_the_budget_of_the_shortest(
     assert all(f"{name}: simclr on digits" in found.texts for name in ("long", "short"))
 
 
-def test_a_trial_that_measured_nothing_counts_among_those_of_the_equal_budget(
-    sweep_folder: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_trial_that_measured_nothing_counts_among_those_of_the_equal_budget(sweep_folder, tmp_path):
     """The first of three trials diverged in its first epoch: 10 + 40 + 40 s, as long as the other sweep's search."""
     lost, other = sweep_folder("lost"), sweep_folder("other")
     lost.search(0, [0.1], "diverged", "loss is nan")
@@ -163,7 +128,7 @@ def test_a_trial_that_measured_nothing_counts_among_those_of_the_equal_budget(
         lost.search(number, [0.1, 0.2, 0.3, 0.4])
         other.search(number, [0.1, 0.2, 0.3, 0.5])
     other.search(3, [0.1], "stopped", "no gain")
-    lines = {row.record.name: row.trials_then for row in rows([read_sweep(lost.path), read_sweep(other.path)])}
+    lines = {row.record.name: row.trials_then for row in ranked([read_sweep(lost.path), read_sweep(other.path)])}
     assert lines == {"lost": 3, "other": 3}
     write_report([lost.path, other.path], tmp_path / "both.html")
 
@@ -175,16 +140,14 @@ def test_sweeps_of_different_data_are_said_not_to_compare(sweep_folder: Callable
 
 
 @pytest.mark.parametrize("other_data", ["data.name=fashion-mnist", "data.holdout_rate=0.4", "data.train_limit=512"])
-def test_winners_scored_on_other_images_get_no_difference(
-    sweep_folder: Callable[..., Any], tmp_path: Path, other_data: str
-) -> None:
+def test_winners_scored_on_other_images_get_no_difference(sweep_folder, tmp_path, other_data):
     """Keys of images are their numbers, so those held out of two datasets may have the same."""
     folders = sweep_folder("one"), sweep_folder("other", other_data), sweep_folder("third")
     for place, folder in enumerate(folders):
         folder.search(0, [0.1, 0.2, 0.3, 0.4])
         for seed in (1, 2, 3):
             folder.confirm("0000", seed, (0.9, 0.5, 0.7)[place] + 0.001 * seed * seed * (place + 1))
-    found = {row.record.name: row.to_best for row in rows([read_sweep(folder.path) for folder in folders])}
+    found = {row.record.name: row.to_best for row in ranked([read_sweep(folder.path) for folder in folders])}
     assert found["one"] is None
     assert found["other"].verdict == "scored on other images"
     assert found["third"].verdict == "beyond noise"
@@ -193,9 +156,7 @@ def test_winners_scored_on_other_images_get_no_difference(
     assert "points, beyond noise" in words
 
 
-def test_sweeps_of_different_objectives_are_refused_and_named(
-    sweep_folder: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweeps_of_different_objectives_are_refused_and_named(sweep_folder, capsys):
     one, other = sweep_folder("one"), sweep_folder("other", "evaluation.objective=effective_rank")
     assert main(["report", str(one.path), str(other.path)]) == 2
     error = capsys.readouterr().err
@@ -204,23 +165,13 @@ def test_sweeps_of_different_objectives_are_refused_and_named(
     assert f"{other.path}: effective_rank" in error
 
 
-def test_axes_mark_whole_epochs_and_plain_numbers(sweep_folder: Callable[..., Any]) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    record = read_sweep(folder.path)
+def test_axes_mark_whole_epochs_and_numbers_of_a_surface_are_plain_for_the_page_to_save(filled):
+    record = read_sweep(filled.path)
     curves, dots = learning_curves(record), slices(record)
-    assert curves is not None
-    assert dots is not None
     axes = curves.figure["layout"]["xaxis"]
     assert (axes["dtick"], axes["exponentformat"]) == (1, "none")
     assert dots.figure["layout"]["coloraxis"]["colorbar"]["dtick"] == 1
-
-
-def test_the_numbers_of_a_surface_are_plain_for_the_page_to_save(sweep_folder: Callable[..., Any]) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    drawn = contour(read_sweep(folder.path))
-    assert drawn is not None
+    drawn = contour(read_sweep(filled.path))
     lines = drawn.figure["data"][0]["z"]  # arrays of bytes would be left out of the CSV that the page saves
     known = [value for line in lines for value in line if value == value]
     assert 0.5 < sum(known) / len(known) < 0.7  # trials have 0.5 to 0.64
@@ -231,7 +182,6 @@ def test_trials_of_equal_length_have_no_scale_of_epochs(sweep_folder: Callable[.
     for number in range(3):
         folder.search(number, [0.4, 0.5])
     dots = slices(read_sweep(folder.path))
-    assert dots is not None
     assert "coloraxis" not in dots.figure["layout"]
     assert "stopped early" not in dots.note
 
@@ -250,16 +200,12 @@ def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Cal
     assert commands(read_sweep(folder.path))["This sweep"] == "ebclab sweep simclr --name 'a b'"
 
 
-def test_the_references_of_a_comparison_are_those_of_its_sweeps(
-    sweep_folder: Callable[..., Any], tmp_path: Path
-) -> None:
-    sweep = sweep_folder()
-    sweep.fill()
+def test_the_references_of_a_comparison_are_those_of_its_sweeps(filled, tmp_path):
     seeds = (1, 2, 3)
-    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(sweep.log)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(filled.log)
     inside = tmp_path / "comparison" / "sweeps" / "simclr"
-    shutil.copytree(sweep.path, inside)
-    key = Protocol(sweep.plan.config, 0, "knn").key(PIXELS)
+    shutil.copytree(filled.path, inside)
+    key = Protocol(filled.plan.config, 0, "knn").key(PIXELS)
     References((Reference(PIXELS, key, 0, 60 / IMAGES, right(60)),)).write(tmp_path / "comparison" / "references.json")
     assert [each.name for each in read_sweep(inside).references] == []  # not the folder of a comparison
     (tmp_path / "comparison" / "comparison.yaml").touch()
@@ -270,10 +216,7 @@ def test_the_references_of_a_comparison_are_those_of_its_sweeps(
 @pytest.mark.parametrize(
     ("pixels", "said"),
     [
-        (
-            None,
-            "Whether anything was learnt is not known: this sweep did not measure raw pixels and the untrained",
-        ),
+        (None, "Whether anything was learnt is not known: this sweep did not measure raw pixels and the untrained"),
         (60, "On the test images the winner is above raw pixels and the untrained encoder, beyond noise."),
         (
             119,
@@ -285,20 +228,16 @@ def test_the_references_of_a_comparison_are_those_of_its_sweeps(
         ),
     ],
 )
-def test_a_report_says_first_whether_anything_was_learnt(
-    sweep_folder: Callable[..., Any], pixels: int | None, said: str
-) -> None:
+def test_a_report_says_first_whether_anything_was_learnt(filled, pixels, said):
     """The winner is right about 120 of 200 test images, the untrained encoder about 50."""
-    sweep = sweep_folder()
-    sweep.fill()
-    seeds, folder = (1, 2, 3), SweepFolder(sweep.path)
-    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(sweep.log)
+    seeds, folder = (1, 2, 3), SweepFolder(filled.path)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(filled.log)
     if pixels is not None:
-        protocol = Protocol(sweep.plan.config, 0, "knn")
+        protocol = Protocol(filled.plan.config, 0, "knn")
         rows = [(PIXELS, 0, pixels), *((UNTRAINED, seed, 50) for seed in seeds)]
         made = [Reference(name, protocol.key(name), seed, n / IMAGES, right(n)) for name, seed, n in rows]
         References(tuple(made)).write(folder.references)
-    page = write_report([sweep.path])
+    page = write_report([filled.path])
     text = Path(page).read_text()
     assert said in text
     assert text.index(said) < text.index("Winner: trial 0007")
@@ -307,3 +246,68 @@ def test_a_report_says_first_whether_anything_was_learnt(
     assert [(each["name"], each["mean"]) for each in found] == (
         [] if pixels is None else [(PIXELS, pytest.approx(pixels / IMAGES)), (UNTRAINED, pytest.approx(0.25))]
     )
+
+
+@pytest.fixture
+def sweep(sweep_folder: Callable[..., Any], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sweep's folder in the bucket s3://bucket."""
+    monkeypatch.chdir(tmp_path)
+    folder = sweep_folder()
+    folder.search(0, [0.5, 0.6, 0.7, 0.8])
+    return Path(folder.path)
+
+
+def test_a_page_is_written_directly_into_a_bucket(sweep, tmp_path, capsys):
+    assert main(["report", f"s3://bucket/{sweep.name}", "--to", "s3://bucket/one.html"]) == 0
+    assert "report: s3://bucket/one.html" in capsys.readouterr().out
+    assert {path.name for path in sweep.parent.glob("one.*")} == {"one.html", "one.csv", "one.json"}
+    assert not list(tmp_path.glob("s3:*"))
+    assert not list((tmp_path / "copies").glob("*/user"))
+    for wrong, said in (("s3://bucket", "s3://bucket/report.html"), ("s3://bucket/one.txt", "s3://bucket/one.txt;")):
+        assert main(["report", f"s3://bucket/{sweep.name}", "--to", wrong]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_sweep_in_a_store_is_named_by_its_address_and_was_last_heard_of_when_its_log_was_written_there(sweep):
+    told = commands(read_sweep(f"s3://bucket/{sweep.name}"))
+    settings = f"s3://bucket/{sweep.name}/trials/0000/config.yaml"
+    assert told["The best trial so far"] == f"ebclab pretrain simclr --config {settings} --seed 0"
+    os.utime(sweep / "trials.jsonl", (1_000_000_000, 1_000_000_000))
+    assert read_sweep(f"s3://bucket/{sweep.name}").read_at == datetime.fromtimestamp(1_000_000_000, UTC)
+
+
+def test_gpu_hours_are_trial_hours_times_the_share_of_a_gpu(filled):
+    cost = cost_of(read_sweep(filled.path), price=7.2)
+    assert cost.search_hours == pytest.approx((8 * 40 + 10 + 20 + 20 + 20) / 3600)
+    assert cost.confirm_hours == pytest.approx(9 * 40 / 3600)
+    assert cost.money == pytest.approx((390 + 360) / 3600 * 0.5 * 7.2)
+
+
+def test_the_pareto_line_holds_exactly_the_points_that_no_other_beats() -> None:
+    source = random.Random(0)
+    points = [(float(source.randrange(20)), float(source.randrange(20))) for _ in range(60)]
+    slow = {(x, y) for x, y in points if not any((a <= x and b >= y) and (a, b) != (x, y) for a, b in points)}
+    assert pareto(points) == sorted(slow)
+
+
+def test_gpu_hours_of_a_sweep_that_was_resumed_with_other_gpus_are_those_of_each_launch(sweep_folder):
+    """All hours were charged at the newest share: 100 s of two GPUs and 50 s of a quarter as 150 s of a quarter."""
+    folder = sweep_folder()
+    trial = {"kind": "search", "point": {}, "settings": {}, "seed": 0, "epochs": 4}
+    folder.log.append("resumed", concurrent=1, gpus_per_trial=2.0)
+    folder.log.append("trial", trial="0000", number=0, **trial)
+    folder.log.append("epoch", trial="0000", epoch=1, objective=0.5, seconds=60.0, metrics={})
+    folder.log.append("ended", trial="0000", state="interrupted", reason="asked", seconds=100.0)
+    folder.log.append("resumed", concurrent=1, gpus_per_trial=0.25)
+    folder.log.append("epoch", trial="0000", epoch=2, objective=0.6, seconds=130.0, metrics={})
+    folder.log.append("ended", trial="0000", state="finished", reason="", seconds=150.0)
+    record = read_sweep(folder.path)
+    cost = cost_of(record, price=3.0)
+    assert cost.gpu_hours == pytest.approx((100 * 2 + 50 * 0.25) / 3600)
+    assert cost.money == pytest.approx(3 * cost.gpu_hours)
+    folder.log.append("resumed", concurrent=1, gpus_per_trial=0.0)
+    later = cost_of(read_sweep(folder.path), price=3.0)
+    assert (later.gpu_hours, later.used_gpus) == (cost.gpu_hours, True)
+    plot = objective_against_time(record)
+    (text,) = [text for trace in plot.figure["data"] if trace["mode"] == "markers" for text in trace["text"]]
+    assert text == f"0000, {130 * (212.5 / 150) / 3600:.3g} GPU-hours"

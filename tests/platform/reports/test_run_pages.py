@@ -1,7 +1,5 @@
 """Pages and tables of runs: what they say of runs of every kind, and every way to ask for them wrongly."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -17,8 +15,8 @@ from run_files import summary_of
 import ebclab
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
-from ebclab.document.terminal import print_blocks
-from ebclab.reports.runs.curves import MOST_POINTS, curves, look
+from ebclab.document.text import print_blocks
+from ebclab.reports.runs.document import MOST_POINTS, curves, look
 from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs, side_by_side
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import open_run
@@ -42,16 +40,9 @@ def a_run(path: Path, *overrides: str, method: str = "simclr", epochs: int = 2, 
     environment = {"processor": "abacus", "cores": 1, "machine": "wood", "device": "cpu", "threads": 1, "torch": "9.9"}
     (path / "environment.json").write_text(json.dumps(environment))
     if finished:
-        summary_of(
-            method=method,
-            epochs=epochs,
-            steps=4 * epochs,
-            train_images=1024,
-            scores={"holdout_knn": 0.6},
-            best=BestScore("holdout_knn", 0.6, 2, 8),
-            images_per_second=Throughput(1234.0, 0.0),
-            seconds=3725.0,
-        ).write(run.result)
+        known = {"method": method, "epochs": epochs, "steps": 4 * epochs, "train_images": 1024, "seconds": 3725.0}
+        known |= {"scores": {"holdout_knn": 0.6}, "best": BestScore("holdout_knn", 0.6, 2, 8)}
+        summary_of(**known, images_per_second=Throughput(1234.0, 0.0)).write(run.result)
     return run
 
 
@@ -100,9 +91,7 @@ def test_settings_that_differ_are_told_once_and_those_of_one_method_counted(tmp_
     assert num_apart([one, other]) == len(own) > 0
 
 
-def test_a_table_fits_the_terminal_and_says_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_fits_the_terminal_and_says_everything(tmp_path, monkeypatch, capsys):
     names = ["one", "another-run-with-quite-a-long-name", "three", "four"]
     runs = [a_run(tmp_path / name, f"method.temperature=0.{n}", finished=n == 1) for n, name in enumerate(names, 1)]
     runs[2].metrics.append("event", 6, **HEALTH)
@@ -281,9 +270,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "runs/first", "--watch", "--port", "70000"], "--port: must be at least 1, at most 65535, got 70"),
     ],
 )
-def test_wrong_questions_are_answered_in_a_sentence(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_questions_are_answered_in_a_sentence(words, said, capsys):
     assert main(words) == 2
     error = capsys.readouterr().err
     assert re.search(said, error), error

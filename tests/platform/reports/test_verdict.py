@@ -1,7 +1,5 @@
 """What the page says of the winner: how sure it is, against whom, on which images, and what few seeds cannot tell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,14 +25,12 @@ def page_of(folder: Any) -> str:
     return Page(Path(write_report([folder.path], folder.path / "page.html")).read_text()).words
 
 
-def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sweep_folder: Folders) -> None:
+def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(filled):
     """Without answers: paired differences over three seeds, one of three differences each, in points.
 
     Against 0006: 1, 0, 1; against the start: 10, 11, 12, so 11 -+ t_2 / sqrt(3), far beyond 0 but for t_2 = 7.65.
     """
-    folder = sweep_folder()
-    folder.fill()
-    record = read_sweep(folder.path)
+    record = read_sweep(filled.path)
     assert [entry.source for entry in confirmed_settings(record.plan, record.log)] == ["0007", "0006", "baseline"]
     assert record.start_place == 2
     half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
@@ -53,9 +49,7 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(sw
         ((0.20, 0.21, 0.22), ""),
     ],
 )
-def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_there(
-    sweep_folder: Folders, of_start: tuple[float, ...], said: str
-) -> None:
+def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_there(sweep_folder, of_start, said):
     """Paired differences at three seeds are -1, 1 and 0 points; with three settings the chance is 0.05 / 3."""
     folder, seeds = sweep_folder(), (1, 2, 3)
     folder.fill()
@@ -109,7 +103,6 @@ def test_two_seeds_that_tie_are_neither_certain_nor_an_interval_without_width(sw
     low, high = mean_interval(tables[0], 0.05 / 2)
     assert (part.confirmed[0].low, part.confirmed[0].high) == pytest.approx((low, high))
     gap = part.differences[1]
-    assert gap is not None
     assert (gap.low, gap.high) == pytest.approx(difference_interval(*tables, 0.05))
     words = lead(part)
     assert f"95.0% over 2 seeds (95 %: {low:.1%} to {high:.1%})" in words
@@ -123,9 +116,7 @@ def test_two_seeds_that_tie_are_neither_certain_nor_an_interval_without_width(sw
     assert "by chance in 50% of such sweeps (two-sided sign test; below 5 % takes 6 seeds)" in page
 
 
-def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and_has_none_for_a_tie(
-    sweep_folder: Folders,
-) -> None:
+def test_a_sweep_without_answers_says_that_its_intervals_are_over_seeds_only_and_has_none_for_a_tie(sweep_folder):
     folder = sweep_folder(top=1, seeds=2)
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
     folder.confirm_all({"0000": (0.95, 0.95), "baseline": (0.943, 0.943)})
@@ -158,9 +149,7 @@ def test_the_page_says_that_the_winner_was_chosen_and_on_which_images(sweep_fold
         ((0.60, 0.61, 0.62, 0.60), 6 * (0.4,), "these score higher: trial 0008 (4 of 6)."),
     ],
 )
-def test_a_winner_of_more_finished_runs_is_not_said_to_be_better(
-    sweep_folder: Folders, trial: tuple[float, ...], start: tuple[float, ...], said: str
-) -> None:
+def test_a_winner_of_more_finished_runs_is_not_said_to_be_better(sweep_folder, trial, start, said):
     """The page had "Better than the starting settings by -20.7 points", and "nothing better" of 20 points more."""
     folder = sweep_folder(top=1, seeds=6)
     for number in range(9):
@@ -207,30 +196,19 @@ def with_test_scores(folder: Any, *readings: list[str]) -> None:
         SettingsTest(source, (1, 2, 3), {"knn": scores}).write(folder.log)
 
 
-def test_the_gain_on_the_test_set_is_on_the_page_with_its_interval(sweep_folder: Folders) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    with_test_scores(folder, ["confirm-0007-seed1", "confirm-baseline-seed1"])
-    part = read_sweep(folder.path)
-    assert part.test is not None
-    assert part.test_of_start is not None
+def test_the_page_has_the_gain_on_the_test_set_with_its_interval_and_every_reading_of_it(filled):
+    assert "Test setnot read" in page_of(filled)
+    with_test_scores(filled, ["confirm-0007-seed1", "confirm-baseline-seed1"])
+    part = read_sweep(filled.path)
     tables = [table_of(scores["knn"].answers) for scores in (part.test, part.test_of_start)]
     gap = part.test_gain["knn"]
     assert (gap.low, gap.high) == pytest.approx(difference_interval(*tables, 0.05 / 3))
     assert gap.images == 355
-    page = page_of(folder)
+    page = page_of(filled)
     assert f"+{100 * gap.mean:.1f} ({100 * (gap.low or 0):+.1f} to {100 * (gap.high or 0):+.1f})" in page
     assert "read once, after the choice, for trial 0007 (seed 1) and the starting settings (seed 1); nothing" in page
-
-
-def test_every_reading_of_the_test_set_is_counted_on_the_page(sweep_folder: Folders) -> None:
-    folder = sweep_folder()
-    folder.fill()
-    assert "Test setnot read" in page_of(folder)
-    again = ["confirm-0007-seed1", "confirm-0007-seed2", "confirm-baseline-seed1"]
-    with_test_scores(folder, ["confirm-0007-seed1"], again)
-    page = page_of(folder)
-    assert (
-        "read 2 times, because the sweep was resumed: 1. for trial 0007 (seed 1); 2. for trial 0007 (seed 1, 2)" in page
-    )
+    with_test_scores(filled, ["confirm-0007-seed1", "confirm-0007-seed2", "confirm-baseline-seed1"])
+    page = page_of(filled)
+    first = "1. for trial 0007 (seed 1) and the starting settings (seed 1)"
+    assert f"read 2 times, because the sweep was resumed: {first}; 2. for trial 0007 (seed 1, 2)" in page
     assert "read once" not in page

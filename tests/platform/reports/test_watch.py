@@ -1,7 +1,5 @@
 """Pages that are served while their runs continue: who gets them, and when they are drawn again."""
 
-from __future__ import annotations
-
 import fcntl
 import http.client
 import shutil
@@ -132,9 +130,7 @@ def test_an_idle_connection_holds_up_no_other(sweep_folder: Callable[..., Any]) 
         assert ask(server, "HEAD")[0] == 200
 
 
-def test_a_folder_that_vanishes_leaves_the_last_page_which_says_so(
-    sweep_folder: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_folder_that_vanishes_leaves_the_last_page_which_says_so(sweep_folder, tmp_path):
     folder = sweep_folder()
     folder.search(0, [0.4, 0.75])
     with served(folder.path) as (server, drawn):
@@ -163,9 +159,7 @@ def test_a_sweep_in_a_store_is_watched_there(sweep_folder: Callable[..., Any], b
         assert "Shown is what was known at " in Page(ask(server)[2]).words
 
 
-def test_ctrl_c_ends_the_command_with_exit_code_0(
-    sweep_folder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_ends_the_command_with_exit_code_0(sweep_folder, monkeypatch, capsys):
     def interrupted(server: PageServer) -> None:
         time.sleep(0)
         signal.raise_signal(signal.SIGINT)

@@ -1,7 +1,5 @@
 """A small study of our own, and its folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,27 +7,16 @@ import pytest
 from ebclab.errors import ConfigError
 from ebclab.reproductions.study import Study, parse_study
 
-TINY = [
-    "data.name=digits",
-    "data.train_limit=32",
-    "data.holdout_rate=0.0",
-    "encoder.width=4",
-    "training.epochs=1",
-    "training.batch_size=16",
-    "evaluation.knn_every=0",
-    "resources.threads=1",
-]
+TINY = ["data.name=digits", "data.train_limit=32", "data.holdout_rate=0.0", "encoder.width=4", "training.epochs=1"]
+TINY += ["training.batch_size=16", "evaluation.knn_every=0", "resources.threads=1"]
+SCALES = {"smoke": {"set": TINY}, "small": {"seeds": [0, 1, 2]}, "paper": {"not_run": "nobody has the images"}}
+ABOUT = {"title": "Temperatures", "asks": "Does the temperature matter?", "source": "A paper, table 9"}
 
 
 def study_mapping(**changes: Any) -> dict[str, Any]:
     """Return a whole study as plain values: two rows, two columns that share a run; sections may be replaced."""
     return {
-        "about": {
-            "title": "Temperatures",
-            "asks": "Does the temperature matter?",
-            "source": "A paper, table 9",
-            "numbers": "Printed.",
-        },
+        "about": ABOUT | {"numbers": "Printed."},
         "columns": {
             "knn": {"title": "kNN", "measure": "knn"},
             "ess": {"title": "ESS", "measure": "log/ess", "unit": "plain"},
@@ -39,11 +26,7 @@ def study_mapping(**changes: Any) -> dict[str, Any]:
             "warm": {"title": "warm", "method": "simclr", "set": ["method.temperature=0.5"]},
         },
         "published": {"cold": {"knn": 50.0}},
-        "scales": {
-            "smoke": {"set": TINY},
-            "small": {"seeds": [0, 1, 2]},
-            "paper": {"not_run": "nobody has the images"},
-        },
+        "scales": SCALES,
     } | changes
 
 

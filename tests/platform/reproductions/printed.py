@@ -77,21 +77,10 @@ PRINTED: dict[str, dict[str, str]] = {
         "CIFAR100 SimCLR": "0.0222 0.0751 0.0248 0.0988 0.0496 0.105",
         "CIFAR100 VEM-Langevin": "0.0221 0.0691 0.0240 0.0748 0.0390 0.0736",
     },
-    "vem/table5": {
-        "AUROC": "0.895 0.884 0.872 0.908 0.909",
-    },
-    "vem/table6": {
-        "SimCLR(Baseline)": "65.14 6.02",
-        "VEM-Feature": "67.23 6.28",
-        "VEM-Image": "66.88 48.77",
-    },
-    "vem/table7": {
-        "JEM": "2.29 20.8 4.87 10.12",
-        "VEM-Langevin": "1.36 13.8 2.40 7.48",
-    },
-    "vem/table8": {
-        "Time": "1230.4 154.4 160.9 140.3 147.2",
-    },
+    "vem/table5": {"AUROC": "0.895 0.884 0.872 0.908 0.909"},
+    "vem/table6": {"SimCLR(Baseline)": "65.14 6.02", "VEM-Feature": "67.23 6.28", "VEM-Image": "66.88 48.77"},
+    "vem/table7": {"JEM": "2.29 20.8 4.87 10.12", "VEM-Langevin": "1.36 13.8 2.40 7.48"},
+    "vem/table8": {"Time": "1230.4 154.4 160.9 140.3 147.2"},
     "vem/table9": {
         "ResNet18 MoCo": "72.14 92.42",
         "ResNet18 SimCLR": "71.54 92.16",
@@ -124,10 +113,7 @@ PRINTED: dict[str, dict[str, str]] = {
         "VEM-Langevin": "71.07 72.70 72.51",
         "VEM-SVGD": "70.67 72.88 72.64",
     },
-    "vem/table14": {
-        "SGLD": "72.70 72.14 72.78 71.82",
-        "SVGD": "72.88 72.45 72.96 72.23",
-    },
+    "vem/table14": {"SGLD": "72.70 72.14 72.78 71.82", "SVGD": "72.88 72.45 72.96 72.23"},
     "flatnce/table2": {
         "SimCLR": "38.57 43.71 47.03 49.45 49.93 52.18 53.31 53.47 53.98 54.62",
         "FlatCLR": "39.7 45.30 47.74 49.72 50.39 53.30 54.48 54.43 56.25 56.74",
@@ -153,9 +139,6 @@ PRINTED: dict[str, dict[str, str]] = {
         "SimCLR": "33.44 61.29 54.62 79.89",
         "FlatCLR": "36.35 64.59 56.51 81.32",
     },
-    "flatnce/figure5": {
-        "SimCLR": "0.06 0.05",
-        "FlatCLR": "0.17 0.35",
-    },
+    "flatnce/figure5": {"SimCLR": "0.06 0.05", "FlatCLR": "0.17 0.35"},
     "speedrun/cifar10-90": {"ResNet18": "5940 90.3±0.3"},  # printed as 1h 39 min
 }

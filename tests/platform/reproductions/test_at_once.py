@@ -1,7 +1,5 @@
 """Several runs of a study train at once, and stop together."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -21,7 +19,7 @@ WORK = """
 import os, signal, sys, time
 from pathlib import Path
 from ebclab.errors import EbclabError, RunError
-from ebclab.runs.at_once import work_at_once
+from ebclab.runs.jobs import work_at_once
 
 def work(name):
     if name == "killed":

@@ -1,7 +1,5 @@
 """Columns at epochs of one run, efficiencies, and images of one's own: what is planned, kept and looked up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From studies to runs: what lies over what, which cells share a run, what a plan costs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ebclab.config import compose
 from ebclab.document.html import as_page
-from ebclab.encoders import new_encoder
+from ebclab.encoders.build import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate

@@ -1,7 +1,5 @@
 """The studies that are shipped: every run has valid settings at every scale, and their numbers are the papers'."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies are read with every mistake at once, and names that are near."""
 
-from __future__ import annotations
-
 import pytest
 
 from ebclab.errors import ConfigError

@@ -1,9 +1,6 @@
 """Runs that start from given weights: which weights, recognised how, and that no launch needs them twice."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from torch import Tensor
 import ebclab
 from ebclab.config import compose
 from ebclab.config.encoder import EncoderConfig, InitConfig
-from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.export.run import export_run
 from ebclab.runs.initial_weights import (
@@ -27,9 +24,8 @@ from ebclab.runs.initial_weights import (
     kept_weights,
     read_initial_weights,
     start_from,
-    with_digest,
 )
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.setup import build_method
 from energy_contrast.catalog import METHODS
 
@@ -77,21 +73,18 @@ def test_a_run_and_its_export_are_the_same_weights(donor: Path, exported: Path) 
     assert equal(dict(other.tensors), load_file(exported / "model.safetensors"))
 
 
-def test_the_settings_that_a_run_keeps_name_the_weights_and_their_digest(exported: Path, tmp_path: Path) -> None:
-    begun = small_run(tmp_path, "second", f"init.weights={exported}")
-    assert settings_of(begun).init == InitConfig(str(exported), digest_of(load_file(exported / "model.safetensors")))
-
-
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_run_goes_on_when_its_source_has_gone(exported: Path, tmp_path: Path, resume: bool) -> None:
+def test_a_run_names_its_weights_and_goes_on_when_they_have_gone(exported: Path, tmp_path: Path, resume: bool) -> None:
     start = [f"init.weights={exported}", "optimizer.schedule=constant"]
     undisturbed = encoder_of(small_run(tmp_path, "whole", *start, "training.epochs=3"))
-    begun = small_run(tmp_path, "second", *start)
-    digest = settings_of(begun).init.digest
+    small_run(tmp_path, "second", *start)
+    kept = InitConfig(str(exported), digest_of(load_file(exported / "model.safetensors")))
     shutil.rmtree(exported)
     again = small_run(tmp_path, "second", *start, extend=3, resume=resume)
-    assert settings_of(again).init == InitConfig(str(exported), digest)
+    assert settings_of(again).init == kept
     assert equal(encoder_of(again), undisturbed)
+    how: dict[str, Any] = {"runs": tmp_path, "images": small_images(), "display": Listener(), "extend": 3}
+    assert ebclab.pretrain(small_config(*start), name="second", **how).was_finished
 
 
 def test_a_run_of_a_network_of_timm_goes_on_with_the_same_bits(tmp_path: Path) -> None:
@@ -99,16 +92,6 @@ def test_a_run_of_a_network_of_timm_goes_on_with_the_same_bits(tmp_path: Path) -
     undisturbed = encoder_of(small_run(tmp_path, "whole", *timms, "training.epochs=2"))
     small_run(tmp_path, "second", *timms)
     assert equal(encoder_of(small_run(tmp_path, "second", *timms, extend=2)), undisturbed)
-
-
-def test_repeating_the_command_of_a_finished_run_needs_no_source(exported: Path, tmp_path: Path) -> None:
-    start = f"init.weights={exported}"
-    small_run(tmp_path, "second", start)
-    shutil.rmtree(exported)
-    again = ebclab.pretrain(
-        small_config(start), runs=tmp_path, name="second", images=small_images(), display=Listener()
-    )
-    assert again.was_finished
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_with_the_weights(exported: Path, tmp_path: Path) -> None:
@@ -138,14 +121,6 @@ def _shift(exported: Path) -> None:
     """Add one to every weight that is a number with fractions."""
     weights = load_file(exported / "model.safetensors")
     save_file({k: v + 1 if v.is_floating_point() else v for k, v in weights.items()}, exported / "model.safetensors")
-
-
-def test_settings_of_another_run_find_their_weights_or_say_that_they_are_others(exported: Path, tmp_path: Path) -> None:
-    config = settings_of(small_run(tmp_path, "second", f"init.weights={exported}"))
-    assert with_digest(config, None)[0] == config
-    _shift(exported)
-    with pytest.raises(UserError, match=r"other weights than those of init\.digest"):
-        with_digest(config, None)
 
 
 def test_naming_other_weights_forgets_the_digest_of_the_old_ones(tmp_path: Path) -> None:
@@ -189,9 +164,7 @@ def test_few_differences_are_all_listed(donor: Path) -> None:
         (lambda run: (run / "config.yaml").unlink(), "neither an exported encoder nor a run, got .*or timm/NAME"),
     ],
 )
-def test_a_folder_without_weights_is_refused(
-    donor: Path, tmp_path: Path, spoil: Callable[[Path], Any], problem: str
-) -> None:
+def test_a_folder_without_weights_is_refused(donor, tmp_path, spoil, problem):
     copied = tmp_path / "copy"
     shutil.copytree(donor, copied)
     spoil(copied)
@@ -248,12 +221,6 @@ def test_timms_resnet18_fits_ours_with_the_imagenet_stem(monkeypatch: pytest.Mon
     theirs.load_state_dict(encoder.state_dict())
     pixels = torch.rand(2, 3, 64, 64)
     torch.testing.assert_close(encoder.eval()(pixels), theirs.eval()(pixels))
-
-
-def test_timms_weights_of_another_network_are_refused(hub: dict[str, Tensor]) -> None:
-    config = EncoderConfig("small")
-    with pytest.raises(ConfigError, match=r"weights of timm/test_resnet do not fit small for 3 channels, got"):
-        start_from(new_encoder(config, 3), config, read_initial_weights("timm/test_resnet"), 3, 32)
 
 
 def test_what_timm_does_not_have_or_cannot_fetch_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """Jobs that are done one after the other, and results that they share."""
 
-from __future__ import annotations
-
 import operator
 import pickle
 

@@ -1,7 +1,5 @@
 """A run read back: measurements as tables, whatever kills, resumes and other versions left in its log."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import math
@@ -77,8 +75,11 @@ def test_a_run_is_running_while_a_process_holds_it(tmp_path: Path) -> None:
         assert open_run(run.path).state == "running"
 
 
-def test_a_run_that_has_logged_nothing_has_empty_tables(tmp_path: Path) -> None:
-    record = open_run(a_run(tmp_path / "one").path)
+def test_a_run_that_has_logged_nothing_has_empty_tables_and_of_a_damaged_environment_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "one")
+    (run.path / "environment.json").write_text(json.dumps([1]))
+    record = open_run(run.path)
+    assert record.environment == {}
     assert record.metrics == record.scores == record.callbacks == {"step": []}
     assert (record.step, record.epochs_done, record.seconds, record.images_per_second) == (0, 0, None, None)
 
@@ -110,12 +111,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     (run.path / damage).write_text("{")
     with pytest.raises(UserError, match=damage):
         open_run(run.path)
-
-
-def test_a_damaged_environment_does_not_hide_the_run(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "one")
-    (run.path / "environment.json").write_text(json.dumps([1]))
-    assert open_run(run.path).environment == {}
 
 
 def test_a_folder_that_is_no_run_is_refused_with_the_nearest(tmp_path: Path) -> None:

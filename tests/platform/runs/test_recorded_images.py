@@ -1,9 +1,6 @@
 """A run knows its images: their name and digest stand in its settings, and no others are taken for them."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from ebclab.data.sources.load import load_both, load_split
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 
 def train(runs: Path, given: Any, config: ExperimentConfig | None = None, **more: Any) -> Path:
@@ -71,9 +68,7 @@ def _other_pixel(given: ImageSet) -> ImageSet:
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
-def test_other_images_neither_go_on_with_a_run_nor_get_its_result(
-    changed: Callable[[ImageSet], Any], finished: bool, own: Path
-) -> None:
+def test_other_images_neither_go_on_with_a_run_nor_get_its_result(changed, finished, own):
     if not finished:
         (own / "result.json").unlink()
     before = content_of(own)
@@ -164,9 +159,7 @@ def test_own_images_of_an_older_version_are_recognised_by_the_checkpoint(own: Pa
         train(own.parent, small_images(1))
 
 
-def test_a_run_that_says_nothing_of_its_images_is_measured_with_a_warning(
-    own: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_says_nothing_of_its_images_is_measured_with_a_warning(own, caplog, monkeypatch):
     from ebclab.runs import evaluate as module
 
     _as_recorded_before_digests(own)

@@ -1,7 +1,5 @@
 """Raw pixels and the untrained encoder: measured as runs are, once, and not for another protocol."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,9 +43,7 @@ def test_raw_pixels_have_the_neighbours_of_the_plan(config: ExperimentConfig, tm
     assert set(measured.answers) == set(SEEDS)
 
 
-def test_references_are_measured_once_and_again_for_more_seeds_alone(
-    config: ExperimentConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_references_are_measured_once_and_again_for_more_seeds_alone(config, tmp_path, monkeypatch):
     path, protocol = tmp_path / "kept.json", Protocol(config, 150, "knn")
     built = list[int]()
     untrained = references.untrained_encoder
@@ -78,9 +74,7 @@ def test_references_are_measured_once_and_again_for_more_seeds_alone(
         ({"evaluation.knn_neighbours": 5}, set()),
     ],
 )
-def test_what_decides_a_reference_is_its_key(
-    config: ExperimentConfig, change: dict[str, Any], is_same: set[str]
-) -> None:
+def test_what_decides_a_reference_is_its_key(config, change, is_same):
     mapping = to_mapping(config)
     for key, value in change.items():
         section, _, name = key.rpartition(".")

@@ -1,7 +1,5 @@
 """Entering a run again: its state, and what a store holds when the process dies while it writes its settings."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import Never
 
 import pytest
+from run_files import summary_of
 from small_runs import content_of
 from store_requests import killed_before_change
 
@@ -17,8 +16,7 @@ from ebclab.errors import RunError
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.resume import MAY_CHANGE, claim, find, recorded
 from ebclab.storage import lease
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import RemoteFolder, Store
 
 
 def settings(epochs: int, workers: int = 0, extended: str = "[]") -> ExperimentConfig:
@@ -30,13 +28,6 @@ LONGER = settings(3, extended="[2]")
 """What a run of two epochs has once it was extended to three."""
 
 
-RESULT = {
-    **{"method": "simclr", "dataset": "digits", "seed": 0, "steps": 4, "batch_size": 2, "train_images": 4},
-    **{"holdout_images": 0, "scores": {}, "best": None, "metrics": {}, "images_per_second": None, "seconds": 1.0},
-    **{"parameters": 1, "checkpoint": None, "finished": "2026-01-01T00:00:00+00:00"},
-}
-
-
 def finish(folder: Path, epochs: int) -> None:
     """Leave a run that has finished ``epochs`` epochs, with a checkpoint in name only."""
     checkpoint = folder / "checkpoints" / "last-0000000004"
@@ -44,21 +35,13 @@ def finish(folder: Path, epochs: int) -> None:
     (checkpoint / "model.safetensors").write_text("weights")
     (checkpoint / "manifest.json").write_text(json.dumps({"files": {"model.safetensors": ""}}))
     (folder / "config.yaml").write_text(to_yaml(settings(epochs)))
-    (folder / "result.json").write_text(json.dumps(RESULT | {"epochs": epochs}))
+    (folder / "result.json").write_text(json.dumps(summary_of(epochs=epochs).to_mapping()))
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
-    """The folder of a run in the store."""
-    return tmp_path / "store" / "run"
-
-
-@pytest.fixture
-def run(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """That run, as the user's process has it."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    there.parent.mkdir()
-    return RunFolder.at(RemoteFolder(f"file://{tmp_path}/store", "run"))
+def run(remote: RemoteFolder) -> RunFolder:
+    """A run in a store, as the user's process has it."""
+    return RunFolder.at(remote)
 
 
 def test_a_run_is_new_unfinished_or_finished(tmp_path: Path) -> None:
@@ -158,9 +141,7 @@ def test_a_result_that_another_process_has_written_meanwhile_is_kept(tmp_path: P
 
 
 @pytest.mark.parametrize("requests", range(8))
-def test_a_killed_claim_leaves_no_old_result_beside_new_settings(
-    requests: int, run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_claim_leaves_no_old_result_beside_new_settings(requests, run, there, monkeypatch):
     finish(there, epochs=2)
     finished = False
     with killed_before_change(requests):
@@ -191,9 +172,7 @@ def test_whoever_trains_brings_the_run_to_the_store(workers: int, logged: str, r
     assert (there / "metrics.jsonl").read_text() == logged
 
 
-def test_a_finished_run_in_a_store_is_found_and_nothing_is_written(
-    run: RunFolder, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_in_a_store_is_found_and_nothing_is_written(run, there, monkeypatch):
     def refuse(*_: object) -> Never:
         raise AssertionError("a store that is only read was written to")
 

@@ -1,7 +1,5 @@
 """The first signal asks, the second acts, and afterwards everything is as before."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

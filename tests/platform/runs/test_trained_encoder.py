@@ -1,7 +1,5 @@
 """The untrained encoder of a run is, bit for bit, the one that its method starts with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Verbs that read a run in a store: what they say of it, and what they leave alone."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,8 +12,8 @@ from ebclab.errors import UserError
 from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import read_initial_weights
-from ebclab.storage.remote import COPIES
-from ebclab.training.listener import Listener
+from ebclab.storage.object_store import COPIES
+from ebclab.training.display import Listener
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.samples import sample_chains
 
@@ -66,9 +64,7 @@ def test_whoever_reads_a_run_leaves_the_copy_that_it_is_trained_in_alone(run: Ru
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(
-    reader: str, run: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_in_a_store_without_a_checkpoint_is_called_by_its_address(reader, run, tmp_path):
     for path in (tmp_path / "store" / "one" / "checkpoints").rglob("manifest.json"):
         path.unlink()
     with pytest.raises(UserError) as caught:

@@ -1,15 +1,13 @@
 """Stores on this disk, which is pyarrow's file system behind an address, and in S3."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from s3_server import OneByOne, s3_server
 
-from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.retry import PATIENCE
+from ebclab.storage.filesystem import PATIENCE
+from ebclab.storage.object_store import COPIES, RemoteFolder
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Files and folders are whole or absent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,7 @@ def test_a_folder_appears_only_when_its_block_succeeds(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_file_keeps_its_old_text_when_the_new_one_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_keeps_its_old_text_when_the_new_one_cannot_be_written(tmp_path, monkeypatch):
     path = tmp_path / "result.json"
     atomic.write_json(path, {"knn": 0.5})
 
@@ -49,9 +45,7 @@ def test_a_file_keeps_its_old_text_when_the_new_one_cannot_be_written(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_it_is_done(
-    tmp_path: Path, disk: Any
-) -> None:
+def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_it_is_done(tmp_path, disk):
     atomic.write_bytes(tmp_path / "result.json", b"content")
     (_, aside, _), *_ = disk.events
     assert disk.events == [("sync", aside, b"content"), ("rename", aside, "result.json"), ("sync", ".", b"")]

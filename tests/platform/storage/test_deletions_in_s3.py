@@ -1,7 +1,5 @@
 """What is deleted in a store that speaks S3's protocol is gone, and nothing is left in its place."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
 from collections.abc import Callable
@@ -17,9 +15,8 @@ from ebclab.export.place import landed
 from ebclab.inventory.deletion import delete, find_named
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import filesystem, swap
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.storage.retry import PATIENCE
+from ebclab.storage.filesystem import PATIENCE
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store
 
 
 @pytest.fixture
@@ -81,17 +78,13 @@ def rotate(run: RunFolder, rotations: int) -> set[str]:
     return {"config.yaml", ".held.json"} | left
 
 
-def test_a_run_that_rotates_its_checkpoints_leaves_what_it_has_and_no_empty_objects(
-    root: str, keys: Callable[[], set[str]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_rotates_its_checkpoints_leaves_what_it_has_and_no_empty_objects(root, keys, caplog):
     left = rotate(RunFolder.at(RemoteFolder(root, "one")), 4)
     assert keys() == {f"one/{name}" for name in left}
     assert caplog.messages == []
 
 
-def test_deleted_runs_leave_their_neighbours_and_nothing_else(
-    root: str, keys: Callable[[], set[str]], client: Any
-) -> None:
+def test_deleted_runs_leave_their_neighbours_and_nothing_else(root, keys, client):
     client.put_object(Bucket="sets", Key=f"{_folder(root)}/")  # as Amazon's page makes a folder
     for name in ("one", "two"):
         rotate(RunFolder.at(RemoteFolder(root, name)), 2)
@@ -114,9 +107,7 @@ def test_an_export_that_replaces_another_leaves_no_empty_objects(root: str, keys
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "a%20b", "a+b", "a#b?c", "~x", "a\\b", "a:b*", "d/e.f"])
-def test_whatever_its_name_a_file_is_deleted_in_one_request_once_the_bucket_was_tried(
-    name: str, root: str, running: tuple[str, OneByOne], keys: Callable[[], set[str]]
-) -> None:
+def test_whatever_its_name_a_file_is_deleted_in_one_request_once_the_bucket_was_tried(name, root, running, keys):
     store = Store(RemoteFolder(root, "run"))
     for each in (name, "other"):
         store.write(each, b"content")

@@ -1,7 +1,5 @@
 """Places: addresses that say where a store is but not who asks, and Google's store, by a stand-in on loopback."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import re
@@ -18,16 +16,14 @@ import torch
 from pyarrow import fs
 from s3_server import OneByOne
 
-from ebclab.config.addresses import credentials_problem
-from ebclab.config.named_hosts import STORES
+from ebclab.config.addresses import STORES, credentials_problem
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError
 from ebclab.storage import filesystem, object_store
 from ebclab.storage.filesystem import Location, whole_or_not
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.object_store import RemoteFolder, Store
 
 SERVER = Path(__file__).parents[2] / "gcs_server.py"
 
@@ -64,9 +60,7 @@ def test_what_a_google_bucket_does_not_hold_is_one_sentence(gcs: str, tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["of a run", "of a data set"])
-def test_an_upload_holds_a_few_parts_of_a_file_that_a_store_has_not_taken(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_holds_a_few_parts_of_a_file_that_a_store_has_not_taken(way, tmp_path, monkeypatch):
     content, sent, held, most = bytes(range(256)) * 40, list[bytes](), list[bytes](), list[int]()
 
     class Slow:
@@ -199,4 +193,4 @@ def test_stores_are_opened_in_one_file_alone() -> None:
     )
     package = Path(filesystem.__file__).parents[1]
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if opens.search(path.read_text())}
-    assert found == {"storage/filesystem.py", "config/named_hosts.py"}  # the latter has the name of a kind of address
+    assert found == {"storage/filesystem.py", "config/addresses.py"}  # the latter has the name of a kind of address

@@ -1,7 +1,5 @@
 """Leases in a store that speaks S3's protocol, with conditional writes and without."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -18,12 +16,11 @@ from pyarrow import fs
 from s3_server import Behaviour, OneByOne
 
 from ebclab.errors import LostLeaseError, RunError, StoreError
-from ebclab.storage import filesystem, lease, retry, swap
+from ebclab.storage import filesystem, lease, swap
+from ebclab.storage.filesystem import PATIENCE
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Lease, held_by, leased
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, UNGUARDED, RemoteFolder
-from ebclab.storage.retry import PATIENCE
+from ebclab.storage.object_store import COPIES, UNGUARDED, RemoteFolder, Store
 from ebclab.storage.workspace import Workspace
 
 Folders = Callable[[str], RemoteFolder]
@@ -89,9 +86,7 @@ def forget_the_living(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease, "LIFETIME", 0.0)
 
 
-def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
-    anywhere: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(anywhere, monkeypatch):
     remote = anywhere("run")
     sleeper, other = Training.at(remote), Training.at(remote.of("worker"))
 
@@ -117,9 +112,7 @@ def test_a_writer_that_slept_while_another_finished_its_run_writes_nothing(
     assert (sign(remote)["epoch"], sign(remote)["free"]) == (2, True)
 
 
-def test_a_lost_lease_is_neither_renewed_nor_given_back_nor_removed(
-    anywhere: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_lease_is_neither_renewed_nor_given_back_nor_removed(anywhere, monkeypatch):
     remote = anywhere("run")
     loser, remover, winner = (Lease(remote, "is training") for _ in range(3))
     with monkeypatch.context() as patch:
@@ -197,9 +190,7 @@ def test_no_clock_of_an_asker_makes_a_living_holder_dead(anywhere: Folders, monk
 
 
 @pytest.mark.parametrize("behaviour", ["heeds", "ignores"])
-def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(
-    behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_cannot_learn_the_stores_time_takes_nobody_for_dead(behaviour, server, folder, monkeypatch):
     server.behaviour = behaviour
     remote = folder("run")
     Lease(remote, "is training").take()
@@ -246,9 +237,7 @@ def test_a_store_without_conditional_writes_is_refused_or_one_line(
 
 @pytest.mark.parametrize("behaviour", ["heeds", *WITHOUT])
 @pytest.mark.parametrize("work", ["take", "renew", "give back"])
-def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(
-    work: str, behaviour: Behaviour, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(work, behaviour, server, folder, monkeypatch):
     server.behaviour = behaviour
     remote, failed = folder("run"), list[str]()
     mine, other, leaver = (Lease(remote, "is training") for _ in range(3))
@@ -272,7 +261,7 @@ def test_a_write_that_is_retried_until_another_took_over_replaces_nothing(
             other.take()
 
     with monkeypatch.context() as patch:
-        patch.setattr(retry, "time", SimpleNamespace(monotonic=time.monotonic, sleep=take_over))
+        patch.setattr(filesystem, "time", SimpleNamespace(monotonic=time.monotonic, sleep=take_over))
         patch.setattr(Store, "_opened", failing_once(Store._opened))
         patch.setattr(swap, "_condition", failing_once(swap._condition))
         if work == "take":
@@ -301,7 +290,7 @@ def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.delenv(UNGUARDED)
-    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(filesystem, "_FIRST_PAUSE", 0.01)
     server.busy, server.is_done = {number}, is_done
     with leased(folder("run"), "is training") as mine:
         assert isinstance(mine._file, swap.ConditionalFile)
@@ -309,9 +298,7 @@ def test_a_failed_request_of_the_trial_says_nothing_of_conditional_writes(
 
 
 @pytest.mark.parametrize("number", [0, 3])
-def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
-    number: int, server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(number, server, folder, monkeypatch):
     monkeypatch.setenv(PATIENCE, "0")
     server.busy = {number}
     with pytest.raises(StoreError, match=r"the store has not answered for 0 s, got .*503"):
@@ -320,9 +307,7 @@ def test_a_trial_that_got_no_answer_is_made_again_by_the_next_run(
         assert isinstance(mine._file, swap.ConditionalFile)
 
 
-def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(
-    server: OneByOne, folder: Folders, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(server, folder, caplog):
     with leased(folder("one"), "is training"):
         pass
     tried = len([path for _, path, _ in server.requests if "/.try-" in path])
@@ -348,9 +333,7 @@ def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(server: 
         assert expected.items() <= sign(remote).items()
 
 
-def test_the_settings_of_pyarrow_are_those_of_obstore(
-    server: OneByOne, running: tuple[str, OneByOne], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_of_pyarrow_are_those_of_obstore(server, running, monkeypatch):
     monkeypatch.setenv("AWS_SESSION_TOKEN", "t")
     port = running[0].partition(":")[2].partition("&")[0]
     keys = {"aws_access_key_id": "o", "aws_secret_access_key": "o", "aws_session_token": "t"}
@@ -368,9 +351,7 @@ def test_the_settings_of_pyarrow_are_those_of_obstore(
     assert found("gs://anonymous@sets/d") == ("gcs", "sets", "", {"skip_signature": "true"})
 
 
-def test_keys_of_a_profile_are_found(
-    server: OneByOne, folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_of_a_profile_are_found(server, folder, tmp_path, monkeypatch, caplog):
     (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = of-the-lab\naws_secret_access_key = s\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_PROFILE", "lab")
@@ -388,9 +369,7 @@ def test_keys_of_a_profile_are_found(
     assert ": no conditional writes here, got The config profile (nobody's) could not be found; two launches of" in line
 
 
-def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(
-    server: OneByOne, folder: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_lease_lies_in_the_bucket_of_the_run_whatever_variables_say(server, folder, monkeypatch, caplog):
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with leased(folder("one"), "is training"):

@@ -1,7 +1,5 @@
 """A lock has one holder, whatever is deleted or replaced meanwhile, and a lock file is a file of our own."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -15,7 +13,7 @@ from ebclab.cluster.spot import _sole_watcher
 from ebclab.errors import RunError, UserError
 from ebclab.storage.lock import LOCK, held, is_running, kept_free, locked
 from ebclab.storage.mirror import _alone
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES
 from ebclab.storage.swap import LocalFile
 
 NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -44,9 +42,7 @@ def at_the_first_lock(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Non
 
 
 @pytest.mark.parametrize("happens", ["the file is deleted", "the file is replaced", "the folder is deleted"])
-def test_a_file_that_goes_before_it_is_locked_is_opened_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str
-) -> None:
+def test_a_file_that_goes_before_it_is_locked_is_opened_anew(tmp_path, monkeypatch, happens):
     path = tmp_path / "run" / LOCK
 
     def happen() -> None:
@@ -64,17 +60,13 @@ def test_a_file_that_goes_before_it_is_locked_is_opened_anew(
             pass
 
 
-def test_a_reader_of_a_file_that_goes_before_it_is_locked_finds_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_of_a_file_that_goes_before_it_is_locked_finds_none(tmp_path, monkeypatch):
     (tmp_path / "lease").write_bytes(b"held")
     at_the_first_lock(monkeypatch, (tmp_path / "lease").unlink)
     assert LocalFile(tmp_path / "lease", "it").read() is None
 
 
-def test_a_folder_on_nfs_can_be_claimed_kept_free_and_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_on_nfs_can_be_claimed_kept_free_and_looked_at(tmp_path, monkeypatch):
     """There, an exclusive lock needs a file that is open for writing (flock(2), NFS details)."""
     own = fcntl.flock
 
@@ -128,9 +120,7 @@ def watch(_: Path) -> None:
         ("watch-here", watch),
     ],
 )
-def test_a_lock_file_that_is_none_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, use: Callable[[Path], object]
-) -> None:
+def test_a_lock_file_that_is_none_is_one_sentence(tmp_path, monkeypatch, kind, name, use):
     monkeypatch.setattr("socket.gethostname", lambda: "here")
     monkeypatch.setenv(COPIES, str(tmp_path / "folder"))
     (tmp_path / "folder").mkdir()

@@ -1,7 +1,5 @@
 """Pulls and pushes: which files they move, in which order, and what is never taken for a whole checkpoint."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json
@@ -21,8 +19,7 @@ from store_requests import killed_before_change
 from ebclab.errors import RunError
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Mirror, at_once, whole_checkpoints
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.object_store import RemoteFolder, Store
 
 
 def fill(folder: Path, *names: str) -> None:
@@ -83,9 +80,7 @@ def test_what_is_pushed_comes_back_as_it_was_and_hidden_names_stay(remote: Remot
     assert visible(other.cache) == files(there)
 
 
-def test_hidden_folders_and_those_of_other_processes_are_not_entered(
-    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hidden_folders_and_those_of_other_processes_are_not_entered(remote, there, monkeypatch):
     # A sweep's copy may hold thousands of Ray's own files, and its log is pushed after every trial.
     fill(
         remote.cache,
@@ -159,9 +154,7 @@ MODEL_FILE = "checkpoints/last-0000000004/model.safetensors"
         ("features/train.safetensors", ""),
     ],
 )
-def test_a_file_of_the_copy_with_a_flipped_bit_is_brought_again(
-    name: str, line: str, remote: RemoteFolder, there: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_of_the_copy_with_a_flipped_bit_is_brought_again(name, line, remote, there, caplog):
     # All but the content of checkpoints is brought anew by every pull, so there is nothing to say of it.
     fill(there, "config.yaml", "result.json", "metrics.jsonl", "trials.jsonl", "features/train.safetensors")
     make_checkpoint(there, "last-0000000004")
@@ -180,9 +173,7 @@ def test_a_file_of_the_copy_with_a_flipped_bit_is_brought_again(
     assert caplog.messages == []
 
 
-def test_a_checkpoint_that_is_damaged_in_the_store_is_said_to_be_so(
-    remote: RemoteFolder, there: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_that_is_damaged_in_the_store_is_said_to_be_so(remote, there, caplog):
     make_checkpoint(there, "last-0000000004")
     Mirror(remote).pull(("last",))
     for path in (there, remote.cache):
@@ -234,9 +225,7 @@ def test_two_processes_of_a_machine_pull_into_a_copy_one_after_the_other(remote:
 @pytest.mark.parametrize("is_made_anew", [False, True])
 @pytest.mark.parametrize("begins", ["pull", "push"])
 @pytest.mark.parametrize("has_checkpoint", [False, True])
-def test_a_copy_that_somebody_removes_deletes_nothing_in_the_store(
-    has_checkpoint: bool, begins: str, is_made_anew: bool, remote: RemoteFolder, there: Path
-) -> None:
+def test_a_copy_that_somebody_removes_deletes_nothing_in_the_store(has_checkpoint, begins, is_made_anew, remote, there):
     fill(remote.cache, "config.yaml", "metrics.jsonl")
     if has_checkpoint:
         make_checkpoint(remote.cache, "last-0000000004")
@@ -277,9 +266,7 @@ def test_a_checkpoint_without_its_manifest_or_a_file_of_it_is_none(remote: Remot
 
 
 @pytest.mark.parametrize("requests", range(10))
-def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_whole(
-    requests: int, remote: RemoteFolder, there: Path
-) -> None:
+def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_whole(requests, remote, there):
     make_checkpoint(there, "last-0000000004", "old")
     make_checkpoint(there, "best-0000000004", "old")
     fill(there, "metrics.jsonl")
@@ -303,9 +290,7 @@ def test_killed_at_any_request_the_store_holds_the_old_or_the_new_checkpoint_who
         assert sorted(pulled) == ["best-0000000004", "last-0000000008"]
 
 
-def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(
-    remote: RemoteFolder, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_any_changes_and_failures_a_last_push_makes_both_sides_equal(remote, there, monkeypatch):
     draw, mirror, fails = random.Random(5), Mirror(remote), False
     upload = mirror.store.upload
 
@@ -343,9 +328,7 @@ def test_a_file_that_was_replaced_by_one_of_equal_size_and_time_is_pushed(remote
     assert files(there) == {"config.yaml": "CONFIG.YAML"}
 
 
-def test_a_mirror_that_adopts_what_another_one_has_pulled_pushes_changes_only(
-    remote: RemoteFolder, there: Path
-) -> None:
+def test_a_mirror_that_adopts_what_another_one_has_pulled_pushes_changes_only(remote, there):
     fill(there, "config.yaml", "metrics.jsonl", "result.json")
     make_checkpoint(there, "last-0000000004")
     Mirror(remote).pull(("last",))
@@ -369,9 +352,7 @@ def test_what_belongs_to_others_is_neither_pushed_nor_pulled_nor_deleted(remote:
     assert set(files(there)) == {"trials/0000/config.yaml", "sweep.yaml", "trials.jsonl"}
 
 
-def test_result_and_manifest_are_the_last_to_arrive_and_the_first_to_go(
-    remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_and_manifest_are_the_last_to_arrive_and_the_first_to_go(remote, monkeypatch):
     arrived, deleted, mirror = list[str](), list[str](), Mirror(remote)
     upload, delete, folder = mirror.store.upload, mirror.store.delete, "checkpoints/last-0000000004"
     monkeypatch.setattr(mirror.store, "upload", lambda source, name: (arrived.append(name), upload(source, name)))

@@ -1,7 +1,5 @@
 """JSON files of ours: checksums, values and dataclasses, or one sentence with the path, what is wrong, the way out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -43,14 +41,12 @@ BAD = {
     "cut off": (b'{"a": 1', "Expecting"),
     "two values": (b"1 2", "Extra data"),
     "not UTF-8": (b'"\xff"', "byte 0xff, which is not UTF-8"),
-    "UTF-16": ("1".encode("utf-16"), "byte 0xff"),
     "deep": (b"[" * 60 + b"]" * 60, "lists within lists, deeper than 50"),
     "very deep": (b"[" * 100_000 + b"]" * 100_000, "lists within lists, deeper than 50"),
     "deep mappings": (b'{"a":' * 60 + b"1" + b"}" * 60, "lists within lists, deeper than 50"),
     "long number": (b"1" * 30, "a number of 30 digits"),
     "endless number": (b"1" * 5000, "a number of 5000 digits"),
     "no number": (b'{"a": NaN}', "a number that is not finite, NaN"),
-    "infinity": (b"[-Infinity]", "a number that is not finite, -Infinity"),
     "too large": (b"-1e999", "a number that is not finite, -1e999"),
     "too long": (b"1" * 400 + b".5", "a number that is not finite, 11111111111111111111"),
     "half a character": (rb'"\ud800"', "half a character"),

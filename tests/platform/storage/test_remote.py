@@ -1,11 +1,8 @@
 """Addresses of remote folders, and their local copies."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +10,7 @@ import pytest
 from ebclab.errors import UserError
 from ebclab.storage.filesystem import Location
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.object_store import Store, fetched
-from ebclab.storage.remote import COPIES, RemoteFolder, cache_folder, remote_at, remote_in
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store, cache_folder, fetched, remote_at, remote_in
 
 
 def test_an_address_keeps_its_options_at_the_end() -> None:
@@ -102,7 +98,7 @@ def test_files_directly_in_a_bucket_are_read_and_written(remote: RemoteFolder, t
 
 _READ = """
 import os, sys
-from ebclab.storage.remote import remote_at
+from ebclab.storage.object_store import remote_at
 copy = remote_at(sys.argv[1]).of("reader").cache
 copy.mkdir(parents=True)
 (copy / "file").touch()
@@ -161,9 +157,7 @@ SLASHES, DOTS = "two slashes side by side, .*; write ", r"a folder called \. or 
         ("s3://b/%2e%2E", DOTS),
     ],
 )
-def test_an_address_that_leads_out_of_its_copy_is_refused_unasked(
-    address: str, said: str, open_it: Callable[[str], object]
-) -> None:
+def test_an_address_that_leads_out_of_its_copy_is_refused_unasked(address, said, open_it):
     with pytest.raises(UserError, match=said):
         open_it(address)
 

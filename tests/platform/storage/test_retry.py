@@ -1,7 +1,5 @@
 """A store that does not answer is asked again; one that refuses is not."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -9,16 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from ebclab.errors import RunError, StoreError, UserError
-from ebclab.storage import retry as patience
-from ebclab.storage.retry import PATIENCE, patience_seconds, with_retries
+from ebclab.storage import filesystem
+from ebclab.storage.filesystem import PATIENCE, patience_seconds, with_retries
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were made; the clock goes on by them alone."""
     made: list[float] = []
-    monkeypatch.setattr(patience.time, "sleep", made.append)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: sum(made))
+    monkeypatch.setattr(filesystem.time, "sleep", made.append)
+    monkeypatch.setattr(filesystem.time, "monotonic", lambda: sum(made))
     return made
 
 
@@ -67,9 +65,7 @@ REFUSED = "the store refuses, got .*; check credentials and permissions"
         (FileNotFoundError("gone"), FileNotFoundError, "gone"),
     ],
 )
-def test_what_would_not_change_is_told_at_once(
-    error: OSError, raised: type[Exception], said: str, pauses: list[float]
-) -> None:
+def test_what_would_not_change_is_told_at_once(error, raised, said, pauses):
     with pytest.raises(raised, match=said):
         with_retries(failing(1, error), "s3://b/run", seconds=600)
     assert pauses == []

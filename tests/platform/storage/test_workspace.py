@@ -1,7 +1,5 @@
 """Workspaces: who may write in them, in which order a claim takes and gives back, and what it brings to the store."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -16,15 +14,13 @@ from store_requests import before_requests
 
 from ebclab import background
 from ebclab.errors import InterruptedRunError, LostLeaseError, RunError
-from ebclab.storage import sync
+from ebclab.storage import mirror
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.lock import is_running
-from ebclab.storage.mirror import Mirror
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.mirror import Mirror, Syncer
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store
 from ebclab.storage.signal_file import LocalSignal, StoredSignal
-from ebclab.storage.sync import Syncer
 from ebclab.storage.workspace import Workspace
 
 
@@ -107,9 +103,7 @@ def test_a_folder_on_a_disk_is_not_pulled_sent_or_downloaded_but_removed(local: 
 
 
 @pytest.mark.parametrize("place", ["local", "stored"])
-def test_one_claim_at_a_time_and_the_other_process_gets_a_sentence(
-    place: str, request: pytest.FixtureRequest, local: Folder
-) -> None:
+def test_one_claim_at_a_time_and_the_other_process_gets_a_sentence(place, request, local):
     workspace: Folder = request.getfixturevalue(place)
     refusal = f"^{workspace.address}: another process is busy here"
     with workspace.claim():
@@ -130,9 +124,7 @@ def test_one_claim_at_a_time_and_the_other_process_gets_a_sentence(
         pass
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(
-    tmp_path: Path, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, remote, monkeypatch):
     (tmp_path / "file").touch()
     said = "cannot be written, got Not a directory; "
     with pytest.raises(RunError, match=f"one: {said}choose another folder with --folders"):
@@ -142,9 +134,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
         Folder.at(remote).pull()
 
 
-def test_a_file_system_without_locks_is_one_sentence(
-    tmp_path: Path, stored: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_one_sentence(tmp_path, stored, monkeypatch):
     def flock(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -162,10 +152,7 @@ def test_a_claim_takes_lease_and_lock_before_it_pulls_and_gives_them_back_after_
     write(there, log="old")
     seen: list[tuple[str, bool]] = []
 
-    with (
-        before_requests(lambda request: seen.append((request, is_running(stored.path)))),
-        stored.claim() as syncer,
-    ):
+    with before_requests(lambda request: seen.append((request, is_running(stored.path)))), stored.claim() as syncer:
         write(stored.path, log="newer", plan="new")
         syncer.push()
         write(stored.path, log="newest")
@@ -176,9 +163,7 @@ def test_a_claim_takes_lease_and_lock_before_it_pulls_and_gives_them_back_after_
     assert visible(there) == {"log": "newest", "plan": "new"}
 
 
-def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(
-    stored: Folder, there: Path, remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(stored, there, remote, monkeypatch):
     def work() -> None:
         with stored.claim():
             write(stored.path, log="until the error")
@@ -200,9 +185,7 @@ def test_a_claim_that_ends_in_an_error_pushes_and_gives_back(
     assert not is_running(stored.path)
 
 
-def test_a_push_that_failed_is_tried_again_and_one_that_worked_is_not(
-    stored: Folder, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_failed_is_tried_again_and_one_that_worked_is_not(stored, there, monkeypatch):
     asked, usual = list[str](), Store.upload
 
     def away_first(store: Store, source: Path, name: str) -> None:
@@ -306,8 +289,8 @@ def test_an_upload_without_an_answer_does_not_hold_whoever_was_asked_to_stop(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(sync, "_PUSH_SECONDS", 0.01)
-    monkeypatch.setattr(sync, "_LAST_SECONDS", 0.2)
+    monkeypatch.setattr(mirror, "_PUSH_SECONDS", 0.01)
+    monkeypatch.setattr(mirror, "_LAST_SECONDS", 0.2)
     monkeypatch.setattr(background, "_PATIENCE", 0.2)
     uploading, answer, done, began = threading.Event(), threading.Event(), threading.Event(), 0.0
     usual = Store.upload
@@ -350,16 +333,16 @@ def test_ctrl_c_ends_a_process_whose_uploads_have_no_answer(remote: RemoteFolder
     script = tmp_path / "blocked.py"
     script.write_text(f"""
 import threading
-from ebclab.storage import sync
+from ebclab.storage import mirror
 from ebclab.storage.kinds import Kind
 from ebclab.storage.object_store import Store
-from ebclab.storage.remote import RemoteFolder
+from ebclab.storage.object_store import RemoteFolder
 from ebclab.storage.workspace import Workspace
 
 class Folder(Workspace):
     kind = Kind("folder", "plan", "result", "is busy here", "--folders")
 
-sync._PUSH_SECONDS, sync._LAST_SECONDS = 0.01, 0.2
+mirror._PUSH_SECONDS, mirror._LAST_SECONDS = 0.01, 0.2
 uploading, never = threading.Event(), threading.Event()
 Store.upload = lambda *_: (uploading.set(), never.wait())
 with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as syncer:
@@ -386,9 +369,7 @@ with Folder.at(RemoteFolder({remote.root!r}, {remote.inside!r})).claim() as sync
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_is_given_back(
-    local: Folder, number: int
-) -> None:
+def test_a_disk_that_is_full_while_a_folder_is_held_is_a_sentence_and_the_lock_is_given_back(local, number):
     with pytest.raises(RunError, match=r"one: the disk is full, got no space for x; free some space"), local.claim():
         raise OSError(number, os.strerror(number), "x")
     assert not is_running(local.path)

@@ -1,7 +1,5 @@
 """Sweeps without Ray or networks: a trial's objective is a formula, and the machine that trains it can die anywhere."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -14,17 +12,13 @@ from typing import Any
 import pytest
 
 from ebclab.runs.stop_request import StopFlag
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.proposals import SearchProposals
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
-from ebclab.sweeps.trial import Trial
 
-SPACE = {
-    "optimizer.learning_rate": {"loguniform": [1e-5, 0.1]},
-    "method.temperature": {"uniform": [0.1, 1.0]},
-}
+SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
 
 
 class KilledError(Exception):
@@ -76,14 +70,8 @@ class Machine:
 
     def work(self, plan: SweepPlan, lifetime: float = math.inf) -> dict[str, Trial]:
         """Train until the scheduler is over, or die after ``lifetime`` events; return the trials of the log on disk."""
-        scheduler = SweepScheduler(
-            MortalLog(self.log, lifetime),
-            plan,
-            SearchProposals(plan),
-            concurrent=self.concurrent,
-            stop=self.stop,
-            clone=partial(self._clone, plan),
-        )
+        asked: Any = {"concurrent": self.concurrent, "stop": self.stop, "clone": partial(self._clone, plan)}
+        scheduler = SweepScheduler(MortalLog(self.log, lifetime), plan, SearchProposals(plan), **asked)
         turns: dict[str, Iterator[None]] = {}
         while not scheduler.is_over:
             while (turn := scheduler.next_turn()) is not None:

@@ -1,7 +1,5 @@
 """What a sweep says it found: who wins, what stopping saved, files that can be used again, one look at the test set."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -33,7 +31,7 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest, SweepResult, readings_of_test_set
 from ebclab.sweeps.space.check import own_settings
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
@@ -121,9 +119,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeEvaluation:
 
 
 @pytest.mark.parametrize("top", [0, 2])
-def test_without_confirmed_settings_the_best_finished_trial_wins_untested(
-    sweep: Sweep, no_test_set: None, top: int
-) -> None:
+def test_without_confirmed_settings_the_best_finished_trial_wins_untested(sweep, no_test_set, top):
     if top:
         sweep.add("confirm-0001-seed1", 0.9, kind="confirm", seed=1, state="failed", reason="no disk")
     result = sweep.conclude(top=top)
@@ -152,9 +148,7 @@ def test_the_highest_mean_wins_and_fewer_seeds_rank_after(sweep: Sweep) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreError("away"), KeyboardInterrupt()])
-def test_a_reading_that_breaks_off_is_in_the_log_and_there_is_no_result(
-    sweep: Sweep, fake: FakeEvaluation, error: BaseException
-) -> None:
+def test_a_reading_that_breaks_off_is_in_the_log_and_there_is_no_result(sweep, fake, error):
     fake.error = error
     sweep.confirm("0001", 0.7)
     with pytest.raises(type(error)):
@@ -194,9 +188,7 @@ def test_trials_that_repeat_settings_are_counted(sweep: Sweep, no_test_set: None
     assert "2 of 6 trials repeated the settings of another one" in sweep.display.notes
 
 
-def test_a_measured_trial_has_a_page_in_tensorboard_for_its_newest_epoch(
-    sweep: Sweep, no_test_set: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_measured_trial_has_a_page_in_tensorboard_for_its_newest_epoch(sweep, no_test_set, monkeypatch):
     sweep.add("0004", 0.5, state="interrupted")
     sweep.add("0005", state="failed", reason="early")
     sweep.conclude(top=0)
@@ -221,7 +213,6 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
     ebclab.pretrain(config, runs=runs[0].parent, name=runs[0].name, display=Listener())
     shutil.copytree(runs[0], runs[1])
     test = sweep.conclude(top=1, seeds=2).test
-    assert test is not None
     rows = [next(iter(json.loads((run / "evaluation.json").read_text())["rows"].values())) for run in runs]
     for name in ("knn", "linear"):
         values = [row[name]["value"] for row in rows]
@@ -243,18 +234,12 @@ def test_the_test_set_is_read_once_for_every_seed_of_the_winner(sweep: Sweep) ->
         assert test[name].images == right.shape[1]
 
 
-def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
-    sweep: Sweep, fake: FakeEvaluation
-) -> None:
+def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(sweep, fake):
     sweep.confirm("0001", 0.9, 0.8)
     sweep.confirm("0002", 0.8, 0.8)
     sweep.confirm(BASELINE, 0.7, 0.7)
     result = sweep.conclude(top=2, seeds=2, baseline=True)
     assert fake.read == [f"confirm-{source}-seed{seed}" for source in ("0001", "baseline") for seed in (1, 2)]
-    assert result.test is not None
-    assert result.test_of_start is not None
-    assert result.test_gain is not None
-    assert result.gain is not None
     assert (result.test["knn"].mean, result.test_of_start["knn"].mean) == pytest.approx((0.85, 0.55))
     table = np.zeros((2, 10))
     for row, seed in zip(table, (1, 2), strict=True):  # right where the start is not: three images at each seed
@@ -267,23 +252,18 @@ def test_the_starting_settings_are_tested_too_so_that_the_gain_is_known_there(
 
 
 @pytest.mark.parametrize("tested", ["winner", "all"])
-def test_starting_settings_that_win_have_no_gain_over_themselves(
-    sweep: Sweep, fake: FakeEvaluation, tested: str
-) -> None:
+def test_starting_settings_that_win_have_no_gain_over_themselves(sweep, fake, tested):
     sweep.confirm("0001", 0.7, 0.6)
     sweep.confirm(BASELINE, 0.9, 0.8)
     result = sweep.conclude(top=1, seeds=2, baseline=True, tested=tested)
     assert [entry.source for entry in result.candidates] == ["baseline", "0001"]
     assert (result.gain, result.test_of_start, result.test_gain) == (None, None, None)
-    assert result.test is not None
     assert result.test["knn"].mean == pytest.approx(0.55)
     sources = ("baseline", "0001") if tested == "all" else ("baseline",)
     assert fake.read == [f"confirm-{source}-seed{seed}" for source in sources for seed in (1, 2)]
 
 
-def test_a_grown_sweep_reads_the_test_set_with_its_new_runs_alone_and_counts_it(
-    sweep: Sweep, fake: FakeEvaluation
-) -> None:
+def test_a_grown_sweep_reads_the_test_set_with_its_new_runs_alone_and_counts_it(sweep, fake):
     sweep.confirm("0001", 0.9, 0.8)
     before = sweep.conclude(top=1, seeds=2)
     assert before.test_readings == 1
@@ -295,8 +275,6 @@ def test_a_grown_sweep_reads_the_test_set_with_its_new_runs_alone_and_counts_it(
         ["confirm-0001-seed1", "confirm-0001-seed2"],
         ["confirm-0001-seed3"],
     ]
-    assert before.test is not None
-    assert grown.test is not None
     assert grown.test["knn"].values[:2] == before.test["knn"].values
     assert grown.test["knn"].values[2] == 0.7  # three of ten images wrong
     assert len(grown.test["knn"].answers) == 3
@@ -313,15 +291,11 @@ def test_runs_of_other_test_images_are_no_mean_with_earlier_ones(sweep: Sweep, f
     assert not sweep.folder.result.exists()
     fake.images = torch.arange(10)
     grown = sweep.conclude("knn")
-    assert before.test is not None
-    assert grown.test is not None
     assert grown.test["knn"].values[:2] == before.test["knn"].values
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(
-    sweep: Sweep, fake: FakeEvaluation, is_old: bool
-) -> None:
+def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(sweep, fake, is_old):
     """Tests of an older version had all images; a sweep that has one goes on so, and all of its tests agree."""
     config = replace(sweep.plan.config, data=replace(sweep.plan.config.data, train_limit=150))
     sweep.confirm("0001", 0.9)
@@ -345,13 +319,10 @@ def test_a_reading_that_is_cut_short_keeps_the_runs_that_it_has_read(sweep: Swee
     sweep.each = one_by_one
     result = sweep.conclude()
     assert fake.read == [f"confirm-0001-seed{seed}" for seed in (3, 1, 2)]
-    assert result.test is not None
     assert result.test["knn"].values == (0.9, 0.8, 0.7)  # as many of ten images wrong as the seed
 
 
-def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(
-    sweep: Sweep, fake: FakeEvaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(sweep, fake, tmp_path, monkeypatch):
     copies = {name: tmp_path / name for name in ("user", "reader")}
     for path in copies.values():
         (path / "checkpoints").mkdir(parents=True)
@@ -373,9 +344,7 @@ def test_no_copy_of_a_run_stays_where_a_cluster_has_read_it(
     assert [path.name for path in copies.values() if path.exists()] == ["user"]
 
 
-def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_tested(
-    sweep: Sweep, fake: FakeEvaluation
-) -> None:
+def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_tested(sweep, fake):
     sweep.confirm("0001", 0.9, 0.8)
     sweep.confirm("baseline", 0.8, 0.7)
 
@@ -392,9 +361,7 @@ def test_a_run_that_cannot_be_read_leaves_its_settings_untested_and_others_teste
     ]
 
 
-def test_the_reading_of_the_test_set_says_how_far_it_is(
-    sweep: Sweep, fake: FakeEvaluation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reading_of_the_test_set_says_how_far_it_is(sweep, fake, monkeypatch):
     clock = itertools.count(0, 10)
     monkeypatch.setattr(conclusion.time, "monotonic", lambda: next(clock))
     sweep.confirm("0001", 0.9, 0.9, 0.9)

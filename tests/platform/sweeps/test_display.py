@@ -1,7 +1,5 @@
 """What a person sees of a sweep: what fits, what is marked, what is said once, and nothing taken for markup."""
 
-from __future__ import annotations
-
 import io
 import math
 import random
@@ -27,7 +25,7 @@ from ebclab.sweeps.display import (
     short_names,
     varying_settings,
 )
-from ebclab.sweeps.trial import OVER, Epoch, State, Trial
+from ebclab.sweeps.log import OVER, Epoch, State, Trial
 
 STATES: tuple[State, ...] = (*OVER, "waiting", "running", "interrupted")
 
@@ -115,11 +113,8 @@ def test_only_settings_that_vary_are_shown_by_their_last_word() -> None:
     trials = [trial("0", settings=settings), trial("1", settings={**settings, "optimizer.learning_rate": 0.2})]
     assert varying_settings(trials) == {"optimizer.learning_rate": "learning_rate"}
     assert list(varying_settings(trials[:1])) == list(settings)  # of one trial, all
-    assert short_names(["method.size", "data.size", "a.b"]) == {
-        "method.size": "method.size",
-        "data.size": "data.size",
-        "a.b": "b",
-    }
+    names = {"method.size": "method.size", "data.size": "data.size", "a.b": "b"}
+    assert short_names([*names]) == names
 
 
 def test_a_setting_is_shown_on_one_line_and_empty_where_a_trial_has_none() -> None:
@@ -167,9 +162,7 @@ def test_the_table_is_drawn_four_times_a_second_and_as_it_stands_at_the_end(wait
     assert "0.4000" in stream.getvalue().split("resumed")[1]
 
 
-def test_drawing_a_large_table_takes_a_tenth_of_the_time(
-    wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drawing_a_large_table_takes_a_tenth_of_the_time(wait, monkeypatch):
     drawn: list[str] = []
 
     def by_interest(trials: Sequence[Trial]) -> list[Trial]:

@@ -1,23 +1,21 @@
 """Who may enter the folder of a sweep: nobody beside a living process, nobody with another plan, nobody by mistake."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_up_trials import made_up_result
 
 from ebclab.errors import RunError, UserError
 from ebclab.reports.reading import read_sweep
 from ebclab.storage.lease import leased
-from ebclab.storage.remote import COPIES
+from ebclab.storage.object_store import COPIES
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
 from ebclab.sweeps.plan import SweepPlan, read_plan
-from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
+from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 from ebclab.sweeps.sweep import earlier_results, sweep
 from energy_contrast.catalog import METHODS
 
@@ -43,19 +41,7 @@ def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> Sweep
 def finish(folder: SweepFolder, plan: SweepPlan) -> SweepResult:
     """Leave the folder as a sweep that has ended."""
     winner = ConfirmedSettings(source="0003", settings={}, seeds=(0,), values=(0.5,), seeds_asked=0, mean=0.5)
-    result = SweepResult(
-        path=folder.address,
-        method="simclr",
-        dataset="digits",
-        objective="holdout_knn",
-        trials={"finished": 4},
-        winner=winner,
-        candidates=(),
-        test=None,
-        saved=StoppingSavings(0, 0, 0.0, 4.0),
-        seconds=4.0,
-        finished="2026-11-20T12:00:00+00:00",
-    )
+    result = made_up_result(folder.address, winner)
     with claim_sweep(folder, plan):
         folder.result.write_text(json.dumps(result.to_mapping()))
     return result
@@ -73,9 +59,7 @@ def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plan
     assert look(folder, plan, resume=True) is None
 
 
-def test_a_second_claim_of_the_folder_is_one_sentence_until_the_first_ends(
-    sweep_plan: Plans, folder: SweepFolder
-) -> None:
+def test_a_second_claim_of_the_folder_is_one_sentence_until_the_first_ends(sweep_plan, folder):
     plan = sweep_plan()
     with claim_sweep(folder, plan):
         before = folder.plan.stat().st_mtime_ns
@@ -104,9 +88,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, fol
         look(SweepFolder(folder.path.with_name("file")), sweep_plan())
 
 
-def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(
-    sweep_plan: Plans, tmp_path: Path, stored: SweepFolder
-) -> None:
+def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(sweep_plan, tmp_path, stored):
     plan, there = sweep_plan(), tmp_path / "store" / "mine"
     with claim_sweep(stored, plan):
         (stored.path / "tensorboard" / "0000").mkdir(parents=True)
@@ -120,9 +102,7 @@ def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(
         assert (there / "sweep.yaml").is_file()
 
 
-def test_what_is_said_of_a_sweep_in_a_store_names_its_address(
-    sweep_plan: Plans, tmp_path: Path, stored: SweepFolder
-) -> None:
+def test_what_is_said_of_a_sweep_in_a_store_names_its_address(sweep_plan, tmp_path, stored):
     address, plan = stored.address, sweep_plan()
 
     def said(work: Callable[[], object]) -> str:
@@ -146,9 +126,7 @@ def test_what_is_said_of_a_sweep_in_a_store_names_its_address(
     assert problem.startswith(f"{address}/trials.jsonl: 1 of its lines cannot be read")
 
 
-def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_works_in(
-    sweep_plan: Plans, stored: SweepFolder
-) -> None:
+def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_works_in(sweep_plan, stored):
     with claim_sweep(stored, sweep_plan()):
         (stored.trials / "0000").mkdir()
         (stored.trials / "0000" / "new.txt").write_text("not uploaded yet")
@@ -162,9 +140,7 @@ def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_wor
         assert stored.log.exists()
 
 
-def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(
-    sweep_plan: Plans, folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(sweep_plan, folder, monkeypatch):
     def die(path: Path, plan: SweepPlan) -> None:
         raise KeyboardInterrupt
 
@@ -184,9 +160,7 @@ def test_there_is_nothing_to_resume_where_no_sweep_is(sweep_plan: Plans, folder:
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_another_plan_is_refused_whether_resumed_by_word_or_by_name(
-    sweep_plan: Plans, folder: SweepFolder, resume: bool
-) -> None:
+def test_another_plan_is_refused_whether_resumed_by_word_or_by_name(sweep_plan, folder, resume):
     finish(folder, sweep_plan())
     with pytest.raises(RunError, match=r"rules\.scheduler: asha in the sweep, median now"):
         look(folder, sweep_plan(scheduler="median"), resume=resume)
@@ -205,9 +179,7 @@ def test_the_result_of_a_finished_sweep_is_given_again(sweep_plan: Plans, folder
 
 
 @pytest.mark.parametrize("changes", [{"trials": 20}, {"top": 5}, {"seeds": 4}, {"baseline": False}])
-def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(
-    sweep_plan: Plans, folder: SweepFolder, changes: dict[str, Any]
-) -> None:
+def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(sweep_plan, folder, changes):
     finish(folder, sweep_plan())
     more = replace(sweep_plan(), **changes)
     assert look(folder, more) is None
@@ -217,11 +189,8 @@ def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(
     assert read_plan(folder.plan).to_mapping() == more.to_mapping()
 
 
-def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(
-    sweep_plan: Plans, stored: SweepFolder
-) -> None:
+def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(sweep_plan, stored):
     remote = stored.remote
-    assert remote is not None
     with leased(remote, "works on this sweep"):
         stored.path.mkdir(parents=True)
         stored.log.write_text("newer than in the store")

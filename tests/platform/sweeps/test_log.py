@@ -1,7 +1,5 @@
 """The trial log: what each event does, and what is left of one that was damaged, cut short, or written by the dead."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -15,8 +13,7 @@ from kill_points import LOSSES, Loss, killed_everywhere
 
 from ebclab.errors import RunError
 from ebclab.storage.segmented_log import joined, new_part
-from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.trial import OVER, Epoch, Trial
+from ebclab.sweeps.log import OVER, Epoch, SweepLog, Trial
 
 PROPOSED = Trial("a", "search", 0, {"x": 2.0}, {"x": 2.0, "y": "a"}, 3, 10)
 
@@ -52,22 +49,25 @@ def epoch(number: int, objective: float, seconds: float, **metrics: float) -> di
             {"curve": {1: Epoch(0.5, 7.0, {"loss": 1.0}), 3: Epoch(0.25, 21.0, {}, 1)}, "seconds": 21.0},
         ),
         (
-            [{"event": "running"}, {"event": "cloned", "generation": 1, "donor": "b", "epoch": 2}
-             | {"point": {"x": 1.5}, "settings": {"x": 1.5, "y": "b"}}],
+            [
+                {"event": "running"},
+                {"event": "cloned", "generation": 1, "donor": "b", "epoch": 2}
+                | {"point": {"x": 1.5}, "settings": {"x": 1.5, "y": "b"}},
+            ],
             {"generation": 1, "exchanged": 2, "point": {"x": 1.5}, "settings": {"x": 1.5, "y": "b"}},
         ),
         ([{"event": "exchanged", "epoch": 2}], {"exchanged": 2}),
         *(
-            ([{"event": "ended", "state": state, "reason": "because", "seconds": 12.5}],
-             {"state": state, "reason": "because", "seconds": 12.5})
+            (
+                [{"event": "ended", "state": state, "reason": "because", "seconds": 12.5}],
+                {"state": state, "reason": "because", "seconds": 12.5},
+            )
             for state in OVER
         ),
     ],
     ids=str,
-)  # fmt: skip
-def test_each_event_changes_a_trial_at_once_and_when_the_log_is_read_again(
-    log: SweepLog, events: list[dict[str, Any]], changes: dict[str, Any]
-) -> None:
+)
+def test_each_event_changes_a_trial_at_once_and_when_the_log_is_read_again(log, events, changes):
     for event in events:
         log.append(trial="a", **event)
     assert log.trials["a"] == reread(log) == replace(PROPOSED, **changes)
@@ -158,9 +158,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_a_damaged_line_is_left_out_with_one_warning_that_names_it_and_the_rest_is_kept(
-    log: SweepLog, line: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_line_is_left_out_with_one_warning_that_names_it_and_the_rest_is_kept(log, line, caplog):
     before = reread(log)
     with log.path.open("ab") as file:
         file.write(line.encode() + b"\n")

@@ -1,7 +1,5 @@
 """A plan says what is wrong with it, survives its file, and is compared when a sweep is resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,9 +76,7 @@ COPIED = "hunt/0001 after epoch 2"
     ],
     ids=str,
 )
-def test_each_problem_of_a_plan_is_one_line(
-    sweep_plan: Plans, asked: dict[str, Any], changes: dict[str, Any], problems: list[str]
-) -> None:
+def test_each_problem_of_a_plan_is_one_line(sweep_plan, asked, changes, problems):
     found = changed(sweep_plan(**asked), **changes).problems()
     assert [line[: len(start)] for line, start in zip(found, problems, strict=True)] == problems
 
@@ -94,9 +90,7 @@ def test_each_problem_of_a_plan_is_one_line(
         ({"trials": 5, "top": 0}, 4, 5 * 6, 2 * 6),
     ],
 )
-def test_the_longest_time_is_that_of_whole_turns(
-    sweep_plan: Plans, asked: dict[str, Any], concurrent: int, most: int, longest: int
-) -> None:
+def test_the_longest_time_is_that_of_whole_turns(sweep_plan, asked, concurrent, most, longest):
     plan = sweep_plan(**asked)
     assert (plan.most_epochs, plan.longest_epochs(concurrent)) == (most, longest)
 
@@ -133,11 +127,6 @@ def test_a_plan_comes_back_from_its_file(sweep_plan: Plans, tmp_path: Path, aske
     assert yaml.safe_load(path.read_text()) == yaml.safe_load(yaml.safe_dump(plan.to_mapping()))
 
 
-def test_a_folder_without_a_plan_is_no_sweep(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"no sweep here, sweep\.yaml is missing"):
-        read_plan(tmp_path / "sweep.yaml")
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -154,9 +143,7 @@ def test_a_folder_without_a_plan_is_no_sweep(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_damaged_plan_is_one_sentence_with_its_place(
-    sweep_plan: Plans, tmp_path: Path, damage: dict[str, Any] | str
-) -> None:
+def test_a_damaged_plan_is_one_sentence_with_its_place(sweep_plan, tmp_path, damage):
     path = tmp_path / "sweep.yaml"
     if isinstance(damage, dict):
         saved = {**sweep_plan().to_mapping(), **damage}
@@ -202,9 +189,7 @@ OTHER_SPACE = {"optimizer.learning_rate": {"loguniform": [1e-4, 0.1]}}
         ),
     ],
 )
-def test_any_other_difference_is_shown_and_refused(
-    sweep_plan: Plans, tmp_path: Path, overrides: list[str], asked: dict[str, Any], differences: list[str]
-) -> None:
+def test_any_other_difference_is_shown_and_refused(sweep_plan, tmp_path, overrides, asked, differences):
     with pytest.raises(RunError) as caught:
         require_same(sweep_plan(), sweep_plan(*overrides, **asked), tmp_path)
     first, *lines = str(caught.value).splitlines()
@@ -237,17 +222,13 @@ def test_settings_that_contradict_each_other_make_no_trial(sweep_plan: Plans) ->
         (16, 3, False, None, 5),  # 90
     ],
 )
-def test_five_seeds_where_they_cost_less_than_the_search(
-    sweep_plan: Callable[..., SweepPlan], trials: int, top: int, baseline: bool, epochs: int | None, seeds: int
-) -> None:
+def test_five_seeds_where_they_cost_less_than_the_search(sweep_plan, trials, top, baseline, epochs, seeds):
     plan = sweep_plan(trials=trials, top=top, baseline=baseline, epochs=epochs)
     assert plan.seeds == seeds
     assert sweep_plan(trials=trials, top=top, seeds=2).seeds == 2
 
 
-def test_a_split_for_confirmation_is_as_large_as_the_held_out_one_unless_it_has_a_size(
-    sweep_plan: Callable[..., SweepPlan], tmp_path: Path
-) -> None:
+def test_a_split_for_confirmation_is_as_large_as_the_held_out_one_unless_it_has_a_size(sweep_plan, tmp_path):
     assert sweep_plan().config.data.confirm_rate == 0.0
     plan = sweep_plan("data.holdout_rate=0.25", confirm_split=True)
     assert plan.config.data.confirm_rate == 0.25

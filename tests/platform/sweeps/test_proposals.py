@@ -1,7 +1,5 @@
 """Where trials come from: the search in its order, and the best settings again with other seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,17 +12,11 @@ from made_up_trials import made_up_trial, write
 
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.seeds_and_images import mean_interval
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import Epoch, State, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import (
-    ConfirmProposals,
-    SearchProposals,
-    confirmed_settings,
-    ranked,
-)
+from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals, confirmed_settings, ranked
 from ebclab.sweeps.results import BASELINE
 from ebclab.sweeps.space.check import own_settings
-from ebclab.sweeps.trial import Epoch, State, Trial
 
 Plans = Callable[..., SweepPlan]
 OWN = {"optimizer.learning_rate": 0.06, "method.temperature": 0.2}
@@ -54,16 +46,23 @@ def proposed(proposals: ConfirmProposals | SearchProposals) -> list[Trial]:
     ("trials", "expected"),
     [
         # finished ones first, then the others by epochs done, interrupted ones among them
-        ([trial(0, 0.5), trial(1, 0.6), trial(2, 0.9, state="stopped", epochs_done=1),
-          trial(3, 0.1, state="interrupted", epochs_done=3), trial(4, 0.2, state="stopped", epochs_done=3)],
-         [1, 0, 4, 3, 2]),
+        (
+            [
+                trial(0, 0.5),
+                trial(1, 0.6),
+                trial(2, 0.9, state="stopped", epochs_done=1),
+                trial(3, 0.1, state="interrupted", epochs_done=3),
+                trial(4, 0.2, state="stopped", epochs_done=3),
+            ],
+            [1, 0, 4, 3, 2],
+        ),
         ([trial(0, math.nan), trial(1, 0.1, state="stopped", epochs_done=1), trial(2, 0.5)], [2, 1, 0]),
         ([trial(0, -math.inf), trial(1, 0.5), trial(2, -math.inf), trial(3, 0.9)], [3, 1, 0, 2]),
         ([trial(0, math.nan), trial(1, 0.5), trial(2, math.nan), trial(3, 0.9)], [3, 1, 0, 2]),
         ([trial(number, 0.5) for number in range(4)], [0, 1, 2, 3]),  # of equal trials the first
         ([trial(0, 0.5, epochs_done=0), trial(1, 0.9, state="failed"), trial(2, 0.9, state="diverged")], []),
     ],
-)  # fmt: skip
+)
 def test_trials_rank_the_same_in_whatever_order_they_come(trials: list[Trial], expected: list[int]) -> None:
     for rotation in range(len(trials)):
         order = trials[rotation:] + trials[:rotation]
@@ -79,15 +78,12 @@ def test_settings_that_the_search_tried_again_are_confirmed_once(tmp_path: Path,
     assert list(proposals.settings) == ["0000", "0002", "0003"]
 
 
-def test_the_search_begins_with_the_runs_own_settings(sweep_plan: Plans) -> None:
+def test_the_search_begins_with_the_runs_own_settings_or_the_best_point_of_an_earlier_sweep(sweep_plan):
     plan = sweep_plan(trials=3, search="random")
     first, *others = proposed(SearchProposals(plan))
     assert (first.id, first.point, first.settings) == ("0000", OWN, OWN)
     assert [one.id for one in others] == ["0001", "0002"]
     assert all((one.kind, one.seed, one.epochs, one.state) == ("search", 0, 6, "waiting") for one in [first, *others])
-
-
-def test_after_an_earlier_sweep_the_search_begins_with_its_best_point(sweep_plan: Plans) -> None:
     points = [{"optimizer.learning_rate": 10.0**-power, "method.temperature": 0.25} for power in (2, 3, 4)]
     earlier = list(zip(points, [0.2, 0.9, 0.3], strict=True))
     assert SearchProposals(sweep_plan(trials=3), earlier).propose([]).point == points[1]
@@ -100,19 +96,12 @@ def test_a_trial_whose_line_was_lost_leaves_its_number_and_takes_nobody_elses(sw
     assert proposals.propose(trials).id not in {one.id for one in trials}
 
 
-def test_the_best_and_the_starting_settings_are_run_with_seeds_the_search_did_not_use(
-    sweep_plan: Plans, log: SweepLog
-) -> None:
+def test_the_best_and_the_starting_settings_are_run_with_seeds_the_search_did_not_use(sweep_plan, log):
     plan = sweep_plan("seed=7", trials=4, epochs=4, top=2, seeds=2)
     trials = proposed(ConfirmProposals(plan, log))
-    assert [(one.id, one.seed, one.number) for one in trials] == [
-        ("confirm-0002-seed8", 8, 0),
-        ("confirm-0002-seed9", 9, 0),
-        ("confirm-0000-seed8", 8, 1),
-        ("confirm-0000-seed9", 9, 1),
-        (f"confirm-{BASELINE}-seed8", 8, 2),
-        (f"confirm-{BASELINE}-seed9", 9, 2),
-    ]
+    by_number = [(number, source, seed) for number, source in enumerate(("0002", "0000", BASELINE)) for seed in (8, 9)]
+    expected = [(f"confirm-{source}-seed{seed}", seed, number) for number, source, seed in by_number]
+    assert [(one.id, one.seed, one.number) for one in trials] == expected
     assert {(one.kind, one.epochs) for one in trials} == {("confirm", 6)}  # the full budget
     assert trials[0].settings == log.trials["0002"].settings
     assert trials[4].settings == OWN == own_settings(plan.space, plan.config)
@@ -133,9 +122,7 @@ def test_the_starting_settings_are_not_run_twice_when_they_are_among_the_best(sw
         ({"top": 1, "seeds": 2, "baseline": False}, ["confirm-0002-seed1", "confirm-0002-seed2"]),
     ],
 )
-def test_only_what_is_asked_for_is_confirmed(
-    sweep_plan: Plans, log: SweepLog, changes: dict[str, Any], expected: list[str]
-) -> None:
+def test_only_what_is_asked_for_is_confirmed(sweep_plan, log, changes, expected):
     assert [one.id for one in proposed(ConfirmProposals(sweep_plan(trials=4, **changes), log))] == expected
 
 
@@ -163,9 +150,7 @@ def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_wors
         *((("finished",) * 3, (0.8, bad, 0.9), (1, 3)) for bad in (math.nan, math.inf)),
     ],
 )
-def test_only_runs_that_finished_with_a_number_confirm_settings(
-    sweep_plan: Plans, log: SweepLog, states: tuple[State, ...], values: tuple[float, ...], seeds: tuple[int, ...]
-) -> None:
+def test_only_runs_that_finished_with_a_number_confirm_settings(sweep_plan, log, states, values, seeds):
     plan = sweep_plan(trials=4, top=1, seeds=3, baseline=False)
     for one, state, value in zip(proposed(ConfirmProposals(plan, log)), states, values, strict=True):
         write(log, replace(one, state=state, curve={5: Epoch(0.5, 1.0), 6: Epoch(value, 2.0)}))

@@ -1,7 +1,5 @@
 """How trials share a machine: plain sums, and every set-up that would wait for ever refused with its sum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -33,17 +31,16 @@ def test_a_trial_or_each_of_its_workers_has_a_gpu_where_there_are_some() -> None
         slots(device="cuda")
 
 
-def test_as_many_trials_run_at_once_as_cpus_allow() -> None:
+def test_as_many_trials_run_at_once_as_the_scarcer_of_cpus_and_gpus_allows_and_no_more_than_asked_for():
     assert slots() == TrialResources(8, 1.0, 0.0, 1)
     assert slots(threads=2) == TrialResources(4, 2.0, 0.0, 2)
     assert slots(threads=3) == TrialResources(2, 3.0, 0.0, 3)
     assert slots(threads=8).concurrent == 1
-
-
-def test_never_more_at_once_than_there_are_trials_or_than_asked_for() -> None:
     assert slots(num_trials=3).concurrent == 3
     assert slots(concurrent=2).concurrent == 2
     assert slots(concurrent=5, num_trials=3).concurrent == 3
+    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=0.25).concurrent == 4
+    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=1.0).concurrent == 2
 
 
 @pytest.mark.parametrize(
@@ -55,15 +52,12 @@ def test_a_share_of_a_gpu_lies_on_one_card(share: float, gpus: int, fit: int) ->
     assert (found.concurrent, found.gpus, found.cpus) == (fit, share, 1.0)
 
 
-def test_whichever_is_scarcer_sets_how_many_run_at_once() -> None:
-    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=0.25).concurrent == 4
-    assert slots(cpus=4.0, gpus=2.0, gpus_per_trial=1.0).concurrent == 2
-
-
-def test_trials_with_workers_reserve_nothing_themselves() -> None:
+def test_trials_with_workers_reserve_nothing_themselves_and_fit_where_their_workers_share_all_cpus():
     assert slots(workers=2, cpus_per_worker=1.0) == TrialResources(4, 0.0, 0.0, 1)
     assert slots(workers=2, cpus_per_worker=0.5, threads=2) == TrialResources(8, 0.0, 0.0, 2)
     assert slots(workers=2) == TrialResources(1, 0.0, 0.0, 1)  # its workers share all CPUs
+    found = {slots(cpus=float(cpus), workers=workers).concurrent for cpus in range(1, 33) for workers in range(1, 33)}
+    assert found == {1}
 
 
 def test_the_gpus_of_a_trials_workers_are_said_and_charged() -> None:
@@ -73,11 +67,8 @@ def test_the_gpus_of_a_trials_workers_are_said_and_charged() -> None:
     assert found.in_words() == "2 at once, 1 CPU thread and 2 GPU each"
     alone = slots(gpus=4.0, gpus_per_trial=0.5)
     assert (alone.gpus, alone.all_gpus) == (0.5, 0.5)
-
-
-def test_workers_that_share_all_cpus_always_fit() -> None:
-    found = {slots(cpus=float(cpus), workers=workers).concurrent for cpus in range(1, 33) for workers in range(1, 33)}
-    assert found == {1}
+    assert slots().in_words() == "8 at once, 1 CPU thread each"
+    assert slots(threads=2, gpus=1.0, gpus_per_trial=0.25).in_words() == "4 at once, 2 CPU threads and 0.25 GPU each"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +99,6 @@ def test_what_would_wait_for_ever_is_refused_with_the_sum(changes: dict[str, Any
         slots(**changes)
 
 
-def test_slots_in_words() -> None:
-    assert slots().in_words() == "8 at once, 1 CPU thread each"
-    assert slots(threads=2, gpus=1.0, gpus_per_trial=0.25).in_words() == "4 at once, 2 CPU threads and 0.25 GPU each"
-
-
 def test_a_trial_that_fits_on_the_sum_of_the_nodes_and_on_no_node_is_refused() -> None:
     """It was handed to Ray, which waited for ever for a node with three CPUs."""
     nodes = [{"CPU": 2.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}]
@@ -134,7 +120,5 @@ def test_a_trial_that_fits_on_the_sum_of_the_nodes_and_on_no_node_is_refused() -
         ({"workers": 2, "cpus_per_worker": 3.0}, [{"CPU": 8.0}] * 4, 5),  # workers may be on two nodes
     ],
 )
-def test_no_more_trials_run_at_once_than_nodes_hold(
-    changes: dict[str, Any], nodes: list[dict[str, float]], fit: int
-) -> None:
+def test_no_more_trials_run_at_once_than_nodes_hold(changes, nodes, fit):
     assert slots(cpus=32.0, **changes).on(nodes).concurrent == fit

@@ -1,22 +1,21 @@
-"""A sweep's decisions without Ray: every trial ends, nothing ends the sweep, a killed driver loses nothing."""
+"""A sweep's decisions without Ray: every trial ends, nothing ends the sweep, a killed driver loses nothing.
 
-from __future__ import annotations
+Of a population: who waits, who takes over from whom, and that nobody waits for ever.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ebclab.runs.stop_request import StopFlag
-from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.log import Epoch, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.stopping import decide
 from ebclab.sweeps.proposals import SearchProposals
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
-from ebclab.sweeps.trial import Epoch, Trial
 
 Plans = Callable[..., SweepPlan]
 Machines = Callable[..., Any]
@@ -30,11 +29,16 @@ def told(trials: dict[str, Trial]) -> dict[str, tuple[Any, ...]]:
     }
 
 
+def alone(plan: SweepPlan, log: SweepLog) -> SweepScheduler:
+    """A scheduler of one trial at a time."""
+    return SweepScheduler(
+        log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
+    )
+
+
 @pytest.mark.parametrize("concurrent", [1, 3, 20])
 @pytest.mark.parametrize("scheduler", ["asha", "median", "none", "pbt"])
-def test_all_trials_end_and_no_more_train_at_once_than_allowed(
-    sweep_plan: Plans, machine: Machines, scheduler: str, concurrent: int
-) -> None:
+def test_all_trials_end_and_no_more_train_at_once_than_allowed(sweep_plan, machine, scheduler, concurrent):
     box = machine(concurrent=concurrent)
     trials = box.work(sweep_plan(scheduler=scheduler, trials=9, rules=["reduction_factor=2"]))
     assert list(trials) == [f"{number:04d}" for number in range(9)]
@@ -56,9 +60,7 @@ def test_a_search_for_a_budget_of_seconds_takes_them_however_many_trials_train_a
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "median"])
-def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then(
-    sweep_plan: Plans, machine: Machines, scheduler: str
-) -> None:
+def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then(sweep_plan, machine, scheduler):
     plan = sweep_plan(scheduler=scheduler, search="random", trials=12, rules=["reduction_factor=2"])
     box = machine(concurrent=4)
     box.work(plan)
@@ -79,18 +81,13 @@ def test_a_trial_is_stopped_exactly_when_the_rules_say_so_of_what_was_known_then
 
 
 @pytest.mark.parametrize(("space", "last"), [({}, 4), ({"optimizer.warmup_epochs": {"uniform": [0.0, 2.0]}}, 5)])
-def test_epochs_of_the_warmup_are_no_collapse(
-    sweep_plan: Plans, tmp_path: Path, space: dict[str, Any], last: int
-) -> None:
+def test_epochs_of_the_warmup_are_no_collapse(sweep_plan, tmp_path, space, last):
     """As in a run: the setting of the sweep, or the trial's own where it is searched, here 1.5 epochs."""
     own = f"optimizer.warmup_epochs={1.5 if space else 1}"
     plan = sweep_plan(own, trials=1, scheduler="none", **({"space": space} if space else {}))
     log = SweepLog(tmp_path / "trials.jsonl")
-    begun = SweepScheduler(
-        log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
-    )
+    begun = alone(plan, log)
     turn = begun.next_turn()
-    assert turn is not None
     ends = [begun.on_epoch(turn.trial, epoch, 0.5, 1.0, {"effective_rank": 1.0}) for epoch in range(1, last + 1)]
     assert ends == [False] * (last - 1) + [True]
     assert log.trials[turn.trial].reason == "collapsed: effective_rank 1, below 1.5 for 3 epochs"
@@ -114,9 +111,7 @@ def test_a_driver_killed_after_any_event_ends_with_the_trials_of_an_undisturbed_
         assert told(box.work(plan)) == expected, lifetime
 
 
-def test_a_driver_killed_again_and_again_with_trials_side_by_side_still_ends_every_trial(
-    sweep_plan: Plans, machine: Machines, killed: type[Exception]
-) -> None:
+def test_a_driver_killed_again_and_again_with_trials_side_by_side_still_ends_every_trial(sweep_plan, machine, killed):
     plan, box = sweep_plan(trials=8, scheduler="none", search="random"), machine(concurrent=3)
     lives, trials = 0, None
     while trials is None and lives < 60:
@@ -124,14 +119,11 @@ def test_a_driver_killed_again_and_again_with_trials_side_by_side_still_ends_eve
         with suppress(killed):
             trials = box.work(plan, lifetime=6)
     assert lives > 10
-    assert trials is not None
     assert told(trials) == told(machine("undisturbed", concurrent=3, seed=1).work(plan))
 
 
 @pytest.mark.parametrize("num_deaths", [1, 2, 3])
-def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
-    sweep_plan: Plans, machine: Machines, num_deaths: int
-) -> None:
+def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(sweep_plan, machine, num_deaths):
     box = machine(faults={("0001", epoch): ["death"] for epoch in range(2, 2 + num_deaths)})
     trials = box.work(sweep_plan("resources.max_failures=2", trials=4, scheduler="none"))
     assert len(box.events("restarted")) == min(num_deaths, 2)
@@ -143,20 +135,12 @@ def test_a_trial_whose_process_dies_is_begun_again_twice_and_then_given_up(
     assert [trial.state for trial in trials.values()] == states
 
 
-def alone(plan: SweepPlan, log: SweepLog) -> SweepScheduler:
-    """A scheduler of one trial at a time."""
-    return SweepScheduler(
-        log, plan, SearchProposals(plan), concurrent=1, stop=StopFlag(), clone=lambda trial, donor: ({}, {})
-    )
-
-
 def test_machines_that_are_taken_away_use_up_no_restart(sweep_plan: Plans, machine: Machines) -> None:
     """On spot machines a long trial was given up after its fourth preemption."""
     log = SweepLog(machine().log)
     scheduler = alone(sweep_plan("resources.max_failures=1", trials=1), log)
     for preempted, state in [*((each, "waiting") for each in (True, True, False, True, True)), (False, "failed")]:
         turn = scheduler.next_turn()
-        assert turn is not None
         scheduler.on_death(turn.trial, "it died", preempted=preempted)
         scheduler.on_turn_over(turn.trial)
         assert log.trials[turn.trial].state == state
@@ -167,7 +151,6 @@ def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machi
     log = SweepLog(machine().log)
     scheduler = alone(sweep_plan(trials=1), log)
     turn = scheduler.next_turn()
-    assert turn is not None
     scheduler.on_outcome(turn.trial, "finished", "", 1.0)
     scheduler.on_death(turn.trial, "its process died")
     scheduler.on_turn_over(turn.trial)
@@ -176,9 +159,7 @@ def test_a_death_after_the_end_changes_nothing(sweep_plan: Plans, machine: Machi
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "pbt"])
-def test_trials_that_fail_or_diverge_are_recorded_and_the_sweep_goes_on(
-    sweep_plan: Plans, machine: Machines, scheduler: str
-) -> None:
+def test_trials_that_fail_or_diverge_are_recorded_and_the_sweep_goes_on(sweep_plan, machine, scheduler):
     every = {(f"{number:04d}", 1): ["failed"] for number in range(6)}
     lost = machine("lost", faults=every).work(sweep_plan(trials=6, scheduler=scheduler, search="random"))
     assert [trial.state for trial in lost.values()] == ["failed"] * 6
@@ -190,9 +171,7 @@ def test_trials_that_fail_or_diverge_are_recorded_and_the_sweep_goes_on(
     assert all(trial.is_over for trial in trials.values())
 
 
-def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_nothing_is_in_work(
-    sweep_plan: Plans, machine: Machines
-) -> None:
+def test_after_the_stop_flag_nothing_is_ordered_and_the_course_is_over_when_nothing_is_in_work(sweep_plan, machine):
     box = machine(concurrent=2)
     plan = sweep_plan(trials=5, scheduler="none")
     box.stop.set()
@@ -221,3 +200,116 @@ def test_a_sweep_that_is_over_grows_when_more_trials_are_asked_for(sweep_plan: P
     assert len(after) == 7
     assert {name: after[name] for name in before} == before
     assert after == told(machine("at once").work(replace(small, trials=7)))
+
+
+INTERVAL = 2
+
+
+@pytest.fixture
+def population(sweep_plan: Plans) -> SweepPlan:
+    """Eight members, eight epochs, an exchange after every second."""
+    return sweep_plan("training.epochs=8", scheduler="pbt", trials=8, interval_epochs=INTERVAL)
+
+
+def _standings(box: Any) -> Iterator[tuple[dict[str, Any], dict[str, dict[int, float]], set[str]]]:
+    """Yield every event with what all members had measured before it, and who was over by then."""
+    curves: dict[str, dict[int, float]] = {}
+    over: set[str] = set()
+    for event in box.events():
+        yield event, curves, over
+        if event["event"] == "trial":
+            curves[event["trial"]] = {}
+        elif event["event"] == "epoch":
+            curves[event["trial"]][event["epoch"]] = event["objective"]
+        elif event["event"] == "ended":
+            over.add(event["trial"])
+
+
+@pytest.mark.parametrize("concurrent", [1, 3, 8])
+def test_no_member_passes_the_end_of_an_interval_before_all_others_have_reached_it(population, machine, concurrent):
+    box = machine(concurrent=concurrent, faults={("0003", 2): ["failed"], ("0005", 3): ["death"]})
+    box.work(population)
+    for event, curves, over in _standings(box):
+        if event["event"] == "epoch":
+            passed = (event["epoch"] - 1) // INTERVAL * INTERVAL
+            behind = [name for name in curves if name not in over and max(curves[name], default=0) < passed]
+            assert passed == 0 or len(curves) == 8
+            assert behind == [], event
+
+
+@pytest.mark.parametrize("concurrent", [1, 3, 8])
+def test_at_each_exchange_the_worst_quarter_goes_on_from_the_best_quarter_once(population, machine, concurrent):
+    box = machine(concurrent=concurrent, seed=concurrent)
+    trials = box.work(population)
+    clones: dict[int, list[str]] = {}
+    for event, curves, _ in _standings(box):
+        if event["event"] != "cloned":
+            continue
+        turn = sorted(curves, key=lambda name: curves[name][event["epoch"]])
+        assert event["trial"] in turn[:2]
+        assert event["donor"].split("-g")[0] in turn[-2:]
+        clones.setdefault(event["epoch"], []).append(event["trial"])
+    assert sorted(clones) == [2, 4, 6]  # not after the last epoch
+    assert [len(set(names)) for names in clones.values()] == [2, 2, 2]
+    assert [len(names) for names in clones.values()] == [2, 2, 2]
+    assert len(box.events("running")) <= 8 * 4  # nobody is called before all are there
+    generations = [trial.generation for trial in trials.values()]
+    assert sum(generations) == 6
+    assert {trial.state for trial in trials.values()} == {"finished"}
+    assert all(sorted(trial.curve) == list(range(1, 9)) for trial in trials.values())
+
+
+def test_who_trains_when_does_not_matter(population: SweepPlan, machine: Machines) -> None:
+    ends = []
+    for concurrent, seed in [(1, 0), (3, 0), (3, 1), (8, 2)]:
+        trials = machine(f"{concurrent}-{seed}", concurrent=concurrent, seed=seed).work(population)
+        ends.append({name: (one.point, one.objectives, one.generation) for name, one in trials.items()})
+    assert ends == ends[:1] * 4
+
+
+def test_a_clone_begins_from_the_donors_weights_with_settings_near_the_donors(population, machine):
+    box = machine(concurrent=8)
+    trials = box.work(replace(population, population=replace(population.population, resample_rate=0.0)))
+    seen = 0
+    points: dict[str, dict[str, float]] = {}
+    for event, curves, _ in _standings(box):
+        if event["event"] == "trial":
+            points[event["trial"]] = event["point"]
+        if event["event"] != "cloned":
+            continue
+        seen += 1
+        donor, epoch = event["donor"].split("-g")[0], event["epoch"]
+        for parameter in population.space.parameters:
+            old = points[donor][parameter.name]
+            reachable = [min(max(old * factor, parameter.low), parameter.high) for factor in (0.8, 1.25)]
+            assert event["point"][parameter.name] == pytest.approx(
+                min(reachable, key=lambda v: abs(v - event["point"][parameter.name]))
+            )
+        points[event["trial"]] = event["point"]
+        last = trials[event["trial"]]
+        if last.exchanged == epoch:  # its last clone: what it learnt next began at the donor's value
+            assert last.objectives[epoch + 1] > curves[donor][epoch] - 0.01
+    assert seen == 6
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+@pytest.mark.parametrize("fault", ["failed", "diverged", "death"])
+def test_nobody_waits_for_a_member_that_ended_before_the_exchange(population, machine, fault, concurrent):
+    faults = {("0002", 3): [fault] * 4, ("0007", 2): [fault] * 4, ("0000", 8): [fault] * 4}
+    box = machine(concurrent=concurrent, faults=faults)
+    trials = box.work(population)
+    ended = "failed" if fault == "death" else fault
+    assert [name for name, trial in trials.items() if trial.state == ended] == ["0000", "0002", "0007"]
+    assert sum(trial.state == "finished" for trial in trials.values()) == 5
+    assert {event["epoch"] for event in box.events("cloned")} == {2, 4, 6}
+
+
+def test_members_that_join_a_population_that_is_over_train_for_their_whole_budget(population, machine):
+    box = machine(concurrent=2)
+    before = box.work(population)
+    after = box.work(replace(population, trials=12))
+    assert len(after) == 12
+    assert {name: after[name] for name in before} == before
+    for trial in after.values():
+        assert trial.state == "finished"
+        assert sorted(trial.curve) == list(range(1, 9))

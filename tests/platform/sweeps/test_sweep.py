@@ -1,4 +1,4 @@
-"""A sweep whose trials start from given weights or have given images: it knows them by their digest."""
+"""A sweep knows given weights and images by their digest, and forecasts by the work of the device, not the sending."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from ebclab.cli.sweep import print_forecast
 from ebclab.cluster import join
 from ebclab.config import compose
 from ebclab.config.encoder import InitConfig
-from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
+from ebclab.sweeps import preflight
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
 from ebclab.sweeps.ray_tune import phase
@@ -27,6 +29,8 @@ from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.space.space import parse_space
 from ebclab.sweeps.sweep import sweep, with_initial_weights
+from ebclab.training.captured import AS_THEY_ARE
+from ebclab.training.setup import load_images, prepare
 from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
@@ -43,9 +47,7 @@ def source(tmp_path: Path, sweep_plan: Plans) -> Path:
     return folder
 
 
-def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_read(
-    tmp_path: Path, sweep_plan: Plans
-) -> None:
+def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_read(tmp_path, sweep_plan):
     images = torch.zeros(40, 1, 8, 8, dtype=torch.uint8)
     with pytest.raises(UserError, match=r"images: the workers of a trial read their own, got resources\.workers=2"):
         sweep(sweep_plan("resources.workers=2"), sweeps=tmp_path, images=images)
@@ -67,12 +69,9 @@ def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: 
     assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
 
 
-def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(
-    tmp_path: Path, source: Path, sweep_plan: Plans
-) -> None:
+def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(tmp_path, source, sweep_plan):
     folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
     plan, weights = with_initial_weights(asked, folder, METHODS)
-    assert weights is not None
     assert plan.config.init == InitConfig(str(source), digest_of(weights.tensors))
     folder.path.mkdir()
     write_plan(folder.plan, plan)
@@ -83,16 +82,13 @@ def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(
     for command in (asked, plan):  # repeated, and with --resume
         found, kept = with_initial_weights(command, folder, METHODS)
         assert found == plan
-        assert kept is not None
         assert digest_of(kept.tensors) == plan.config.init.digest
     folder.initial_weights.unlink()
     with pytest.raises(UserError, match="neither an exported encoder nor a run"):
         with_initial_weights(asked, folder, METHODS)
 
 
-def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_it_too(tmp_path, monkeypatch, capsys):
     small = ["encoder.width=4", "data.train_limit=128", "training.batch_size=32", "method.buffer_size=64"]
     space = parse_space({"parameters": {"method.temperature": {"uniform": [0.05, 0.5]}}}, "test")
     plan = make_plan(compose("ebclr", overrides=small), SweepRequest(space=space, trials=2, top=1))
@@ -117,3 +113,40 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
     monkeypatch.setattr(phase, "nodes_to_come", lambda most: [])
     print_forecast(plan, Limits(), None)
     assert capsys.readouterr().out.count(said) == 1
+
+
+class Device:
+    """A clock, and work that the device has been sent: a step is sent in 10 ms and done in 700."""
+
+    def __init__(self, slow: int) -> None:
+        self.now, self.sent, self.slow = 0.0, 0.0, slow
+
+    def step(self, training: object) -> dict[str, Device]:
+        self.now += 0.01
+        self.sent += 60 if self.slow > 0 else 0.7
+        self.slow -= 1
+        return {"loss": self}
+
+    def __float__(self) -> float:
+        self.now, self.sent = self.now + self.sent, 0.0
+        return 0.0
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_a_forecast_waits_for_the_device_and_leaves_out_the_recording_of_a_step(sweep_plan, monkeypatch, is_captured):
+    config = sweep_plan().config
+    split = load_images(config)
+    device = Device(slow=AS_THEY_ARE + 1 if is_captured else 1)
+
+    def prepared(*given: Any) -> Any:
+        made = prepare(*given)
+        made.training.captured = SimpleNamespace() if is_captured else None
+        return made
+
+    monkeypatch.setattr(preflight, "prepare", prepared)
+    monkeypatch.setattr(preflight, "train_step", device.step)
+    monkeypatch.setattr(preflight, "time", SimpleNamespace(perf_counter=lambda: device.now))
+    found = preflight.epoch_seconds(config, split, METHODS, threads=1)
+    scored = (len(split.train) + len(split.holdout)) / config.training.batch_size / 6
+    assert found == pytest.approx(0.71 * (len(split.train) // config.training.batch_size + scored))
+    assert device.now % 60 < 5.0  # three seconds of steps, beside the first ones

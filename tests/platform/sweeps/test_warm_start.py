@@ -1,7 +1,5 @@
 """What a new sweep may learn from an earlier one, and when it may not."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable
@@ -55,23 +53,45 @@ DECAY = {"optimizer.weight_decay": {"uniform": [0.0, 1.0], "times": "optimizer.l
     ("before", "told", "space", "expected"),
     [
         # the last values of finished trials
-        ({}, [(at(0.01, number / 10 + 0.2), number / 10, state) for number, state in enumerate(
-            ["finished", "stopped", "failed", "diverged", "finished"])],
-         None, [(at(0.01, 0.2), 0.0), (at(0.01, 4 / 10 + 0.2), 0.4)]),
+        (
+            {},
+            [
+                (at(0.01, number / 10 + 0.2), number / 10, state)
+                for number, state in enumerate(["finished", "stopped", "failed", "diverged", "finished"])
+            ],
+            None,
+            [(at(0.01, 0.2), 0.0), (at(0.01, 4 / 10 + 0.2), 0.4)],
+        ),
         ({}, [(at(0.01, 0.3), math.nan, "finished"), TOLD], None, [(at(0.01, 0.2), 0.5)]),
         # without points outside the new space
-        ({}, [(at(0.01, 0.95), 0.9, "finished"), TOLD], {**LR, "method.temperature": {"uniform": [0.1, 0.5]}},
-         [(at(0.01, 0.2), 0.5)]),
+        (
+            {},
+            [(at(0.01, 0.95), 0.9, "finished"), TOLD],
+            {**LR, "method.temperature": {"uniform": [0.1, 0.5]}},
+            [(at(0.01, 0.2), 0.5)],
+        ),
         # a setting that was not searched has the value it ran with, and a derived one becomes its factor
-        ({"overrides": ["method.temperature=0.3"], "space": LR}, [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
-         None, [(at(0.01, 0.3), 0.5)]),
-        ({"overrides": ["optimizer.weight_decay=0.005"]}, [(at(0.02, 0.2), 0.5, "finished")], {**LR, **DECAY},
-         [({"optimizer.learning_rate": 0.02, "optimizer.weight_decay": pytest.approx(0.25)}, 0.5)]),
-        ({"overrides": ["method.temperature=0.3"], "space": LR}, [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
-         {"method.temperature": {"uniform": [0.15, 0.25]}}, "has no finished trial inside this space"),
+        (
+            {"overrides": ["method.temperature=0.3"], "space": LR},
+            [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
+            None,
+            [(at(0.01, 0.3), 0.5)],
+        ),
+        (
+            {"overrides": ["optimizer.weight_decay=0.005"]},
+            [(at(0.02, 0.2), 0.5, "finished")],
+            {**LR, **DECAY},
+            [({"optimizer.learning_rate": 0.02, "optimizer.weight_decay": pytest.approx(0.25)}, 0.5)],
+        ),
+        (
+            {"overrides": ["method.temperature=0.3"], "space": LR},
+            [({"optimizer.learning_rate": 0.01}, 0.5, "finished")],
+            {"method.temperature": {"uniform": [0.15, 0.25]}},
+            "has no finished trial inside this space",
+        ),
         ({"kind": "confirm"}, [TOLD], None, "has no finished trial inside this space; leave it out or widen the space"),
     ],
-)  # fmt: skip
+)
 def test_an_earlier_sweep_teaches_its_finished_trials_within_the_new_space(
     sweep_plan: Plans, tmp_path: Path, before: dict[str, Any], told: list[Any], space: Any, expected: Any
 ) -> None:
@@ -92,9 +112,7 @@ def test_an_earlier_sweep_teaches_its_finished_trials_within_the_new_space(
         ("encoder.width=8", "encoder.width: 8 there, 4 here"),
     ],
 )
-def test_values_that_cannot_be_compared_are_refused(
-    sweep_plan: Plans, tmp_path: Path, override: str, line: str
-) -> None:
+def test_values_that_cannot_be_compared_are_refused(sweep_plan, tmp_path, override, line):
     old = sweep(tmp_path / "old", sweep_plan(override), (at(0.01, 0.2), 0.5, "finished"))
     with pytest.raises(UserError) as caught:
         earlier_results(old, sweep_plan())
@@ -115,11 +133,6 @@ def test_all_differences_come_at_once(sweep_plan: Plans, tmp_path: Path) -> None
     ]
 
 
-def test_a_folder_that_is_no_sweep_is_one_sentence(sweep_plan: Plans, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no sweep here"):
-        earlier_results(tmp_path / "nothing", sweep_plan())
-
-
 def test_the_earlier_sweep_is_only_read(sweep_plan: Plans, tmp_path: Path) -> None:
     old = SweepFolder(sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished")))
     with old.log.open("ab") as file:
@@ -129,9 +142,7 @@ def test_the_earlier_sweep_is_only_read(sweep_plan: Plans, tmp_path: Path) -> No
     assert old.log.read_bytes() == before
 
 
-def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
-    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(sweep_plan, tmp_path, monkeypatch):
     """The earlier sweep has grown when the command is repeated, and is gone when the sweep is resumed."""
     plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
     learnt: list[Any] = []
@@ -161,9 +172,7 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(
     assert learnt == [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
 
 
-def test_a_sweep_that_learns_from_another_when_it_is_resumed_goes_on_knowing_that(
-    sweep_plan: Plans, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_that_learns_from_another_when_it_is_resumed_goes_on_knowing_that(sweep_plan, tmp_path, monkeypatch):
     plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
     new, learnt = sweep(tmp_path / "new", plan, (at(0.02, 0.3), 0.4, "finished")), list[Any]()
 

@@ -1,9 +1,6 @@
 """What a run in a store says of itself: its address, never the copy that happens to lie on this machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +13,7 @@ from ebclab.config import compose
 from ebclab.errors import DivergedError, RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import RemoteFolder
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.restore import continue_or_start
 from ebclab.training.setup import Prepared
@@ -24,11 +21,8 @@ from energy_contrast.energy_based.vem_bank import VemLangevin
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """A run in a store, which is a folder."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    (tmp_path / "store").mkdir()
-    remote = RemoteFolder(f"file://{tmp_path}/store", "run")
+def run(remote: RemoteFolder) -> RunFolder:
+    """A run in a store."""
     return RunFolder(remote.cache, remote)
 
 
@@ -50,9 +44,7 @@ class Seeing(Ranks):
         ("a", {}, ((2, "a"),), "the workers do not see the same checkpoint and images, got (step, digest) [(4, 'a'),"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_continued_is_refused_by_address(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch, digest: str, state: Any, others: Any, said: str
-) -> None:
+def test_a_checkpoint_that_cannot_be_continued_is_refused_by_address(run, monkeypatch, digest, state, others, said):
     found = checkpoint.Checkpoint(4, {"data_digest": digest}, {"w": torch.ones(1)}, state, {})
     monkeypatch.setattr(RunFolder, "load", lambda run: found)
     monkeypatch.setattr(Seeing, "together", lambda self, work: work())
@@ -64,9 +56,7 @@ def test_a_checkpoint_that_cannot_be_continued_is_refused_by_address(
     assert str(run.path) not in str(caught.value)
 
 
-def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_diverged_names_its_last_good_checkpoint_in_the_store(run, monkeypatch):
     def measured(method: VemLangevin, query: Tensor, moved: Tensor) -> dict[str, Tensor]:
         return {"bank_cosine": query.new_tensor(next(cosines))}
 

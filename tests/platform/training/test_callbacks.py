@@ -1,7 +1,5 @@
 """Callbacks: when they run, what they see, and that a run with them has the bits of one without."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +15,7 @@ from ebclab.config import compose
 from ebclab.errors import CallbackError, UserError
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.training.callbacks import RunView, Scheduled, scheduled
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.process_group import Ranks
 from ebclab.training.rank import RankObserver
 from energy_contrast.contrastive.simclr import Simclr
@@ -180,7 +178,7 @@ class Doing:
     ],
 )
 def test_what_a_callback_must_not_do(measure: Callable[[RunView], Any], said: str) -> None:
-    from ebclab.encoders import new_encoder
+    from ebclab.encoders.build import new_encoder
 
     config = compose("simclr", overrides=TINY)
     method = Simclr(config.method, new_encoder(config.encoder, 1, 8))

@@ -1,7 +1,5 @@
 """Runs that collapse or learn nothing: they say so in every place, once, and stop if they are told to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from ebclab.export.run import export_run
 from ebclab.reports.runs.facts import facts
 from ebclab.runs import checkpoint
 from ebclab.training import rank
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.pretrain import RunResult
 from energy_contrast.catalog import METHODS
 
@@ -94,9 +92,7 @@ def test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing(ran: Callab
     assert all(event["reason"] in line for event, line in zip(told, shown, strict=True))
 
 
-def test_it_is_told_where_the_run_is_shown(
-    ran: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_told_where_the_run_is_shown(ran, tmp_path, capsys):
     result, _ = ran("temperature 1e-30")
     text = "learns nothing: InfoNCE "
     assert text in facts(ebclab.open_run(result.path))["health"]
@@ -126,9 +122,7 @@ def test_none_looks_for_nothing_and_looking_changes_no_bit(ran: Callable[..., An
 
 
 @pytest.mark.parametrize("every", [1, 4])
-def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(
-    ran: Callable[..., Any], tmp_path: Path, every: int
-) -> None:
+def test_a_run_that_was_killed_tells_the_same_and_nothing_twice(ran, tmp_path, every):
     settings = f"training.checkpoint_every={every}"  # 4: it is killed before its first checkpoint, after an event
     straight, _ = ran("without norm")
     assert straight.result["health"][0]["step"] < 30

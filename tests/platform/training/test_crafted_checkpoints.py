@@ -1,13 +1,9 @@
 """Checkpoints that somebody wrote, with sound checksums and content that this run never makes: one sentence each."""
 
-from __future__ import annotations
-
 import hashlib
-import io
 import json
 import random
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +30,7 @@ from energy_contrast.networks import build_encoder
 
 TINY = [
     *("data.train_limit=64", "training.batch_size=32", "training.epochs=2", "resources.threads=1"),
-    *("method.buffer_size=64", "method.num_steps=1", "evaluation.knn_every=2"),
+    *("method.buffer_size=64", "method.num_steps=1", "evaluation.knn_every=2", "encoder.width=4"),
 ]
 Tensors = dict[str, torch.Tensor]
 
@@ -133,27 +129,6 @@ def _momenta(state: dict[str, Any]) -> dict[str, Any]:
     return momenta
 
 
-def _saved(value: Any) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-class _Bytes:
-    """Becomes 20 GB when it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return bytearray, (20 << 30,)
-
-
-def _compressed(path: Path) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name in stored.namelist():
-            packed.writestr(name, stored.read(name))
-    return file.getvalue()
-
-
 MODEL, MEMORY = "model.safetensors", "memory-buffer.safetensors"
 OF_THE_MODEL = {
     "another shape": of_tensors(MODEL, _reshaped),
@@ -168,16 +143,11 @@ OF_THE_MODEL = {
 }
 OF_THE_REST = {
     "state: no dictionary": of_state(lambda state: [state]),
-    "state: a tensor": of_state(lambda state: torch.zeros(3)),
     "state: averaged weights of nothing": of_state(lambda state: state.update(weights={"encoder.more": torch.ones(1)})),
     "state: averaged weights that are none": of_state(lambda state: state.update(weights=[1])),
     "state: empty": of_state(lambda state: state.clear()),
     "state: text": written("state.pt", b"what is this"),
-    "state: nothing": written("state.pt", b""),
-    "state: half": lambda folder: written("state.pt", (folder / "state.pt").read_bytes()[:999])(folder),
     "state: none": without("state.pt"),
-    "state: 20 GB": of_state(lambda state: state.update(best=_Bytes())),
-    "state: compressed": lambda folder: written("state.pt", _compressed(folder / "state.pt"))(folder),
     "optimizer: a list": of_state(lambda state: state.update(optimizer=[])),
     "optimizer: no groups": of_state(lambda state: state["optimizer"].update(param_groups=[])),
     "optimizer: groups of text": of_state(lambda state: state["optimizer"].update(param_groups=["a", "b"])),
@@ -221,11 +191,7 @@ OF_THE_REST = {
     "memory: complex images": of_tensors(
         MEMORY, lambda tensors: tensors.update(pixels=tensors["pixels"].to(torch.complex64))
     ),
-    "memory: smaller images": of_tensors(MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 1, 4, 4))),
     "memory: wider images": of_tensors(MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 1, 8, 9))),
-    "memory: images of three channels": of_tensors(
-        MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(64, 3, 8, 8))
-    ),
     "memory: no images": of_tensors(
         MEMORY, lambda tensors: tensors.update(pixels=torch.zeros(0), counts=torch.zeros(0, dtype=torch.int32))
     ),
@@ -326,9 +292,7 @@ def test_damage_that_is_signed_anew_is_content_or_a_sentence(run: Path, file: st
 
 def test_random_numbers_of_another_kind_of_device_are_not_called_damage() -> None:
     """A CUDA generator's state has 16 bytes, that of a CPU 5,056."""
-    with pytest.raises(
-        UserError, match=r"resources\.device: the run drew its random numbers on another kind of device"
-    ):
+    with pytest.raises(UserError, match=r"resources\.device: the run drew its random numbers on another kind of"):
         restore._of_generator(torch.Generator(), torch.zeros(16, dtype=torch.uint8))
     assert restore._of_generator(torch.Generator(), torch.zeros(17, dtype=torch.uint8)) == [
         "a state that is none of this generator"

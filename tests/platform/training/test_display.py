@@ -1,7 +1,5 @@
 """What a person sees: a bar in a terminal, quiet lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Equal settings mean equal numbers: what a later launch may change, what it may not, and what it is recorded as."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +13,8 @@ from small_runs import Killed, content_of, records_of, saved_in, settings_of, un
 import ebclab
 from ebclab.config import ExperimentConfig, compose
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.storage.remote import COPIES
-from ebclab.training.listener import Listener
+from ebclab.storage.object_store import COPIES
+from ebclab.training.display import Listener
 
 FOLDER = (
     *("data.train_limit=96", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
@@ -93,9 +91,7 @@ def test_an_extended_run_has_other_settings_than_a_run_of_that_length(tmp_path: 
     ],
 )
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_finished_run_is_left_as_it_is_by_whatever_did_not_ask_for_it(
-    asked: list[str], said: str, resume: bool, finished: Path
-) -> None:
+def test_a_finished_run_is_left_as_it_is_by_whatever_did_not_ask_for_it(asked, said, resume, finished):
     before = content_of(finished)
     config = compose("simclr", overrides=[*FOLDER, "training.epochs=2", *asked])
     with pytest.raises(RunError, match="belongs to a run with other settings") as caught:

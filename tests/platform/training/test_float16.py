@@ -1,20 +1,18 @@
 """float16: near float32's numbers; a step that overflows is skipped, by all ranks, and the scale is in checkpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_runs import Killed, Notes, saved_in
+from small_runs import Killed, Notes, Watcher, saved_in
 from torch import Tensor, nn
 
 from ebclab.config import compose
 from ebclab.config.sections import TrainingConfig
 from ebclab.errors import DivergedError
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.loop import Training, train, train_step
 from ebclab.training.loss_scale import LossScale
 from ebclab.training.pretrain import pretrain
@@ -65,21 +63,6 @@ class Source:
     def batch(self, epoch: int, position: int) -> Batch:
         none = torch.zeros(4, dtype=torch.int64)
         return Batch(torch.ones(1, 4, 1, 1, 2), none, none, torch.empty(0, 1, 1, 2))
-
-
-class Watcher:
-    def __init__(self) -> None:
-        self.logs: list[dict[str, float]] = []
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        self.logs.append(metrics)
-
-    def on_epoch(self, *_: int) -> None: ...
-
-    on_step = on_stop = on_epoch
-
-    def should_stop(self) -> bool:
-        return False
 
 
 def fit(broken: Callable[[int], bool] = lambda call: False, precision: Any = "float16") -> Training:

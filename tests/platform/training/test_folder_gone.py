@@ -1,9 +1,6 @@
 """A run whose folder is removed, renamed or replaced while it trains: a sentence, and nothing written elsewhere."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,47 +19,50 @@ TINY = [  # two steps an epoch
 ]
 
 
-def _removed(run: Path) -> None:
-    shutil.rmtree(run)
-
-
-def _renamed(run: Path) -> None:
-    run.rename(run.with_name("elsewhere"))
-
-
-def _replaced(run: Path) -> None:
-    run.rename(run.with_name("elsewhere"))
-    shutil.copytree(run.with_name("elsewhere"), run)
-
-
-def _parent_renamed(run: Path) -> None:
-    run.parent.rename(run.parent.with_name("moved"))
-
-
 def _files(folder: Path) -> dict[Path, bytes]:
     """Return what is in a run folder, but for TensorBoard's file, which its writer closes by name."""
     return {path: content for path, content in content_of(folder).items() if path.parent.name != "tensorboard"}
 
 
-@pytest.mark.parametrize("gone", [_removed, _renamed, _replaced, _parent_renamed])
-@pytest.mark.parametrize("step", [3, 4], ids=["within an epoch", "at its end"])
-def test_the_run_stops_with_a_sentence(
-    tmp_path: Path, gone: Callable[[Path], None], step: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def renamed(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def replaced(folder: Path) -> None:
+    renamed(folder)
+    shutil.copytree(folder.with_name("elsewhere"), folder)
+
+
+def parent_renamed(folder: Path) -> None:
+    folder.parent.rename(folder.parent.with_name("moved"))
+
+
+@pytest.mark.parametrize(
+    ("gone", "part", "step"),
+    [
+        # within an epoch, and at its end
+        *((gone, "", step) for gone in (removed, renamed, replaced, parent_renamed) for step in (3, 4)),
+        *((gone, "checkpoints", 4) for gone in (removed, renamed, replaced)),
+    ],
+)
+def test_the_run_stops_with_a_sentence_and_writes_nothing_more(gone, part, step, tmp_path, capsys):
     run, seen = tmp_path / "runs" / "run", dict[Path, bytes]()
 
     def act() -> None:
-        gone(run)
+        gone(run / part)
         seen.update(_files(run) if run.exists() else {})
 
     with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
         pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run", display=At(step, act))
-    assert str(error.value).startswith(f"{run}: ")
+    assert str(error.value).startswith(f"{run / part}: ")
     assert "Traceback" not in capsys.readouterr().err
-    assert run.exists() == (gone is _replaced)
-    if gone is _replaced:
-        assert _files(run) == seen
-    if gone in (_renamed, _replaced):
+    assert (run / part).exists() == (gone is replaced)
+    assert (_files(run) if run.exists() else {}) == seen
+    if not part and gone in (renamed, replaced):
         shutil.rmtree(run, ignore_errors=True)
         run.with_name("elsewhere").rename(run)  # the way out that the sentence names
         done = pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run")
@@ -74,42 +74,12 @@ def test_a_folder_that_goes_while_scores_are_measured(tmp_path: Path, monkeypatc
 
     def measure_slowly(*given: Any) -> None:
         measure(*given)
-        _removed(run)
+        removed(run)
 
     monkeypatch.setattr(recorder, "check_weights", measure_slowly)
     with pytest.raises(TrainingError, match="the folder was removed"):
         pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run")
     assert not run.exists()
-
-
-def _checkpoints_removed(run: Path) -> None:
-    shutil.rmtree(run / "checkpoints")
-
-
-def _checkpoints_renamed(run: Path) -> None:
-    (run / "checkpoints").rename(run / "kept for later")
-
-
-def _checkpoints_replaced(run: Path) -> None:
-    _checkpoints_renamed(run)
-    shutil.copytree(run / "kept for later", run / "checkpoints")
-
-
-@pytest.mark.parametrize("gone", [_checkpoints_removed, _checkpoints_renamed, _checkpoints_replaced])
-def test_a_run_whose_checkpoints_alone_go_stops_and_writes_nothing_more(
-    tmp_path: Path, gone: Callable[[Path], None]
-) -> None:
-    run, seen = tmp_path / "runs" / "run", dict[Path, bytes]()
-
-    def act() -> None:
-        gone(run)
-        seen.update(_files(run))
-
-    with pytest.raises(TrainingError, match="the folder was removed, renamed or replaced") as error:
-        pretrain(compose("simclr", overrides=TINY), runs=run.parent, name="run", display=At(4, act))
-    assert str(error.value).startswith(f"{run / 'checkpoints'}: ")
-    assert _files(run) == seen
-    assert (run / "checkpoints").exists() == (gone is _checkpoints_replaced)
 
 
 def test_a_run_without_the_checkpoints_it_had_begins_anew_and_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A run that is killed before any of its file operations goes on, and ends in the same bits as one that was not."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +22,9 @@ from ebclab.runs.resume import claim, find, recorded
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage import atomic, lease
 from ebclab.storage.mirror import whole_checkpoints
-from ebclab.storage.object_store import Store
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store
 from ebclab.training import rank
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.loop import Training
 from ebclab.training.rank import train_rank
 from ebclab.training.setup import DataFacts, Prepared, RunSpec
@@ -143,7 +140,9 @@ def end_of(run: RunFolder) -> dict[str, Any]:
 _OF_TIME = ("seconds", "finished", "images_per_second")
 
 
-@pytest.mark.parametrize("loss", [*LOSSES[:2], pytest.param(LOSSES[2], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "loss", [pytest.param(loss, marks=() if loss == "power cut" else pytest.mark.slow) for loss in LOSSES]
+)
 def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_path: Path, loss: Loss) -> None:
     (tmp_path / "whole").mkdir()
     launch(tmp_path / "whole")

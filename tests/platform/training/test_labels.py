@@ -1,16 +1,12 @@
 """Methods that learn from labels: what is refused before anything starts, and how many classes they are told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_runs import Killed, saved_in
 from torch import Tensor
 
 import ebclab
@@ -22,7 +18,7 @@ from ebclab.sweeps.plan import make_plan
 from ebclab.sweeps.preflight import require_trainable
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import load_space
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.ray_train.streamed import require_labels
 from ebclab.training.setup import classes_of, prepare
 from energy_contrast.catalog import METHODS
@@ -50,9 +46,7 @@ def labels_with(missing: int) -> Tensor:
 
 @pytest.mark.parametrize("name", LABELLED)
 @pytest.mark.parametrize("missing", [1, COUNT])
-def test_images_without_labels_are_refused_in_one_sentence_and_leave_no_folder(
-    tmp_path: Path, name: str, missing: int
-) -> None:
+def test_images_without_labels_are_refused_in_one_sentence_and_leave_no_folder(tmp_path, name, missing):
     config = config_of(name, "data.holdout_rate=0")
     with pytest.raises(ConfigError) as refused:
         ebclab.pretrain(config, runs=tmp_path, images=images(labels_with(missing)), display=Listener())
@@ -84,24 +78,8 @@ def test_one_class_is_refused_and_a_method_without_labels_takes_all_of_it() -> N
     [([0, 1, 1], (), 2), ([0, 5], (), 6), ([0, 1], ("a", "b", "c"), 3)],
     ids=["all seen", "a gap", "a class without images"],
 )
-def test_the_classes_are_those_with_names_or_those_that_labels_go_up_to(
-    labels: list[int], class_names: tuple[str, ...], expected: int
-) -> None:
+def test_the_classes_are_those_with_names_or_those_that_labels_go_up_to(labels, class_names, expected):
     assert classes_of(config_of("supervised"), METHODS["supervised"], torch.tensor(labels), class_names) == expected
-
-
-def test_a_run_that_was_stopped_goes_on_with_its_classifier_to_the_same_bits(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"runs": tmp_path, "images": images(labels_with(0), ("a", "b", "c", "d", "e"))}
-    config = config_of("supervised", "training.epochs=2", "training.log_every=1", "training.checkpoint_every=1")
-    whole = ebclab.pretrain(config, name="whole", display=Listener(), **given)
-    with pytest.raises(KeyboardInterrupt):
-        ebclab.pretrain(config, name="parts", display=Killed(5), **given)
-    parts = ebclab.pretrain(config, name="parts", resume=True, display=Listener(), **given)
-    first, second = (saved_in(run.path) for run in (whole, parts))
-    assert first.model["classifier.weight"].shape == (5, 16)  # five names, four times the width
-    torch.testing.assert_close(second.model, first.model, rtol=0, atol=0)
-    metrics = whole.summary.metrics
-    assert {"cross_entropy", "accuracy"} < metrics.keys()
 
 
 def test_a_sweep_is_refused_before_its_first_trial() -> None:

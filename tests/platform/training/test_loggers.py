@@ -1,7 +1,5 @@
 """Other people's loggers: they are told what the log says, and nothing they do ends or changes a run."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json
@@ -25,7 +23,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.runs.resume import flat
 from ebclab.training.callbacks import random_state_kept
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.loggers import IDENTITIES, Loggers
 from ebclab.training.pretrain import pretrain
 
@@ -57,9 +55,7 @@ def trained(path: Path, config: ExperimentConfig, **how: Any) -> RunRecord:
     return open_run(path)
 
 
-def test_a_run_with_loggers_has_the_bits_of_one_without_and_tells_them_its_log(
-    tmp_path: Path, installed: Installed
-) -> None:
+def test_a_run_with_loggers_has_the_bits_of_one_without_and_tells_them_its_log(tmp_path, installed):
     told = installed(*NAMES)
     told["wandb"].fails_at = 3
     plain, run = trained(tmp_path / "plain", settings()), trained(tmp_path / "told", settings(*NAMES))
@@ -84,9 +80,7 @@ def test_a_run_with_loggers_has_the_bits_of_one_without_and_tells_them_its_log(
 
 @pytest.mark.parametrize("ending", [InterruptedRunError, SystemExit])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(
-    tmp_path: Path, installed: Installed, name: str, ending: type[BaseException]
-) -> None:
+def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(tmp_path, installed, name, ending):
     told = installed(name)[name]
     config, run = settings(name), RunFolder.at(tmp_path / "one")
     run.path.mkdir()
@@ -111,9 +105,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_the_logger(
     assert set(first[1]) - set(flat(to_mapping(config))) <= {"experiment", "name", "project", "group", "resume"}
 
 
-def test_a_library_that_is_missing_is_a_sentence_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_missing_is_a_sentence_before_anything_is_written(tmp_path, monkeypatch):
     for name in ("mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError) as error:
@@ -124,13 +116,7 @@ def test_a_library_that_is_missing_is_a_sentence_before_anything_is_written(
 
 
 @pytest.mark.parametrize("moment", ["init", "finish"])
-def test_a_logger_that_fails_at_either_end_is_a_warning(
-    tmp_path: Path,
-    installed: Installed,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    moment: str,
-) -> None:
+def test_a_logger_that_fails_at_either_end_is_a_warning(tmp_path, installed, monkeypatch, caplog, moment):
     told = installed("wandb", "trackio")
 
     def fail(*_: Any, **__: Any) -> None:
@@ -153,9 +139,7 @@ def test_a_logger_that_is_named_twice_is_told_once(tmp_path: Path, installed: In
     assert (len(told.runs), told.endings, len(told.logged)) == (1, [0], 1)
 
 
-def test_what_loggers_print_stays_out_of_the_output(
-    tmp_path: Path, installed: Installed, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_loggers_print_stays_out_of_the_output(tmp_path, installed, capsys):
     installed("trackio")
     with Loggers(RunFolder.at(tmp_path), settings("trackio")):
         pass

@@ -1,12 +1,11 @@
 """The loop trains any method, in the right order, and stops with a reason."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 import pytest
 import torch
+from small_runs import Watcher
 from torch import Tensor, nn
 
 from ebclab.config.sections import TrainingConfig
@@ -48,33 +47,6 @@ class Source:
         views = torch.ones(1, 4, 1, 1, 2)
         index = torch.full((4,), 10 * epoch + position)
         return Batch(views, torch.full((4,), 3), index, torch.empty(0, 1, 1, 2))
-
-
-class Watcher:
-    """Writes down what the loop reports; asks to stop after a given step."""
-
-    def __init__(self, stop_after: int = 10**9) -> None:
-        self.events: list[Any] = []
-        self.logs: list[dict[str, float]] = []
-        self._stop_after = stop_after
-        self._step = 0
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        self.events.append(("log", step, epoch))
-        self.logs.append(metrics)
-        self._step = step
-
-    def on_epoch(self, step: int, epochs_done: int) -> None:
-        self.events.append(("epoch", step, epochs_done))
-
-    def on_stop(self, step: int) -> None:
-        self.events.append(("stop", step))
-
-    def on_step(self, step: int) -> None:
-        """Nothing."""
-
-    def should_stop(self) -> bool:
-        return self._step >= self._stop_after
 
 
 def _training(**settings: Any) -> Training:
@@ -131,21 +103,14 @@ def test_gradients_are_clipped_over_all_weights_as_by_torchs_loop() -> None:
     assert min(norms) > 0.5
 
 
-def test_steps_come_in_order_and_after_step_knows_where_the_run_stands() -> None:
-    training = _training()
-    train(training, Watcher())
-    calls = training.method.calls
-    assert [call[2] for call in calls if call[0] == "forward"] == [0, 1, 2, 10, 11, 12]
-    progress = [call[1] for call in calls if call[0] == "after_step"]
-    assert progress == [Progress(step, 6, (step - 1) // 3) for step in range(1, 7)]
-
-
-def test_logs_come_at_the_first_every_second_and_each_epochs_last_step() -> None:
+def test_steps_come_in_order_and_logs_at_the_first_every_second_and_each_epochs_last_step() -> None:
     training, watcher = _training(), Watcher()
     train(training, watcher)
+    forward, after = ([call for call in training.method.calls if call[0] == kind] for kind in ("forward", "after_step"))
+    assert [index for _, _, index in forward] == [0, 1, 2, 10, 11, 12]
+    assert [diagnosed for _, diagnosed, _ in forward] == [True, True, True, True, False, True]
+    assert [progress for _, progress in after] == [Progress(step, 6, (step - 1) // 3) for step in range(1, 7)]
     assert [e for e in watcher.events if e[0] == "log"] == [("log", s, (s - 1) // 3) for s in (1, 2, 3, 4, 6)]
-    diagnosed = [call[1] for call in training.method.calls if call[0] == "forward"]
-    assert diagnosed == [True, True, True, True, False, True]
     assert watcher.logs[1]["learning_rate"] == pytest.approx(0.05)
     assert watcher.logs[0]["info_nce"] == pytest.approx(9.0)
 
@@ -167,20 +132,6 @@ def test_a_request_to_stop_after_the_last_step_does_not_undo_a_finished_run() ->
     assert watcher.events[-1] == ("epoch", 6, 2)
 
 
-def test_a_saved_state_continues_generator_and_optimizer() -> None:
-    training = _training()
-    train(training, Watcher(stop_after=2))
-    state = training.state()
-    fresh = _training()
-    fresh.method.load_state_dict(training.method.state_dict())
-    fresh.load_state(state, 2)
-    one, two = Watcher(), Watcher()
-    train(training, one)
-    train(fresh, two)
-    assert [log["noise"] for log in one.logs] == [log["noise"] for log in two.logs]
-    assert torch.equal(training.method.encoder.weight, fresh.method.encoder.weight)
-
-
 def test_a_metric_that_is_not_finite_stops_the_run_with_its_step_and_name() -> None:
     training = _training()
     with torch.no_grad():
@@ -198,10 +149,7 @@ HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
         (StepOutput(HERE, {"loss": NONE}), "metric loss of Odd: .* another number of the log, got 'loss'; "),
         (StepOutput(HERE, {"epoch": NONE}), "metric epoch of Odd: .* another number of the log, got 'epoch'; "),
         (StepOutput(HERE, {3: NONE}), "metric 3 of Odd: not a text, or .*, got 3; "),
-        (
-            StepOutput(HERE, {"mine": torch.zeros(3)}),
-            r"metric mine of Odd: not a .*, got .* of shape \(3,\)",
-        ),
+        (StepOutput(HERE, {"mine": torch.zeros(3)}), r"metric mine of Odd: not a .*, got .* of shape \(3,\)"),
         (StepOutput(HERE, {"mine": 0.5}), "metric mine of Odd: not a tensor with a single number on cpu, got float"),
         (StepOutput(HERE, {"mine": NONE.to("meta")}), "metric mine of Odd: not a .* on cpu, got .* on meta"),
         (NONE, r"Odd: forward must return StepOutput\(loss, metrics by their names\), got Tensor"),
@@ -211,10 +159,7 @@ HERE, NONE = torch.ones((), requires_grad=True), torch.zeros(())
         (StepOutput(NONE, {}), r"Odd: the loss must be .*, got .* shape \(\) on cpu, without a gradient; "),
         (StepOutput(HERE.to("meta"), {}), "Odd: the loss must be .* on cpu, got .* on meta; "),
         (StepOutput(HERE.to(torch.complex64), {}), "Odd: the loss must be .*, got torch.complex64 of "),
-        (
-            StepOutput(HERE, {}),
-            "Odd: the loss must depend .*, got no gradient for 1 of 1 weights, such as encoder",
-        ),
+        (StepOutput(HERE, {}), "Odd: the loss must depend .*, got no gradient for 1 of 1 weights, such as encoder"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -284,20 +229,11 @@ def test_the_first_interval_is_left_out_once_there_is_a_second(monkeypatch: pyte
     monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
     meter = RateMeter()
     assert meter.summary() is None
+    now += 60.0
+    meter.restart()  # what came before does not count
     for images, seconds in ((100, 10.0), (300, 1.0), (100, 1.0)):
         meter.count(images)
         now += seconds
         assert meter.lap() == pytest.approx(images / seconds)
     summary = meter.summary()
     assert (summary.mean, summary.std) == pytest.approx((200.0, 100.0))
-
-
-def test_time_before_a_restart_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
-    meter = RateMeter()
-    now += 60.0
-    meter.restart()
-    meter.count(50)
-    now += 1.0
-    assert meter.lap() == pytest.approx(50.0)

@@ -1,7 +1,5 @@
 """A machine on notice: what is saved and when, in one process and in two, and that all ranks hear when it cannot be."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +16,9 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import FileRequest
 from ebclab.storage import atomic
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.mirror import Syncer
+from ebclab.storage.object_store import RemoteFolder
 from ebclab.storage.signal_file import StoredSignal
-from ebclab.storage.sync import Syncer
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.ray_train.worker import train_on_worker
 from ebclab.training.setup import RunSpec
@@ -46,14 +44,6 @@ def early(path: Path) -> list[int]:
     if not (path / "metrics.jsonl").exists():
         return []
     return [record["step"] for record in records_of(path, "event", "saved_early")]
-
-
-@pytest.fixture
-def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFolder:
-    """A run in a store, which is a folder on this disk."""
-    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
-    (tmp_path / "store").mkdir()
-    return RemoteFolder(f"file://{tmp_path}/store", "run")
 
 
 @pytest.mark.parametrize(("step", "log_every"), [(3, 1), (2, 1), (2, 100)])
@@ -95,9 +85,7 @@ def pushed(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     return found
 
 
-def test_an_epoch_is_uploaded_once_with_its_scores_and_checkpoints(
-    remote: RemoteFolder, pushed: list[tuple[set[str], list[int]]]
-) -> None:
+def test_an_epoch_is_uploaded_once_with_its_scores_and_checkpoints(remote, pushed):
     every_epoch = ["evaluation.knn_every=1", "training.keep_every=1", "training.checkpoint_every=1"]
     train(RunFolder(remote.cache, remote), *every_epoch, "training.epochs=2", "data.holdout_rate=0.1")
     first, second, end = pushed
@@ -106,9 +94,7 @@ def test_an_epoch_is_uploaded_once_with_its_scores_and_checkpoints(
     assert {"kept-0000000004", "last-0000000004"} < second[0]
 
 
-def test_an_epoch_without_a_checkpoint_waits_for_no_store(
-    remote: RemoteFolder, pushed: list[tuple[set[str], list[int]]]
-) -> None:
+def test_an_epoch_without_a_checkpoint_waits_for_no_store(remote, pushed):
     train(RunFolder(remote.cache, remote))
     assert pushed == [({"last-0000000006"}, [])] * 2  # with the checkpoint of the last epoch, and with the result
 

@@ -1,7 +1,5 @@
 """What rank 0 alone meets in the run folder or finds out about the run ends both ranks with the same sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run from Python: own images, own method, and everything a method may need around the loop."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass
@@ -19,9 +17,8 @@ from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
 from ebclab.storage.lease import NAME, FencingToken, held_by
-from ebclab.storage.object_store import Store, Stored
-from ebclab.storage.remote import COPIES, RemoteFolder
-from ebclab.training.listener import Listener
+from ebclab.storage.object_store import COPIES, RemoteFolder, Store, Stored
+from ebclab.training.display import Listener
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
@@ -155,9 +152,7 @@ def test_energies_that_depend_on_neighbours_are_a_warning_once(tmp_path: Path) -
     assert notes.lines.count(f"warning: {text}") == 1
 
 
-def test_a_methods_refusal_is_a_sentence_that_names_its_section(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_methods_refusal_is_a_sentence_that_names_its_section(tmp_path, monkeypatch):
     for name in ("num_proposals", "memory_bytes", "start"):
         with monkeypatch.context() as patch:
             patch.setattr(Replay, name, _refuse)
@@ -173,9 +168,7 @@ def _refuse(*_: object) -> None:
 @pytest.mark.parametrize(
     "more", [(), ("optimizer.schedule=step", "optimizer.weight_decay_end=0.5", "training.average_weights=0.7")]
 )
-def test_a_run_stopped_within_an_epoch_ends_in_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
-) -> None:
+def test_a_run_stopped_within_an_epoch_ends_in_the_same_bits(tmp_path, monkeypatch, more):
     whole = _pretrain(tmp_path, _config(2, *more), "whole")
     with monkeypatch.context() as patch:
         patch.setattr(Recorder, "should_stop", lambda self: self.training.step == 6)
@@ -204,9 +197,7 @@ def test_two_launches_never_write_into_one_run(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("in_a_store", [False, True])
 @pytest.mark.parametrize("file", [".env", "tensorboard/events.out"])
-def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, in_a_store: bool
-) -> None:
+def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(tmp_path, monkeypatch, file, in_a_store):
     """Hidden files count, and those of TensorBoard, which no process reads back from a store."""
     from ebclab.training.ray_train import launch
 
@@ -230,9 +221,7 @@ def test_a_launch_that_workers_refuse_removes_nothing_that_was_there(
     assert not [path for path in (tmp_path / "runs" / "new").rglob("*") if path.is_file()]
 
 
-def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed(tmp_path, monkeypatch):
     pulls: list[bool] = []
 
     def names(store: Store) -> dict[str, Stored]:
@@ -251,9 +240,7 @@ def test_a_run_in_a_store_is_pulled_to_look_and_when_it_is_claimed(
         assert pulls == ([False] if was_finished else [False, True])  # whether this process held the lease
 
 
-def test_workers_get_the_token_under_which_the_launch_holds_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_the_token_under_which_the_launch_holds_the_run(tmp_path, monkeypatch):
     class StoppedError(Exception):
         pass
 

@@ -1,7 +1,5 @@
 """What ranks do together, alone and as two processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -120,9 +118,7 @@ def test_one_rank_talks_to_nobody() -> None:
         (OSError, TrainingError),
     ],
 )
-def test_an_error_of_another_process_keeps_its_sentence_and_what_depends_on_its_kind(
-    own: type[EbclabError | OSError], there: type[EbclabError]
-) -> None:
+def test_an_error_of_another_process_keeps_its_sentence_and_what_depends_on_its_kind(own, there):
     error = raised_elsewhere(kind_of(own("a sentence")), "a sentence")
     assert type(error) is there
     assert str(error) == "a sentence"

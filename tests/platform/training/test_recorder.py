@@ -1,7 +1,5 @@
 """The recorder's counters: what a resume takes over, what a roll-back takes back, and which score is the best."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,9 +16,9 @@ from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import BestScore
-from ebclab.storage.sync import Syncer
+from ebclab.storage.mirror import Syncer
+from ebclab.training.display import Listener
 from ebclab.training.health.findings import FindingRules
-from ebclab.training.listener import Listener
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import RunSpec, prepare
 from energy_contrast.catalog import METHODS

@@ -1,7 +1,5 @@
 """Runs whose energies go wrong: they go back, go on with a smaller step, log it, or stop for good."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from ebclab.config import compose
 from ebclab.errors import DivergedError
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.training.health.record import HealthRecord
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
+from ebclab.training.health.policy import HealthRecord
 from ebclab.training.pretrain import RunResult
 from ebclab.training.recorder import Recorder
 from ebclab.training.rollback import RollbackController
@@ -97,17 +95,6 @@ def test_a_method_that_samples_nothing_has_nothing_to_go_back_to(tmp_path: Path)
     result = run(tmp_path, "plain", method="simclr")
     assert result.result["health"] == []
     assert not (result.path / "checkpoints" / "last-0000000000").exists()
-
-
-def test_the_newest_healthy_checkpoint_outlives_newer_ones_of_an_unhealthy_run(tmp_path: Path) -> None:
-    for step, is_healthy in ((1, True), (2, True), (3, False), (4, False), (5, False)):
-        facts = {"healthy": is_healthy}
-        checkpoint.save(tmp_path, "last", checkpoint.Checkpoint(step, facts, {"w": torch.ones(1)}, {}, {}))
-    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "4", "5"]
-    found = checkpoint.load_healthy(tmp_path)
-    assert found.step == 2
-    checkpoint.forget_after(tmp_path, 2)
-    assert checkpoint.newest_step(tmp_path) == 2
 
 
 def test_a_best_checkpoint_of_a_time_that_was_undone_is_forgotten(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Two ranks whose energies go wrong: they go back together, and go on as one run."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile
@@ -17,7 +15,7 @@ from torch import Tensor
 from ebclab.config import compose
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.storage.remote import COPIES, RemoteFolder
+from ebclab.storage.object_store import COPIES, RemoteFolder
 from ebclab.training.process_group import ALONE, Ranks
 from ebclab.training.recorder import Recorder
 from energy_contrast.energy_based.vem_bank import VemLangevin
@@ -97,9 +95,7 @@ def test_both_ranks_end_in_the_same_state_at_the_same_step(both: list[dict[str, 
     assert (one["step"], one["refused"]) == (zero["step"], zero["refused"])
 
 
-def test_two_ranks_that_went_back_as_one_does_are_two_with_the_smaller_step(
-    both: list[dict[str, dict[str, Any]]],
-) -> None:
+def test_two_ranks_that_went_back_as_one_does_are_two_with_the_smaller_step(both):
     healed, small = ({**both[0][name], "state": dict(both[0][name]["state"])} for name in ("healed", "small"))
     (event,) = healed["events"]
     assert (event["action"], event["step"], event["to_step"], event["step_scale"]) == ("roll_back", 2, 0, 0.25)
@@ -131,9 +127,7 @@ def test_what_nothing_heals_stops_both_with_the_same_sentence(both: list[dict[st
     assert [event["action"] for event in zero["events"]] == ["roll_back"] * 3 + ["stop"]
 
 
-def test_where_batches_come_once_the_weights_go_back_and_the_step_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_batches_come_once_the_weights_go_back_and_the_step_does_not(tmp_path, monkeypatch):
     weights: list[bool] = []
 
     def look(recorder: Recorder, saved: Checkpoint) -> None:

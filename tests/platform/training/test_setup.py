@@ -1,7 +1,5 @@
 """What a run needs of the machine before its network is built."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from types import SimpleNamespace
@@ -21,9 +19,7 @@ from energy_contrast.method import Method
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_views_fit_up_to_the_last_free_byte_and_the_message_has_the_sum(
-    ranks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_fit_up_to_the_last_free_byte_and_the_message_has_the_sum(ranks, monkeypatch):
     config = compose("simclr", overrides=["training.batch_size=6"])
     needed = sum(4 for _ in range(6 // ranks) for _ in range(2) for _ in range(3) for _ in range(10) for _ in range(10))
     alone: Any = SimpleNamespace(world_size=ranks)

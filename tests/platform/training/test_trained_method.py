@@ -1,7 +1,5 @@
 """A run's whole method read back is the one that was trained, bit for bit, without its images."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

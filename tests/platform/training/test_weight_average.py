@@ -1,7 +1,5 @@
 """The average of weights: its closed form, what it holds, and that a run scores, saves and exports it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from ebclab.export.run import export_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.training import rank
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.weight_average import WeightAverage, trained
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, StepOutput
@@ -38,9 +36,7 @@ class Parts(Method):
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.999])
-def test_the_average_is_its_closed_form_and_initial_weights_have_no_part(
-    decay: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_average_is_its_closed_form_and_initial_weights_have_no_part(decay, monkeypatch):
     method = Parts()
     average, seen = WeightAverage(method, decay), list[dict[str, Tensor]]()
     for step in range(1, 6):

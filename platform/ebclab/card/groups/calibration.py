@@ -10,8 +10,8 @@ import torch
 from plotly.subplots import make_subplots
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
-from ebclab.card.results import Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.document.document import Plot, Table
 from ebclab.evaluation.measures.calibration import (
     TEMPERATURES,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number, accuracy, as_number
 from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
-from ebclab.card.results import Findings, Number, accuracy, as_number
 from ebclab.document.document import Table
 from ebclab.evaluation.evaluate import PROBES, FeatureSplit
-from ebclab.evaluation.linear_head import PENALTIES, fit_head
+from ebclab.evaluation.linear import PENALTIES, fit_head
 
 
 def measure(measuring: Measuring) -> Findings:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.card.card import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.card.groups.out_of_distribution import histogram, set_names
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.document.document import Picture
 from ebclab.errors import UserError
 from ebclab.evaluation.measures.geometry import VIEWS, VIEWS_IN_WORDS

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number, accuracy
 from ebclab.card.groups.fine_tuning import (
     Beginning,
     beginnings,
@@ -19,11 +20,10 @@ from ebclab.card.groups.fine_tuning import (
     within,
 )
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import LabelList, label_list
 from ebclab.document.document import Plot, Table
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import PENALTIES, few_labels_head, num_folds
+from ebclab.evaluation.linear import PENALTIES, few_labels_head, num_folds
 from ebclab.reports.plots import BLUE, GREY, ORANGE, plot
 
 PERCENTS = (1, 10)

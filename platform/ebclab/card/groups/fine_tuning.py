@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ebclab.card.card import Findings, Number, accuracy, mean_over_images
 from ebclab.card.groups.transfer import PRECISIONS
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings, Number, accuracy, mean_over_images
 from ebclab.card.subject import Subject
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from ebclab.card.card import Findings, Number, mean_over_images
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings, Number, mean_over_images
 from ebclab.data.holdout import limit
 from ebclab.errors import DataError
 from ebclab.evaluation.measures.geometry import (

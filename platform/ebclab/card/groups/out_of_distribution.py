@@ -10,21 +10,22 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number, mean_over_images, two_samples
 from ebclab.card.images import OutsideSet, slug, unique_names
 from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
-from ebclab.card.results import Findings, Number, mean_over_images, two_samples
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.document.document import Plot, Table
-from ebclab.evaluation.measures.detectors import Detector, fit_detectors
-from ebclab.evaluation.measures.rankings import (
+from ebclab.evaluation.measures.out_of_distribution import (
     FEWEST,
     OVERLAPPING,
     RECALL,
     Auroc,
+    Detector,
     auroc,
     auroc_interval,
     false_positive_rate,
+    fit_detectors,
     precision_recall_area,
     variances,
 )

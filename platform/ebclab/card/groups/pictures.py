@@ -5,15 +5,15 @@ from __future__ import annotations
 import base64
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import plotly.graph_objects as go
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ebclab.card.card import Findings
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings
+from ebclab.config.yaml_text import JsonObject
 from ebclab.data.holdout import limited
 from ebclab.data.image_grid import Tile, as_picture, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
@@ -91,7 +91,7 @@ def _words(count: int) -> str:
     return f"{count:,} test images, unit features, perplexity {_perplexity(count):.3g}, start at PCA, seed 0."
 
 
-def _thumbnails(places: Tensor, images: ImageSet) -> Iterator[dict[str, Any]]:
+def _thumbnails(places: Tensor, images: ImageSet) -> Iterator[JsonObject]:
     """Yield pictures to lay on a map (n, 2): in each cell of a grid over it, the image nearest to the cell's centre."""
     low, cells = places.amin(dim=0), torch.tensor(_CELLS)
     side = ((places.amax(dim=0) - low) / cells).clamp_min(1e-9)
@@ -116,7 +116,7 @@ def _map(
     images: ImageSet,
     files: Mapping[int, str],
     note: str,
-    thumbnails: Iterable[dict[str, Any]] = (),
+    thumbnails: Iterable[JsonObject] = (),
 ) -> Plot:
     figure = go.Figure()
     for label in sorted(set(images.labels.tolist())):

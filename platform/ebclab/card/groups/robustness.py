@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number, accuracy
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings, Number, accuracy
 from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.document.document import Picture, Plot, Table

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ebclab.card.card import Findings, Number
 from ebclab.card.groups import classification
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measuring import Group, Measuring
-from ebclab.card.results import Findings, Number
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import PENALTIES
+from ebclab.evaluation.linear import PENALTIES
 from ebclab.evaluation.multi_label import (
     Interpolation,
     average_precisions,

@@ -17,13 +17,12 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from ebclab.card.card import Card, GroupResult
+from ebclab.card.card import Card, Findings, GroupResult
 from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask
 from ebclab.card.ray_workers.schedule import Job, Schedule
 from ebclab.card.ray_workers.worker import Array, CardWorker, SentCard, SentSet, WorkerResources
-from ebclab.card.results import Findings
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import TRIES, even_share
 from ebclab.cluster.versions import Origin, require_same_versions
@@ -31,7 +30,7 @@ from ebclab.data.image_set import read_only
 from ebclab.errors import EbclabError, TrainingError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.runs.environment import describe_environment
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 
 _POLL_SECONDS = 1.0
 

@@ -11,12 +11,12 @@ import numpy as np
 import ray
 
 from ebclab.card.card import GroupResult
-from ebclab.card.feature_store import FeatureStore
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import measure_group
-from ebclab.card.measuring import CardOptions, Measuring
+from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.subject import Subject
 from ebclab.cluster.versions import Origin
+from ebclab.config.yaml_text import JsonObject
 from ebclab.data.image_set import ImageSet, read_only
 from ebclab.errors import EbclabError
 from ebclab.hardware import resolve_device, set_threads
@@ -74,7 +74,7 @@ class CardWorker:
         self._at_hand: OrderedDict[int, Measuring] = OrderedDict()
         self._progress: tuple[int, int, str] | None = None
 
-    def hello(self) -> dict[str, Any]:
+    def hello(self) -> JsonObject:
         """Return the environment of this process: versions, machine, device, threads."""
         resources = self._resources
         resources.origin.require_same_here()

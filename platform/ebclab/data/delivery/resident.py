@@ -12,10 +12,10 @@ import torch
 from torch import Generator, Tensor
 
 from ebclab.data.delivery.choose import require_batch
-from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.data.hashing import hash_words, integers_below
 from ebclab.data.image_set import ImageSet
 from ebclab.data.views.parameters import words_of_draw
+from ebclab.data.views.pipeline import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.errors import DataError
 from ebclab.hardware import free_bytes
 from energy_contrast.method import Batch

@@ -20,13 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
-from ebclab.data.digests import content_digest, short_digest
 from ebclab.data.hashing import hash_words
 from ebclab.data.holdout import limit, limited
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageSet, content_digest, short_digest
+from ebclab.data.photograph import Decoded, Example, LeftOut, Reading
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import INDEX_COLUMN
-from ebclab.data.sources.decode import Decoded, Example, LeftOut, Reading
 from ebclab.data.sources.image_source import ImageSource, RowIndex, Statistics, read_rows, training_statistics
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.sources.location import location_of

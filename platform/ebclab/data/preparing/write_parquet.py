@@ -28,10 +28,10 @@ from torch import Tensor
 
 from ebclab.config.addresses import expanded, is_address
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import LeftOut
 from ebclab.data.preparing.shards import SplitRows, Storage, rows_of_shards, shard_count, write_shard
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import INDEX_COLUMN
-from ebclab.data.sources.decode import LeftOut
 from ebclab.data.sources.image_source import Statistics, by_kind, lines_of
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION
 from ebclab.errors import DataError

@@ -28,7 +28,8 @@ import torch
 
 from ebclab.config.addresses import is_address, without_credentials
 from ebclab.data.class_labels import Labels, joined
-from ebclab.data.digests import digest_of_files
+from ebclab.data.image_set import digest_of_files
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
     FileIndex,
@@ -38,7 +39,6 @@ from ebclab.data.sources.columns import (
     labels_of,
     names_of_feature,
 )
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location

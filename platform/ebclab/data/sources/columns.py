@@ -20,7 +20,7 @@ from pyarrow import fs
 from torch import Tensor
 
 from ebclab.data.class_labels import Labels, joined, of_words
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import EncodedSource, RowIndex
 from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError

@@ -15,10 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from ebclab.data.class_labels import Labels, comparable, label_of, of_values, of_words
-from ebclab.data.digests import digest_of_files
-from ebclab.data.photograph import image_suffixes
+from ebclab.data.image_set import digest_of_files
+from ebclab.data.photograph import Reading, image_suffixes
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import ImageFiles, Listing
 from ebclab.data.sources.location import (
     files_of_split,

@@ -23,11 +23,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
-from ebclab.data.image_set import ImageSet, level_counts, statistics_of_counts
-from ebclab.data.photograph import DAMAGE, size_in_header, sizes_in_headers
-from ebclab.data.sources.decode import Decoded, Example, LeftOut, Reading, decode_images, first_example
+from ebclab.data.image_set import ImageSet, digest_of_files, level_counts, statistics_of_counts
+from ebclab.data.photograph import (
+    DAMAGE,
+    Decoded,
+    Example,
+    LeftOut,
+    Reading,
+    decode_images,
+    first_example,
+    size_in_header,
+    sizes_in_headers,
+)
 from ebclab.data.sources.location import hash_of_path
 from ebclab.errors import DataError
 from ebclab.hardware import usable_processors

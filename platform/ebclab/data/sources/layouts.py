@@ -46,10 +46,10 @@ from xml.parsers import expat
 import torch
 from torch import Tensor
 
-from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import digest_of_files
+from ebclab.data.photograph import Decoded, Example, Reading
 from ebclab.data.sources.catalogue import PUBLISHED, Published, Split
-from ebclab.data.sources.decode import Decoded, Example, Reading
 from ebclab.data.sources.image_source import ImageFiles, ImageSource, Listing, RowIndex
 from ebclab.data.sources.location import hash_of_path, tell_once
 from ebclab.errors import DataError

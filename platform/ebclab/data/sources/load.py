@@ -20,6 +20,7 @@ from ebclab.config.addresses import LOCATIONS, OWN
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import (
     DATASETS,
     PUBLISHED,
@@ -30,7 +31,6 @@ from ebclab.data.sources.catalogue import (
     find_stored,
     missing_files,
 )
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts import layout_splits, open_layout

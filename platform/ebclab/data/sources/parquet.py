@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from ebclab.data.class_labels import Labels, joined
-from ebclab.data.digests import digest_of_files
 from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import digest_of_files
+from ebclab.data.photograph import Decoded, Example, Reading, decode_images, mixed_sizes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import (
     INDEX_COLUMN,
@@ -29,7 +30,6 @@ from ebclab.data.sources.columns import (
     labels_of,
     whole_numbers,
 )
-from ebclab.data.sources.decode import Decoded, Example, Reading, decode_images, mixed_sizes
 from ebclab.data.sources.image_source import Statistics
 from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
 from ebclab.data.sources.parquet_pages import Chunk, Chunks, pages_of

@@ -4,23 +4,28 @@ A job is one view of one image. Jobs are sorted by the place of their hue shift 
 few of the colour operations; a chunk is small enough to stay in a core's cache through all of them. Large images have a
 way of their own on a CPU (`large.py`).
 
+``ViewSettings`` makes the views of a run, the same in memory and in a stream. Proposals are fresh views of training
+images outside the batch, from which chains of samples restart. A slot is the number of a proposal within the global
+batch; ranks share the slots as ``torch.tensor_split`` does.
+
 Shapes: V views, B images, J = V * B jobs, n jobs of a chunk, C channels, H x W source pixels, size x size view pixels.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
-from ebclab.data.hashing import standard_normal
+from ebclab.data.hashing import hash_words, standard_normal
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.colour import JitterPlan, drop_colour, hue_places, jitter_colour, plan_jitter, solarise
 from ebclab.data.views.geometry import ResizeLine, blur, plan_line, resample
 from ebclab.data.views.large import are_large, make_large_views
-from ebclab.data.views.parameters import ViewParameters, draw_parameters
+from ebclab.data.views.parameters import ViewParameters, draw_parameters, words_of_batch
 
 _CHUNK_NUMBERS_CPU = 96 * 3 * 32 * 32  # 1.1 MiB of float32
 _CHUNK_NUMBERS_DEVICE = 1 << 27  # 512 MiB: few launches
@@ -140,3 +145,65 @@ def _make_planes(images: Tensor, jobs: _Jobs, config: ViewsConfig, preprocessing
         planes.add_(noise.view_as(planes.transpose(0, 1)).transpose(0, 1), alpha=config.noise_std)
     mean, std = preprocessing.columns(planes.device)
     return planes.sub_(mean[:, None]).mul_(1 / std[:, None])
+
+
+CHOICE_SALT = 0x63686F696365
+"""First word of the hashes that choose the images of proposals."""
+
+_FRESH_SALT = 0x6672657368
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """The settings on which the views of a run depend."""
+
+    views: ViewsConfig
+    preprocessing: Preprocessing  # size and normalisation of the views
+    seed: int
+    batch_size: int  # images of a global batch; an incomplete last batch is dropped
+    num_views: int = 2  # of each image
+    num_proposals: int = 0  # that come with each global batch
+    on_pipeline: bool = False  # views of a stream are made in Ray Data's tasks, not in the worker
+
+    def views_of(
+        self, images: Tensor, keys: Tensor, rows: Tensor, *, epoch: int, position: int, channels_last: bool = False
+    ) -> Tensor:
+        """Return the views (V, B, C, h, w) of those images (B, C, H, W) of one batch that have ``keys`` (B,).
+
+        ``rows`` (B,) are their rows in the training set, and ``position`` is the number of the batch within the epoch.
+        """
+        shared = words_of_batch(self.views, rows, position=position, batch_size=self.batch_size)
+        return self.make(images, keys, epoch, self.num_views, shared, channels_last)
+
+    def fresh_views(
+        self, images: Tensor, keys: Tensor, slots: Tensor, *, epoch: int, step: int, channels_last: bool
+    ) -> Tensor:
+        """Return one view (P, C, h, w) of each image, unlike its views in the epoch and in other ``slots`` (P,).
+
+        ``step`` is the number of the batch since the start of the run.
+        """
+        fresh = hash_words(_FRESH_SALT, step, slots, keys)
+        word = None if self.views.shared_by == "image" else int(hash_words(_FRESH_SALT, step))
+        shared = None if word is None else fresh.new_full(fresh.shape, word)
+        return self.make(images, fresh, epoch, 1, shared, channels_last)[0]
+
+    def make(
+        self, images: Tensor, keys: Tensor, epoch: int, num_views: int, shared: Tensor | None, channels_last: bool
+    ) -> Tensor:
+        """Return views as ``make_views`` does."""
+        return make_views(
+            images,
+            keys,
+            self.views,
+            self.preprocessing,
+            seed=self.seed,
+            epoch=epoch,
+            num_views=num_views,
+            channels_last=channels_last,
+            shared=shared,
+        )
+
+
+def own_slots(count: int, rank: int, world_size: int, device: torch.device) -> Tensor:
+    """Return the slots (P,) of this rank out of ``count`` for the global batch; P may differ between ranks by one."""
+    return torch.arange(count, device=device).tensor_split(world_size)[rank]

@@ -13,7 +13,7 @@ from ebclab.data.hashing import hash_words
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import make_views
 from ebclab.errors import UserError
 from ebclab.storage import atomic
 from ebclab.storage.lock import require_creatable

@@ -20,7 +20,7 @@ from torch.nn import functional
 from ebclab.data.hashing import hash_words, integers_below, unit_interval
 from ebclab.data.photograph import central_squares
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.evaluation.linear_head import LinearHead
+from ebclab.evaluation.linear import LinearHead
 
 Classify = Callable[[Tensor], Tensor]
 """Maps pixels to logits (n, K)."""

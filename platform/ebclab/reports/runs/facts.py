@@ -17,7 +17,7 @@ from ebclab.formatting import clock, count
 from ebclab.interval import SHARE
 from ebclab.runs.environment import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
-from ebclab.training.health.record import in_words, open_findings
+from ebclab.training.health.policy import in_words, open_findings
 
 _NARROWEST = 18  # minimum width in cells of a run's column; runs that do not fit continue in another table below
 _BETWEEN = 2

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.space.space import Parameter, Point, Space, rounded
-from ebclab.sweeps.trial import Trial
 
 _END_OF_TEXT = 256  # no byte
 

@@ -13,8 +13,8 @@ from statistics import fmean
 from statistics import median as middle
 
 from ebclab.formatting import count
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.request import Scheduler
-from ebclab.sweeps.trial import Trial
 from ebclab.training.health.findings import (
     COLLAPSE_EPOCHS,
     ENERGIES,

@@ -15,9 +15,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.request import Search
 from ebclab.sweeps.space.space import Parameter, Point, Space, rounded
-from ebclab.sweeps.trial import Trial
 
 STARTUP = 8  # points with a value before TPE takes over from random points
 

@@ -1,14 +1,20 @@
-"""Runs the trials of a sweep on Ray: search and confirmation, displayed, timed, stopped on request, by Ray Tune."""
+"""Runs the trials of a sweep on Ray: search and confirmation, displayed, timed, stopped on request, by Ray Tune.
+
+Population based training makes a run that starts from another run's checkpoint with new settings.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,8 +29,9 @@ from ebclab.background import logged
 from ebclab.cluster.each import each_on_cluster
 from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.versions import Origin, require_same_versions
+from ebclab.config import to_yaml
 from ebclab.data.holdout import Split
-from ebclab.errors import EbclabError, InterruptedRunError, UserError
+from ebclab.errors import EbclabError, InterruptedRunError, RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
 from ebclab.runs import environment
@@ -32,18 +39,68 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
-from ebclab.storage.reading import typed
+from ebclab.storage import atomic
+from ebclab.storage.mirror import MANIFEST
+from ebclab.storage.reading import read_json_object, typed
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder, claim_sweep
-from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.log import SweepLog, Trial
+from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.policies.population import explore
 from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
-from ebclab.sweeps.ray_tune.clone import clone_run
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.scheduler import SweepScheduler, Turn
-from ebclab.sweeps.space.space import Point
+from ebclab.sweeps.space.space import Point, Settings
 from energy_contrast.method import Method
+
+
+def clone_run(folder: SweepFolder, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[Point, Settings]:
+    """Make the next run folder of ``trial`` from the newest checkpoint of ``donor``, with settings near the donor's.
+
+    The checkpoint's files are linked where the file system allows it, otherwise copied: checkpoints never change, and
+    the donor may delete its own. The trial's new point and settings are returned.
+    """
+    epoch = trial.epochs_done
+    rate = plan.population.resample_rate
+    point = explore(donor.point, plan.space, seed=plan.config.seed, trial_id=trial.id, epoch=epoch, resample_rate=rate)
+    settings = plan.space.settings(point)
+    donated = folder.run(donor.run_name).pull(("last",))
+    paths = sorted(donated.checkpoints.glob("last-*"))
+    if not paths:
+        raise RunError(f"{donated.path}: has no checkpoint to continue from; restore its folder")
+    source = next((path for path in paths if _epochs_done(path) == epoch), paths[-1])  # or the newest, if it is gone
+    run = folder.run(f"{trial.id}-g{trial.generation + 1}")
+    if run.path.exists():  # left by a sweep that was killed before the clone was in its log
+        shutil.rmtree(run.path)
+    run.clear_store()
+    atomic.make_folder(run.checkpoints)
+    config = trial_config(plan.config, settings, seed=trial.seed, epochs=trial.epochs)
+    done = _epochs_done(source)
+    copied = f"{folder.path.name}/{donor.run_name} after epoch {epoch if done is None else done}"
+    config = replace(config, training=replace(config.training, copied_weights=copied))
+    atomic.write_text(run.config_path, to_yaml(config))
+    with atomic.new_folder(run.checkpoints / source.name) as aside:
+        for file in source.iterdir():
+            _link(file, aside / file.name)
+    run.send()
+    return point, settings
+
+
+def _epochs_done(path: Path) -> int | None:
+    """Return how many epochs were done at a checkpoint; None when it cannot be read."""
+    try:
+        done: int = read_json_object(path / MANIFEST)["facts"]["epochs_done"]
+    except (RunError, KeyError, TypeError):
+        return None
+    return done
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 @contextmanager

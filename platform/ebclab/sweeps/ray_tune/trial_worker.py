@@ -30,12 +30,12 @@ from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.resume import find, with_images_of, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
+from ebclab.storage.mirror import Syncer
 from ebclab.storage.object_store import Store
-from ebclab.storage.sync import Syncer
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import trial_config
 from ebclab.sweeps.scheduler import Turn
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.rank import train_rank
 from ebclab.training.setup import RunSpec, prepare
 from energy_contrast.method import Method

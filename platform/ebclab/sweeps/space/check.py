@@ -82,9 +82,9 @@ def apply_settings(config: ExperimentConfig, settings: Settings) -> ExperimentCo
     return parse_experiment(merge(to_mapping(config), layer), cast(Methods, own_catalogue))
 
 
-def _by_section(settings: Settings) -> dict[str, dict[str, Any]]:
+def _by_section(settings: Settings) -> dict[str, Settings]:
     """Return ``{"a.b": 1}`` as ``{"a": {"b": 1}}``."""
-    layer: dict[str, dict[str, Any]] = {}
+    layer: dict[str, Settings] = {}
     for name, value in settings.items():
         section, _, key = name.partition(".")
         layer.setdefault(section, {})[key] = value

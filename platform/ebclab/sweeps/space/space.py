@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeGuard, get_args
 from ebclab.config import did_you_mean, load_yaml_file
 from ebclab.config.check import shown
 from ebclab.config.names import nearest
-from ebclab.config.yaml_text import mapping_from_yaml
+from ebclab.config.yaml_text import JsonObject, mapping_from_yaml
 from ebclab.errors import ConfigError
 
 Kind = Literal["uniform", "loguniform", "int", "quantised", "choice"]
@@ -145,7 +145,7 @@ class Parameter:
             lines.append(f"also: must be outside the range, got {self.also:.10g}; leave it out")
         return lines
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the range in the form of the YAML files."""
         numbers = [self.low, self.high, *([self.step] if self.kind == "quantised" else [])]
         options = {"times": self.times, "points": self.points, "log": self.log, "also": self.also}
@@ -348,7 +348,7 @@ class Space:
         kept = [parameter for parameter in self.parameters if names.isdisjoint(self._chain(parameter))]
         return Space(tuple(kept), self.where)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> JsonObject:
         """Return the space as plain values that ``parse_space`` reads back unchanged."""
         return {"parameters": {parameter.name: parameter.to_mapping() for parameter in self.parameters}}
 

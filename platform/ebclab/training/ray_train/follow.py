@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 from ebclab.background import logged
 from ebclab.runs.metrics_log import MetricsLog, measured, record_of
 from ebclab.runs.stop_request import FileRequest, StopFlag, stop_on_signals
-from ebclab.training.health.record import in_words
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
+from ebclab.training.health.policy import in_words
 
 _LAUNCHES = ("started", "resumed")
 _POLL_SECONDS = 0.3

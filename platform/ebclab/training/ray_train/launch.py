@@ -36,14 +36,15 @@ from ebclab.cluster.placement import (
 )
 from ebclab.cluster.train_internals import DatasetsCallback, ElasticScalingPolicy, NoopDecision, ScalingDecision
 from ebclab.cluster.versions import Origin, require_same_versions
-from ebclab.data.delivery.ray_data import Stream, build_dataset, execution_options, plan_stream
-from ebclab.encoders import has_batch_norm
+from ebclab.data.delivery.ray_data.driver import Stream, plan_stream
+from ebclab.data.delivery.ray_data.pipeline import build_dataset, execution_options
+from ebclab.encoders.build import has_batch_norm
 from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.hardware import resolve_device
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.training.callbacks import Scheduled
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.process_group import raised_elsewhere
 from ebclab.training.ray_train.follow import RunFollower, watch
 from ebclab.training.ray_train.streamed import delivery_of, require_labels

@@ -10,12 +10,12 @@ import torch
 from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import Choice, Delivery, choose_delivery
 from ebclab.data.delivery.resident import ResidentData
-from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.digests import STREAMED
 from ebclab.data.holdout import Split, rows_of_parts
-from ebclab.data.sources.decode import Reading
+from ebclab.data.image_set import STREAMED
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import dataset_named, open_source
 from ebclab.data.sources.location import location_of
+from ebclab.data.views.pipeline import ViewSettings
 from ebclab.errors import ConfigError
 from ebclab.hardware import free_bytes
 from ebclab.methods_by_name import method_problems
@@ -32,7 +32,7 @@ from ebclab.training.setup import (
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
-    from ebclab.data.delivery.ray_data import Stream
+    from ebclab.data.delivery.ray_data.driver import Stream
 
 
 def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.device) -> Choice:
@@ -93,7 +93,7 @@ def prepare_streamed(
         shard: This worker's part of the stream, a ``ray.data.DataIterator``.
         step: Optimizer steps done before this launch.
     """
-    from ebclab.data.delivery.ray_data import StreamedData
+    from ebclab.data.delivery.ray_data.worker import StreamedData
 
     plan, batch_size = stream.plan, config.training.batch_size
     settings, channels_last = plan.settings, config.training.channels_last

@@ -20,17 +20,17 @@ from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
+from ebclab.storage.mirror import Syncer
 from ebclab.storage.reading import json_value, typed
 from ebclab.storage.signal_file import SignalFile
-from ebclab.storage.sync import Syncer
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.process_group import ErrorKind, Ranks, kind_of
 from ebclab.training.rank import train_rank
 from ebclab.training.ray_train.streamed import prepare_streamed
 from ebclab.training.setup import Prepared, RunSpec, prepare
 
 if TYPE_CHECKING:
-    from ebclab.data.delivery.ray_data import Stream
+    from ebclab.data.delivery.ray_data.driver import Stream
 
 StreamPart: TypeAlias = "tuple[Stream, Any]"
 """A stream, and a worker's part of it: a ``ray.data.DataIterator``."""

@@ -1,7 +1,5 @@
 """Resident or streamed, and how many CPUs are left for whom: decisions on plain values."""
 
-from __future__ import annotations
-
 import pytest
 
 from ebclab.cluster.placement import cpu_reservation, fed_workers, require_cpus
@@ -70,7 +68,5 @@ def test_a_reservation_that_starves_the_stream_is_refused_with_the_sum() -> None
     ("cpus", "reserved", "streamed", "workers"),
     [(3, 1, True, 2), (2, 1, True, 1), (1, 1, True, 0), (0, 1, True, 0), (2, 0.3333, True, 3), (2, 1, False, 2)],
 )
-def test_as_many_workers_are_fed_as_leave_ray_data_a_cpu(
-    cpus: float, reserved: float, streamed: bool, workers: int
-) -> None:
+def test_as_many_workers_are_fed_as_leave_ray_data_a_cpu(cpus, reserved, streamed, workers):
     assert fed_workers(cpus, reserved, streamed=streamed) == workers

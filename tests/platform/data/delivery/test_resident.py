@@ -1,7 +1,5 @@
 """Resident batches: a pure function of (seed, epoch, position), cut the same way for any number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +9,9 @@ import torch
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.delivery.resident import ResidentData
-from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.data.views import make_views
+from ebclab.data.views.pipeline import ViewSettings, make_views
 from ebclab.errors import UserError
 
 PLAIN = ViewsConfig(normalisation="none")  # views equal their images
@@ -71,9 +68,7 @@ def test_index_names_the_images_and_labels_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (7, 3)])
-def test_an_epoch_has_the_order_of_a_hash_of_seed_epoch_and_key(
-    seed: int, epoch: int, splitmix64_words: Callable[..., int]
-) -> None:
+def test_an_epoch_has_the_order_of_a_hash_of_seed_epoch_and_key(seed, epoch, splitmix64_words):
     train, salt = numbered(50), int.from_bytes(b"order")
     data = resident(train, seed=seed, batch_size=10)
     keys = train.keys.tolist()
@@ -109,9 +104,7 @@ def test_views_are_those_of_the_seed_the_epoch_and_the_keys(channels_last: bool)
 
 @pytest.mark.parametrize(("num_proposals", "shared_by"), [(8, "image"), (5, "batch"), (5, "chunk"), (1, "image")])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(
-    world_size: int, num_proposals: int, shared_by: str
-) -> None:
+def test_slices_of_all_ranks_put_together_are_the_global_batch_bit_for_bit(world_size, num_proposals, shared_by):
     train, views = textured(), replace(RANDOM, shared_by=shared_by)
     settings = {"batch_size": 16, "num_proposals": num_proposals}
     whole = resident(train, views, **settings).batch(1, 2)
@@ -172,9 +165,7 @@ def test_draw_gives_views_of_images_chosen_alike_by_the_generator_alone() -> Non
         (300, {"device": "cuda:0"}, r"does not fit on cuda:0, got 50 images .* 0\.01 GiB with 0\.00 GiB free"),
     ],
 )
-def test_what_cannot_be_delivered_is_refused_with_its_numbers(
-    monkeypatch: pytest.MonkeyPatch, side: int, changes: dict[str, Any], message: str
-) -> None:
+def test_what_cannot_be_delivered_is_refused_with_its_numbers(monkeypatch, side, changes, message):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2**19, 2**30))
     with pytest.raises(UserError, match=message):
         resident(numbered(50, side=side), **changes)

@@ -1,11 +1,8 @@
 """Prepared sets: what was put in comes out in shards of reasoned sizes, whole or not at all, wherever it was killed."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +19,11 @@ from ebclab.cli import main
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.photograph import Decoded, Reading
 from ebclab.data.preparing import shards, write_parquet
 from ebclab.data.preparing.shards import SplitRows, Storage, group_rows, shard_count, split_rows
 from ebclab.data.preparing.write_parquet import LEFT_OUT, prepare_dataset
 from ebclab.data.sources.catalogue import Split
-from ebclab.data.sources.decode import Decoded, Reading
 from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import Statistics, training_statistics
 from ebclab.data.sources.load import load_split
@@ -72,9 +69,7 @@ def splits() -> Splits:
     return {"train": image_set(2500, 0), "test": image_set(30, 1)}
 
 
-def test_a_prepared_set_holds_the_same_images_shuffled_and_describes_itself(
-    tmp_path: Path, splits: Splits, splitmix64_words: Callable[..., int]
-) -> None:
+def test_a_prepared_set_holds_the_same_images_shuffled_and_describes_itself(tmp_path, splits, splitmix64_words):
     lines: list[str] = []
     prepare_dataset(splits, tmp_path / "set", progress=lines.append)
     assert lines == ["train: 2,500 images, 2 classes, in 3 files", "test: 30 images, 2 classes, in 1 file"]
@@ -132,9 +127,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: Splits, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_verb_prepares_what_the_same_limit_chooses_and_says_what_comes_next(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_the_verb_prepares_what_the_same_limit_chooses_and_says_what_comes_next(tmp_path, capsys):
     assert main(["data", "prepare", "digits", "--train-limit", "100", "--to", str(tmp_path / "set")]) == 0
     shown = capsys.readouterr().out
     assert f"next: ebclab pretrain METHOD --dataset parquet:{tmp_path}/set --set views.recipe=digits" in shown
@@ -327,9 +320,7 @@ def grouped(photos: Path, tmp_path: Path) -> str:
     return f"parquet:{tmp_path}/grouped"
 
 
-def test_images_that_are_read_in_groups_become_the_same_set_in_any_memory(
-    grouped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_that_are_read_in_groups_become_the_same_set_in_any_memory(grouped, tmp_path, monkeypatch):
     sets = []
     for name, share in (("much", 0.25), ("little", 0.0)):
         monkeypatch.setattr(shards, "_HELD_SHARE", share)

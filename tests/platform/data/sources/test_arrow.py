@@ -1,7 +1,5 @@
 """What ``save_to_disk`` of Hugging Face's datasets writes, made up here with the files that release 5.2.0 writes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 import torch
 from made_up_images import encoded, put, put_arrow, table
 
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError
 
@@ -55,9 +53,7 @@ def test_splits_have_their_pixels_labels_and_class_names(saved: Path) -> None:
     assert source.index.groups.unique_consecutive(return_counts=True)[1].tolist() == [2, 1, 2, 2]  # record batches
 
 
-def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(
-    saved: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_of_the_cache_has_its_splits_by_the_names_of_files(saved, caplog):
     cache = saved / "cache/owner___my_test_set/default-71f6/0.0.0/c248"
     for number, file in enumerate((saved / "train").glob("*.arrow")):
         put(cache / f"my_test_set-train-{number:05}-of-00003.arrow", file.read_bytes())

@@ -1,7 +1,5 @@
 """Downloads happen only when asked and needed; a failure names the host and what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -49,9 +47,7 @@ def test_files_are_downloaded_below_the_root_and_only_once(tmp_path: Path, sourc
         RuntimeError("Error downloading x.gz:\nTried https://first.example, got:\n<Name or service not known>\n"),
     ],
 )
-def test_a_network_failure_is_one_sentence_with_host_reason_and_remedy(
-    tmp_path: Path, source: Mock, failure: Exception
-) -> None:
+def test_a_network_failure_is_one_sentence_with_host_reason_and_remedy(tmp_path, source, failure):
     source.side_effect = failure
     with pytest.raises(DataError) as caught:
         fetch("mnist", str(tmp_path), lambda line: None)
@@ -63,9 +59,7 @@ def test_a_network_failure_is_one_sentence_with_host_reason_and_remedy(
     assert "\n" not in text
 
 
-def test_torchvisions_own_failure_without_a_network_is_understood(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchvisions_own_failure_without_a_network_is_understood(tmp_path, monkeypatch):
     def no_network(*args: Any, **kwargs: Any) -> None:
         raise URLError("no network in this test")
 

@@ -1,7 +1,5 @@
 """Sets in the layouts in which they were published: which image has which label, and what a wrong folder is told."""
 
-from __future__ import annotations
-
 import io
 import logging
 import pickle
@@ -27,11 +25,10 @@ from torch import Tensor
 from ebclab.cli import main
 from ebclab.config import compose
 from ebclab.config.addresses import LOCATIONS, PUBLISHED
-from ebclab.data.digests import content_digest
-from ebclab.data.image_set import ImageSet
+from ebclab.data.image_set import ImageSet, content_digest
+from ebclab.data.photograph import Reading
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources import catalogue
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.layouts import TRAINING_IMAGES, classes_of_imagenet100, read_annotation
 from ebclab.data.sources.load import load_split, open_source, splits_of
@@ -193,10 +190,8 @@ def matlab(**values: list[list[int]]) -> bytes:
         ("flowers102", "setid.mat", b"no matlab", "setid.mat: must hold numbers called tstid, got"),
         ("flowers102", "imagelabels.mat", None, "imagelabels.mat: a file of at most 65,536 bytes is needed, got none"),
         ("flowers102", "imagelabels.mat", b"x" * 65537, "imagelabels.mat: a file of at most 65,536 bytes is needed,"),
-        ("flowers102", "jpg/image_00004.jpg", None, "lacks 1 images, got no jpg/image_00004.jpg"),
         ("caltech101", "101_ObjectCategories/another/a.jpg", b"x", "101 classes and BACKGROUND_Google, got 103"),
         ("sun397", "Partitions/Testing_01.txt", b"/a/../../x.jpg\n", "must be the path of an image, got"),
-        ("sun397", "Partitions/Testing_01.txt", b"/a/none/x.jpg\n", "lacks 1 images, got no a/none/x.jpg"),
         ("sun397", "Partitions/ClassName.txt", b"/a/abbey\n", "must be of one of 1 classes, got 'a/apse/indoor'"),
         ("tiny-imagenet", "train/n02124075/images/n01443537_1.JPEG", picture(0), "has two train images called n0144"),
         ("tiny-imagenet", "val/val_annotations.txt", b"val_0.JPEG\tn01443537\n" * 2, "val/images/val_0.JPEG twice"),
@@ -210,12 +205,9 @@ def matlab(**values: list[list[int]]) -> bytes:
         ("voc", "ImageSets/Main/cat_test.txt", "000500 2\n", "the name of an image and -1, 0 or 1, got '000500"),
         ("voc", "ImageSets/Main/cat_test.txt", "000500 1\n", "must name all images of test.txt, got no 000501"),
         ("voc", "ImageSets/Main/cat_test.txt", None, "every class needs its list .*, got no ImageSets/Main/cat_"),
-        ("voc", "JPEGImages/000503.jpg", None, "lacks 1 images, got no JPEGImages/000503.jpg"),
     ],
 )
-def test_what_does_not_fit_together_is_one_sentence(
-    tmp_path: Path, kind: str, file: str, change: bytes | str | None, sentence: str
-) -> None:
+def test_what_does_not_fit_together_is_one_sentence(tmp_path, kind, file, change, sentence):
     root = _write_some(kind, tmp_path / "set")
     (root / file).unlink() if change is None else made_up_images.put(root / file, change)
     with pytest.raises(DataError, match=sentence):

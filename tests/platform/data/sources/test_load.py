@@ -1,7 +1,5 @@
 """From a name to images: any copy is read and named, statistics are the training split's, mistakes are explained."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import lzma
@@ -18,9 +16,9 @@ from made_up_images import encoded, idx_bytes, pixels, put_set
 
 from ebclab.config import compose
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import Reading
 from ebclab.data.sources import load
 from ebclab.data.sources.catalogue import DATASETS, Release, Split, data_root, missing_files
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import dataset_named, load_both, load_split
 from ebclab.data.sources.stored_files import md5_of
@@ -67,9 +65,7 @@ def test_both_parts_are_loaded_with_each_opened_once(tmp_path: Path, monkeypatch
     assert sorted(parts) == ["test", "train"]
 
 
-def test_a_copy_is_known_only_when_all_its_files_are(
-    fashion: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_copy_is_known_only_when_all_its_files_are(fashion, monkeypatch, caplog):
     entry = DATASETS["fashion-mnist"]
     sums = {path.name.removesuffix(".gz"): (md5_of(path),) for path in (fashion / entry.folder).iterdir()}
     release = Release("ours", sums, mean=(0.125,), std=(0.0625,))

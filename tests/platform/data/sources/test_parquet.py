@@ -1,7 +1,5 @@
 """Parquet sets: tensors or encoded images, with or without labels and index; every other table is explained."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,10 @@ import pytest
 import torch
 from made_up_images import put
 
-from ebclab.config.named_hosts import STORES
+from ebclab.config.addresses import STORES
 from ebclab.data.hashing import hash_words
+from ebclab.data.photograph import Reading
 from ebclab.data.sources import parquet
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import hash_of_path
 from ebclab.data.sources.parquet_pages import Chunks
@@ -111,7 +109,6 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "an empty tensor": ({"image": of_kind((1, 2, 2), [[1] * 4, None])}, "group 0: tensors need all .*, got 1 that are"),
     "empty values": ({"image": of_kind((1, 2, 2), [[1, None, 1, None]])}, "tensors need all their values, got 2 that"),
     "two columns image": (twice("image"), "a.parquet has several columns called image; rename"),
-    "two columns label": (twice("label"), "a.parquet has several columns called label; rename"),
     "two columns index": (twice("index"), "a.parquet has several columns called index; rename"),
     "two shapes": (
         {"a.parquet": SOUND, "b.parquet": pa.table({"image": tensors(IMAGES[..., :4])})},
@@ -202,9 +199,7 @@ def little_room(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_value_that_occurs_often_is_refused_before_it_fills_memory(
-    tmp_path: Path, little_room: int, codec: str, version: str
-) -> None:
+def test_a_value_that_occurs_often_is_refused_before_it_fills_memory(tmp_path, little_room, codec, version):
     first = encoded()[0]
     value = first + b"\0" * (30_000 - len(first))
     file = repeated(tmp_path / "x.parquet", [value], [0] * 10_000, compression=codec, data_page_version=version)

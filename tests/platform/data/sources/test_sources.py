@@ -1,7 +1,5 @@
 """What holds of every kind of place that images are read from: parts, order, threads, damage, sizes, streams."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 from made_up_images import ENCODED, encoded, pixels, put_set
 
 from ebclab.data.fitting import SampledSizes, look
-from ebclab.data.sources.decode import Reading
+from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import read_rows
 from ebclab.data.sources.load import load_both, load_split, open_source, splits_of
 from ebclab.errors import DataError
@@ -75,9 +73,7 @@ def test_rows_are_read_in_any_order_by_any_threads_in_any_process(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ENCODED)
-def test_damaged_images_are_named_or_left_out_when_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+def test_damaged_images_are_named_or_left_out_when_asked(tmp_path, caplog, kind):
     files = [file[: len(file) // 2] if row == 1 else b"nothing" if row == 5 else file for row, file in enumerate(FILES)]
     name = write(kind, tmp_path, files)
     with pytest.raises(DataError, match=rf"{NAMES[kind]}: not a readable image, got .*data\.skip_corrupt=true"):

@@ -1,7 +1,5 @@
 """WebDataset: samples against what was written; members of tars are those of Python's reader, or refused soon."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -16,12 +14,11 @@ import pytest
 import torch
 from made_up_images import encoded, put_tar
 
+from ebclab.data.photograph import Reading
 from ebclab.data.sources import webdataset
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.data.sources.location import hash_of_path
-from ebclab.data.sources.tar_members import Tar
-from ebclab.data.sources.webdataset import _NAME, _without_braces
+from ebclab.data.sources.webdataset import _NAME, Tar, _without_braces
 from ebclab.errors import DataError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 5, 5, 3), dtype=np.uint8)
@@ -100,9 +97,7 @@ def _other(name: str, kind: bytes) -> tarfile.TarInfo:
     return member
 
 
-def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_links_devices_and_names_that_lead_out_are_left_out_and_told(tmp_path, caplog):
     others = [_other("x.png", tarfile.SYMTYPE), _other("y.png", tarfile.LNKTYPE), _other("z.png", tarfile.CHRTYPE)]
     outside = [
         ("../../e.png", b""),
@@ -136,9 +131,7 @@ def test_links_devices_and_names_that_lead_out_are_left_out_and_told(
         ([], "holds no samples, got 1 empty tars"),
     ],
 )
-def test_what_is_no_set_of_images_is_one_sentence(
-    tmp_path: Path, members: list[tuple[str, bytes]], sentence: str
-) -> None:
+def test_what_is_no_set_of_images_is_one_sentence(tmp_path, members, sentence):
     put_tar(tmp_path / "a.tar", members)
     with pytest.raises(DataError, match=sentence):
         open_source(f"webdataset:{tmp_path}", "train", Reading())
@@ -297,9 +290,7 @@ def test_braces_are_those_of_a_shell_with_numbers_of_at_most_18_digits() -> None
         ("{a,b}" * 60, "may name 6,666 tars"),
     ],
 )
-def test_braces_stand_for_so_many_names_as_memory_has_room_for(
-    monkeypatch: pytest.MonkeyPatch, pattern: str, said: str
-) -> None:
+def test_braces_stand_for_so_many_names_as_memory_has_room_for(monkeypatch, pattern, said):
     monkeypatch.setattr(webdataset, "_MOST_CHARACTERS", 2_000_000)
     with pytest.raises(DataError, match=said) as refused:
         _without_braces(pattern)

@@ -1,15 +1,12 @@
 """Which settings make all views of an image the same, compared with the views themselves."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
-from ebclab.config.sections import ViewsConfig
-from ebclab.config.view_recipes import VIEW_RECIPES, fitting_views
+from ebclab.config.sections import VIEW_RECIPES, ViewsConfig, fitting_views
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views.pipeline import make_views
 

@@ -74,9 +74,7 @@ def test_drawing_leaves_the_global_generator_alone():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_parameter_is_what_the_hash_of_seed_epoch_key_view_and_its_place_names(
-    shared: bool, splitmix64_words: Callable[..., int]
-) -> None:
+def test_a_parameter_is_what_the_hash_of_seed_epoch_key_view_and_its_place_names(shared, splitmix64_words):
     """Were a place to move, runs that exist would get other views when they resume. Images of one word share a draw."""
     config = ViewsConfig(
         flip_rate=0.5, jitter_rate=0.8, brightness=0.4, contrast=0.3, saturation=1.5, hue=0.1, grayscale_rate=0.2,

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from ebclab.config.sections import ViewsConfig
-from ebclab.config.view_recipes import VIEW_RECIPES
+from ebclab.config.sections import VIEW_RECIPES, ViewsConfig
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.views import colour
 from ebclab.data.views.parameters import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewParameters, draw_parameters

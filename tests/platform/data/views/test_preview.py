@@ -1,7 +1,5 @@
 """The contact sheet: original tiles show the bytes of the set, and a failure leaves nothing behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

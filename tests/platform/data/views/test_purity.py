@@ -8,9 +8,8 @@ from torch import Tensor
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.views import make_views
 from ebclab.data.views.parameters import draw_parameters
-from ebclab.data.views.pipeline import apply_parameters
+from ebclab.data.views.pipeline import apply_parameters, make_views
 
 COUNT = 67
 JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}

@@ -1,7 +1,5 @@
 """Attacks against closed forms of a linear classifier, foolbox and the authors' own Square attack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +9,7 @@ from pyautoattack.square import SquareAttack
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ebclab.evaluation.measures.attacks import (
-    clearly_more,
-    fgsm,
-    loss_gradients,
-    pgd,
-    random_start,
-    square_search,
-)
+from ebclab.evaluation.measures.attacks import clearly_more, fgsm, loss_gradients, pgd, random_start, square_search
 
 EPS, STEP = 8 / 255, 2 / 255
 

@@ -1,7 +1,5 @@
 """Calibration against closed forms, slow loops of the equations, scikit-learn and torchmetrics."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -128,22 +126,16 @@ def test_brier_score_and_nll_agree_with_scikit_learn() -> None:
     assert float(nll_contributions(logits, labels).mean()) == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_temperature_is_the_best_of_a_fine_scan() -> None:
+def test_the_temperature_is_the_best_of_a_fine_scan_with_its_closed_form_within_its_range():
     logits, labels = _case(scale=3.0)
     scan = torch.logspace(-1, 1, 4_001, dtype=torch.float64)  # each 0.115 % above the one before
     best = scan[min(range(4_001), key=lambda i: float(nll_contributions(logits / scan[i], labels).mean()))]
     assert fit_temperature(logits, labels) == pytest.approx(float(best), rel=6e-4)
-
-
-def test_the_temperature_has_its_closed_form() -> None:
     # logits (0, a), 70 of 100 in class 1: the likelihood is largest at sigmoid(a / T) = .7
     logits = torch.tensor([[0.0, 4.0]], dtype=torch.float64).repeat(100, 1)
     labels = (torch.arange(100) < 70).long()
     assert fit_temperature(logits, labels) == pytest.approx(4 / math.log(0.7 / 0.3), rel=1e-9)
     assert fit_temperature(3 * logits, labels) == pytest.approx(12 / math.log(0.7 / 0.3), rel=1e-9)
-
-
-def test_a_temperature_without_an_optimum_is_the_end_of_the_range() -> None:
     logits = torch.tensor([[0.0, 4.0]]).repeat(10, 1)
     assert fit_temperature(logits, torch.ones(10, dtype=torch.int64)) == TEMPERATURES[0]
     assert fit_temperature(logits, torch.zeros(10, dtype=torch.int64)) == TEMPERATURES[1]

@@ -1,7 +1,5 @@
 """Detectors against their equations in float64, a row at a time."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
-from ebclab.evaluation.linear_head import LinearHead, fit_head
-from ebclab.evaluation.measures.detectors import Detector, fit_detectors
+from ebclab.evaluation.linear import LinearHead, fit_head
+from ebclab.evaluation.measures.out_of_distribution import Detector, fit_detectors
 
 CLASSES = 3
 
@@ -172,7 +170,7 @@ def test_features_without_a_residual_leave_vim_out(turned: bool) -> None:
     fitted, remarks = fit_detectors(x, labels, fit_head(x, labels, CLASSES, 1e-2))
     assert "vim" not in [each.name for each in fitted]
     assert remarks == [
-        "ViM is left out: training features span half as many directions as they have, without any residual.",
+        "ViM is left out: training features span half as many directions as they have, without any residual."
     ]
 
 

@@ -1,7 +1,5 @@
 """Label-free numbers against slow loops of their equations in float64, and closed forms."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who resumes from whom, and with which settings: against Ray Tune's quantiles, closed forms and limits."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter
@@ -12,9 +10,9 @@ from typing import Any
 import pytest
 from made_up_trials import made_up_trial
 
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.policies.population import at_exchange, exploit, explore
 from ebclab.sweeps.space.space import Parameter, Space
-from ebclab.sweeps.trial import Trial
 
 SPACE = Space(
     (

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from made_up_trials import made_up_trial
 
+from ebclab.sweeps.log import Epoch, State, Trial
 from ebclab.sweeps.policies.suggest import STARTUP, suggest
 from ebclab.sweeps.space.space import Space, parse_space
-from ebclab.sweeps.trial import Epoch, State, Trial
 
 EVERY_KIND = {
     "a.derived": {"uniform": [0.05, 1.0], "times": "a.scale"},
@@ -73,22 +73,19 @@ def draws(name: str, count: int, seed: int = 0) -> list[float]:
     return [suggest(space, "random", seed=seed, number=i, trials=[], default=None)[name] for i in range(count)]
 
 
-def test_random_points_are_uniform():
+def test_random_points_are_uniform_and_one_parameter_more_leaves_those_of_the_others_as_they_were():
     count = 1000
     ordered = sorted(draws("x", count))
     distance = max(max(abs(x - i / count), abs(x - (i + 1) / count)) for i, x in enumerate(ordered))
     assert distance < 1.63 / math.sqrt(count)  # Kolmogorov and Smirnov at one per cent
+    x = draws("x", 20)
+    assert [suggest(space_of(LINE), "random", seed=0, number=i, trials=[], default=None)["x"] for i in range(20)] == x
 
 
 @pytest.mark.parametrize("other", [("y", 0), ("x", 1)])
 def test_random_points_of_different_parameters_and_seeds_do_not_correlate(other):
     count = 1000
     assert abs(statistics.correlation(draws("x", count), draws(other[0], count, other[1]))) < 3 / math.sqrt(count)
-
-
-def test_one_parameter_more_leaves_the_random_values_of_the_others_as_they_were():
-    x = draws("x", 20)
-    assert [suggest(space_of(LINE), "random", seed=0, number=i, trials=[], default=None)["x"] for i in range(20)] == x
 
 
 @pytest.mark.parametrize("search", ["tpe", "random"])
@@ -148,18 +145,15 @@ def flat_with_a_cliff(state: State, reason: str = "", objective: float | None = 
     ]
 
 
-def test_tpe_avoids_where_trials_diverged():
+def test_tpe_avoids_where_trials_diverged_and_keeps_away_from_those_that_still_run():
     beyond = [x > 0.5 for x in tpe(flat_with_a_cliff("diverged"))]
     beyond_unknown = [x > 0.5 for x in tpe(flat_with_a_cliff("failed", "disk full"))]
     assert sum(beyond) < 0.15 * len(beyond)
     assert sum(beyond_unknown) > 2 * sum(beyond)
+    assert median_distance(tpe(on_a_line() + RUNNING)) > 1.5 * median_distance(tpe(on_a_line()))
 
 
 RUNNING = [trial(50 + i, {"x": BEST + 0.001 * i}, state="running") for i in range(10)]
-
-
-def test_tpe_keeps_away_from_trials_that_still_run():
-    assert median_distance(tpe(on_a_line() + RUNNING)) > 1.5 * median_distance(tpe(on_a_line()))
 
 
 CLIFF = flat_with_a_cliff("failed", "disk full")
@@ -172,16 +166,21 @@ CLIFF = flat_with_a_cliff("failed", "disk full")
         ([replace(one, curve={**one.curve, 1: Epoch(5.0, 1.0)}) for one in on_a_line("stopped")], on_a_line("stopped")),
         # running out of memory, or measuring no number, is like diverging; any other failure says nothing
         (flat_with_a_cliff("failed", "CUDA out of memory. Tried to allocate 2 GiB"), flat_with_a_cliff("diverged")),
-        *((flat_with_a_cliff(state, objective=bad), flat_with_a_cliff("diverged"))
-          for state in ("finished", "stopped") for bad in (math.nan, None)),
+        *(
+            (flat_with_a_cliff(state, objective=bad), flat_with_a_cliff("diverged"))
+            for state in ("finished", "stopped")
+            for bad in (math.nan, None)
+        ),
         (CLIFF, [one for one in CLIFF if one.state != "failed"]),
         # trials that will run are like running ones
-        *(([*on_a_line(), *(replace(one, state=state) for one in RUNNING)], on_a_line() + RUNNING)
-          for state in ("waiting", "interrupted")),
+        *(
+            ([*on_a_line(), *(replace(one, state=state) for one in RUNNING)], on_a_line() + RUNNING)
+            for state in ("waiting", "interrupted")
+        ),
         # confirming trials, and the trial itself, say nothing
         ([*on_a_line(), replace(trial(7, {"x": 0.9}, 9.0), kind="confirm"), trial(100, {"x": 0.9}, 9.0)], on_a_line()),
     ],
-)  # fmt: skip
+)
 def test_what_trials_teach(known, like):
     assert tpe(known, 1) == tpe(like, 1)
 

@@ -1,7 +1,5 @@
 """Going on from another trial's weights on disk: links, not copies, whole or done again after a kill."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable
@@ -19,11 +17,11 @@ from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.resume import find
 from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.policies.population import explore
-from ebclab.sweeps.ray_tune.clone import clone_run
+from ebclab.sweeps.ray_tune.phase import clone_run
 from ebclab.sweeps.ray_tune.trial_worker import as_recorded
-from ebclab.sweeps.trial import Trial
 
 POINT = {"optimizer.learning_rate": 0.01, "method.temperature": 0.5}
 OTHER = {"optimizer.learning_rate": 0.00001, "method.temperature": 0.1}
@@ -64,7 +62,6 @@ class Population:
         """The step of the only checkpoint of a run, of which every byte and every value is as ``save`` made it."""
         run = self.run(name)
         found = checkpoint.load(run.checkpoints)
-        assert found is not None
         assert [path.name for path in run.checkpoints.iterdir()] == [f"last-{found.step:010d}"]
         assert torch.equal(found.model["weight"], torch.full((2,), float(found.step)))
         assert torch.equal(found.memories["bank"]["rows"], torch.full((3,), float(found.step)))
@@ -94,9 +91,7 @@ def test_the_folders_of_a_clone_are_on_the_disk_before_its_checkpoint_is(populat
         (trial("bad", OTHER, generation=1), trial("good", POINT, generation=2), [2], "bad-g2", 2),
     ],
 )
-def test_a_clone_has_the_weights_of_the_exchange_and_settings_nearby(
-    population: Population, trial: Trial, donor: Trial, saved: list[int], name: str, step: int
-) -> None:
+def test_a_clone_has_the_weights_of_the_exchange_and_settings_nearby(population, trial, donor, saved, name, step):
     population.save(GOOD, 1)  # also of a donor that trains in another folder by now
     population.save(donor, *saved)
     point, settings = population.clone(trial, donor)
@@ -116,9 +111,7 @@ def test_a_clone_is_an_unfinished_run_that_says_whose_weights_it_has(population:
     assert find(run, recorded, resume=True) == "unfinished"
 
 
-def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(
-    population: Population, tmp_path: Path
-) -> None:
+def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(population, tmp_path):
     population.save(GOOD, 2)
     _, settings = population.clone()
     clone, plain = population.run(), RunFolder(tmp_path / "plain")

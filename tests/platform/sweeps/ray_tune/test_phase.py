@@ -1,7 +1,5 @@
 """A phase that cannot go on ends with a sentence, no phase follows, and the same command takes it up again."""
 
-from __future__ import annotations
-
 import math
 import signal
 import traceback
@@ -58,8 +56,6 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
     def refuse_the_second(phases: Phases, *_: Any) -> None:
         scheduler = phases.scheduler
         first, second = scheduler.next_turn(), scheduler.next_turn()
-        assert first is not None
-        assert second is not None
         scheduler.on_outcome(second.trial, "refused", "node gpu-7: torch 1.0, got 2.0", 1.0)
         scheduler.on_turn_over(second.trial)
         assert scheduler.next_turn() is None  # nothing new begins
@@ -78,9 +74,7 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
     assert not any(trial.is_over for trial in SweepLog(made.log.path).trials.values())
 
 
-def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(
-    sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(sweep_plan, tmp_path, monkeypatch):
     class Tuner:
         """Turns what a callback raises into its own error, as Tune's controller does."""
 
@@ -102,9 +96,7 @@ def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(
         made.run()
 
 
-def test_a_stop_before_a_turn_waits_for_a_process_is_no_error_of_tune(
-    cluster: str, sweep_plan: Callable[..., SweepPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_before_a_turn_waits_for_a_process_is_no_error_of_tune(cluster, sweep_plan, tmp_path, monkeypatch):
     next_turn = Phases.next_turn
 
     def interrupted(phases: Phases) -> Turn | None:
@@ -181,7 +173,6 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "id-a", "NodeManagerHostname": "a"}])
     made = Made(sweep_plan(trials=2), tmp_path)
     turn = made.phases.scheduler.next_turn()
-    assert turn is not None
     made.phases.on_step()
     made.phases.on_step()
     assert made.shown.notes == ["a will be taken away: running trials save at their next log step"]
@@ -189,9 +180,7 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_workers_are_told_that_their_trial_is_over(
-    sweep_plan: Callable[..., SweepPlan], tmp_path: Path, workers: int
-) -> None:
+def test_workers_are_told_that_their_trial_is_over(sweep_plan, tmp_path, workers):
     made = Made(sweep_plan(f"resources.workers={workers}", trials=2), tmp_path)
     judge, turn = phase._Judge(made.phases), made.phases.scheduler.next_turn()
     trial: Any = SimpleNamespace(config={"turn": vars(turn)})
@@ -204,7 +193,6 @@ def test_workers_are_told_that_their_trial_is_over(
     other = SweepFolder(tmp_path).run("0001").stop
     other.set()  # of an earlier turn
     following = made.phases.next_turn()
-    assert following is not None
     assert following.run_name == "0001"
     assert SweepFolder(tmp_path).run("0001").stop.is_set == (not workers)
 

@@ -1,7 +1,5 @@
 """What crosses the border to a trial's process: images without a copy, and scores that nobody loses or hears twice."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging
@@ -25,15 +23,14 @@ from ebclab.cluster.versions import Origin
 from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.data.image_set import ImageSet
-from ebclab.encoders import digest_of, new_encoder
+from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
-from ebclab.storage.object_store import Store, Stored
+from ebclab.storage.object_store import COPIES, Store, Stored
 from ebclab.storage.reading import typed
-from ebclab.storage.remote import COPIES
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import trial_worker as worker
@@ -86,9 +83,7 @@ def test_all_readers_see_the_same_memory_which_may_be_read_only(split: Split) ->
         assert getattr(one.train, name).data_ptr() == getattr(two.train, name).data_ptr()
 
 
-def test_an_epochs_scores_are_told_once_and_training_metrics_never(
-    tmp_path: Path, reports: list[dict[str, Any]]
-) -> None:
+def test_an_epochs_scores_are_told_once_and_training_metrics_never(tmp_path, reports):
     report = TurnReport(RunFolder(tmp_path), "holdout_knn")
     report.on_log(5, 0, {"loss": 1.0})
     for _ in range(2):
@@ -100,9 +95,7 @@ def test_an_epochs_scores_are_told_once_and_training_metrics_never(
     ]
 
 
-def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(
-    tmp_path: Path, reports: list[dict[str, Any]]
-) -> None:
+def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(tmp_path, reports):
     run = RunFolder(tmp_path)
     run.metrics.append("event", 0, event="started")
     for epoch, rank in ((1, math.inf), (2, 3.0), (3, math.nan)):
@@ -136,9 +129,7 @@ def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, A
 
 
 @pytest.mark.parametrize(("confirms", "confirm_rate"), [(True, 0.0), (True, 0.25), (False, 0.25)])
-def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(
-    setup: TrialSetup, reports: list[dict[str, Any]], confirms: bool, confirm_rate: float
-) -> None:
+def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(setup, reports, confirms, confirm_rate):
     config = replace(setup.config, data=replace(setup.config.data, confirm_rate=confirm_rate))
     split = load_images(config)
     scored = split.confirm if confirms and split.confirm is not None else split.holdout
@@ -146,12 +137,10 @@ def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(
         reports.clear()
         run_turn(turn(1, confirms=confirms), replace(setup, config=config, images=split))
         answers = setup.folder.run("0000").read_answers()
-        assert answers is not None
         assert answers.images == Answers.of(torch.ones(1, len(scored)) > 0, scored.keys).images
         assert table_of([answers]).mean() == pytest.approx(reports[-2]["objective"])
         assert reports[-1]["answers"] == (json.dumps(answers.to_mapping()) if confirms else "")
     result = setup.folder.run("0000").read_result()
-    assert result is not None
     assert result.holdout_images == len(scored)
 
 
@@ -181,9 +170,7 @@ def test_a_trial_in_a_store_is_pulled_once_a_turn_and_left_to_others_with_all_th
     assert (tmp_path / "store/sweep/trials/0000/result.json").exists()
 
 
-def test_answers_that_a_worker_elsewhere_wrote_into_the_store_are_told(
-    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_that_a_worker_elsewhere_wrote_into_the_store_are_told(setup, reports, tmp_path, monkeypatch):
     answers = Answers.of(torch.tensor([[True, False, True]]), torch.arange(3))
 
     def train_elsewhere(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
@@ -201,13 +188,7 @@ def test_answers_that_a_worker_elsewhere_wrote_into_the_store_are_told(
     assert typed(json.loads(reports[-1]["answers"]), Answers) == answers
 
 
-def test_warnings_of_a_trial_are_in_its_run_and_not_on_the_console(
-    setup: TrialSetup,
-    reports: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_warnings_of_a_trial_are_in_its_run_and_not_on_the_console(setup, reports, monkeypatch, capfd, caplog):
     def train(*_: Any) -> None:
         logging.getLogger("ebclab.training").warning("training.loggers: wandb failed")
 
@@ -229,9 +210,7 @@ def test_a_failure_is_told_in_one_line_and_kept_in_full(setup: TrialSetup, repor
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_a_full_disk_ends_the_sweep_and_its_trial_goes_on_later(
-    setup: TrialSetup, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, is_told: bool
-) -> None:
+def test_a_full_disk_ends_the_sweep_and_its_trial_goes_on_later(setup, reports, monkeypatch, is_told):
     def train(*_: Any) -> None:
         try:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -251,9 +230,7 @@ def test_a_full_disk_ends_the_sweep_and_its_trial_goes_on_later(
     assert reports[-1]["outcome"] == "finished"
 
 
-def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_run_folder(
-    setup: TrialSetup, reports: list[dict[str, Any]]
-) -> None:
+def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_run_folder(setup, reports):
     elsewhere = Origin("the-head", {**setup.origin.versions, "torch": "1.0"})
     run_turn(turn(1), replace(setup, origin=elsewhere))
     (told,) = reports
@@ -265,14 +242,7 @@ def test_a_machine_with_other_versions_refuses_its_turn_before_it_touches_the_ru
 @pytest.mark.parametrize(
     ("device", "gpus", "expected"), [("auto", 0.0, "cpu"), ("auto", 0.25, "auto"), ("cuda", 0.0, "cuda")]
 )
-def test_a_trial_that_has_reserved_no_gpu_takes_none_by_itself(
-    setup: TrialSetup,
-    reports: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-    device: str,
-    gpus: float,
-    expected: str,
-) -> None:
+def test_a_trial_that_has_reserved_no_gpu_takes_none_by_itself(setup, reports, monkeypatch, device, gpus, expected):
     asked: list[str] = []
 
     def refuse(name: str, **options: bool) -> None:
@@ -285,9 +255,7 @@ def test_a_trial_that_has_reserved_no_gpu_takes_none_by_itself(
     assert asked == [expected]
 
 
-def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(
-    setup: TrialSetup, reports: list[dict[str, Any]]
-) -> None:
+def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_later(setup, reports):
     run = setup.folder.run("0000")
     run.stop.set()
     run_turn(turn(3), setup)
@@ -297,9 +265,7 @@ def test_a_trial_told_to_stop_before_it_has_begun_is_interrupted_and_goes_on_lat
     assert reports[-1]["outcome"] == "finished"
 
 
-def test_a_trial_that_is_ended_may_take_a_while_to_close_its_run(
-    setup: TrialSetup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_is_ended_may_take_a_while_to_close_its_run(setup, tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_FUNCTION_THREAD_TIMEOUT_S", "")  # both are put back after the test
     monkeypatch.delenv("TUNE_FUNCTION_THREAD_TIMEOUT_S")
     monkeypatch.chdir(tmp_path)
@@ -314,9 +280,7 @@ def test_a_trial_that_is_ended_may_take_a_while_to_close_its_run(
         trial.stop()
 
 
-def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_without_them(
-    setup: TrialSetup, reports: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_without_them(setup, reports, tmp_path):
     torch.manual_seed(9)
     tensors = dict(new_encoder(setup.config.encoder, 1, 8).state_dict())
     kept = tmp_path / "init.safetensors"
@@ -327,7 +291,6 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     run_turn(turn(1, **still), starting)
     assert reports[-1] == {"outcome": "finished", "reason": "", "answers": ""}
     found = checkpoint.load(setup.folder.trials / "0000" / "checkpoints")
-    assert found is not None
     assert all(torch.equal(found.model[f"encoder.{name}"], tensors[name]) for name in tensors if "conv" in name)
     kept.unlink()
     (setup.folder.trials / "0000" / "result.json").unlink()
@@ -339,16 +302,13 @@ def test_a_trial_begins_with_the_weights_that_the_sweep_keeps_and_goes_on_withou
     assert "init.safetensors" in reports[-1]["reason"]
 
 
-def test_initial_weights_whose_copy_is_damaged_are_downloaded_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_initial_weights_whose_copy_is_damaged_are_downloaded_again(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     there = tmp_path / "store" / "sweep"
     there.mkdir(parents=True)
     tensors = {"weight": torch.arange(6.0)}
     keep_weights(there / "weights.safetensors", InitialWeights("there", tensors))
     folder = SweepFolder.at(f"file://{there}")
-    assert folder.remote is not None
     init = InitConfig(weights="there", digest=digest_of(tensors))
     copy = folder.remote.of("worker").cache / "weights.safetensors"
 

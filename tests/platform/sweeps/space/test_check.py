@@ -43,18 +43,6 @@ def problems_of(config: ExperimentConfig, *, live: bool = False, **parameters: A
     return caught.value.problems
 
 
-def test_a_space_that_fits_passes(noisy):
-    fits = space(
-        method__sigma_max={"loguniform": [0.01, 0.2]},
-        method__sigma_min={"uniform": [0.05, 1.0], "times": "method.sigma_max"},
-        method__num_steps={"int": [1, 20]},
-        training__batch_size={"choice": [32, 64]},
-        optimizer__name={"choice": ["sgd", "adam"]},
-        optimizer__weight_decay={"quantised": [0, 1e-3, 5e-4]},
-    )
-    check_space(fits, noisy, searched_live_only=False)
-
-
 UNIT = {"uniform": [0, 1]}
 INT = {"int": [1, 3]}
 WORDS = {"choice": ["wide", "narrow"]}
@@ -85,9 +73,7 @@ WORDS = {"choice": ["wide", "narrow"]}
         ("method.sigma_max", {"uniform": [0.1, 0.2]}, "the run's own value is outside the range, got 0.05; the"),
     ],
 )
-def test_a_setting_that_cannot_be_searched_is_one_line(
-    noisy: ExperimentConfig, name: str, given: dict[str, Any], problem: str
-) -> None:
+def test_a_setting_that_cannot_be_searched_is_one_line(noisy, name, given, problem):
     (line,) = problems_of(noisy, **{name: given})
     assert line.startswith(f"s.yaml, {name}: {problem}")
 
@@ -100,13 +86,8 @@ OWN = "method.sigma_min: the run's own value is outside the range, got 0.01, whi
 MORE = {"method.num_steps": {"int": [1, 20]}, "optimizer.name": {"choice": ["sgd", "adam", "lars"]}}
 CROPS = {"views.recipe": {"choice": ["moco-cifar", "digits"]}, "views.crop_scale_max": {"uniform": [0.1, 1.0]}}
 FOREIGN = {"encoder.name": {"choice": ["small", "timm/test_resnet"]}, "encoder.width": {"choice": [0, 8]}}
-ALL_WRONG = {
-    **BOX,
-    "method.lambda": UNIT,
-    "data.resize": INT,
-    "optimizer.momentum": {"uniform": [0.9, 1.5]},
-    "optimizer.learning_rate": {"uniform": [0.5, 0.6]},
-}
+ALL_WRONG = {**BOX, "method.lambda": UNIT, "data.resize": INT, "optimizer.momentum": {"uniform": [0.9, 1.5]}}
+ALL_WRONG |= {"optimizer.learning_rate": {"uniform": [0.5, 0.6]}}
 
 
 def times(name: str, given: dict[str, Any], low: float, high: float) -> dict[str, Any]:
@@ -140,9 +121,7 @@ def times(name: str, given: dict[str, Any], low: float, high: float) -> dict[str
     ],
     ids=str,
 )
-def test_every_mistake_of_a_space_is_one_line(
-    noisy: ExperimentConfig, own: dict[str, Any], searched: dict[str, Any], problems: list[str]
-) -> None:
+def test_every_mistake_of_a_space_is_one_line(noisy, own, searched, problems):
     found = problems_of(apply_settings(noisy, own), **searched)
     starts = [f"s.yaml, {line}" for line in problems]
     assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
@@ -161,13 +140,7 @@ def test_every_mistake_of_a_space_is_one_line(
         ),
     ],
 )
-def test_of_too_many_corners_the_outermost_and_each_end_are_tried(
-    noisy: ExperimentConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    own: dict[str, Any],
-    searched: dict[str, Any],
-    problem: str,
-) -> None:
+def test_of_too_many_corners_the_outermost_and_each_end_are_tried(noisy, monkeypatch, own, searched, problem):
     monkeypatch.setattr(space_check, "MOST_CORNERS", 3)
     (line,) = problems_of(apply_settings(noisy, own), **searched)
     assert line.startswith(f"s.yaml, {problem}")
@@ -204,39 +177,26 @@ def test_what_cannot_change_in_mid_run_is_refused_with_the_reason(noisy, name, g
     assert line.startswith(f"s.yaml, {name}: cannot change during a run, as population based training needs: {reason}")
 
 
-def test_applied_settings_are_those_of_the_config_but_for_the_ones_given(noisy):
+def test_applied_settings_are_those_of_the_config_but_for_the_ones_given_and_keep_its_rules(noisy):
     applied = apply_settings(noisy, {"method.num_steps": 3, "optimizer.learning_rate": 1, "optimizer.name": "adam"})
     expected = to_mapping(noisy)
     expected["method"]["num_steps"] = 3
     expected["optimizer"] |= {"learning_rate": 1.0, "name": "adam"}
     assert to_mapping(applied) == expected
     assert isinstance(applied.optimizer.learning_rate, float)
-
-
-def test_applying_a_configs_own_settings_changes_nothing():
-    config = compose("simclr", "fashion-mnist-small", overrides=["views.noise_std=0.1"])
-    own = own_settings(
-        space(
-            views__recipe={"choice": ["fashion-mnist", "digits"]},
-            views__blur_kernel_size={"int": [1, 3]},
-            method__temperature={"uniform": [0.1, 1]},
-        ),
-        config,
-    )
-    assert own == {"views.recipe": "fashion-mnist", "views.blur_kernel_size": 3, "method.temperature": 0.2}
-    assert apply_settings(config, own) == config
-
-
-def test_another_view_recipe_replaces_the_view_settings_but_for_those_given():
-    config = compose("simclr", "fashion-mnist-small", overrides=["views.noise_std=0.1"])
-    applied = apply_settings(config, {"views.recipe": "digits", "views.flip_rate": 0.25})
-    assert applied.views == replace(compose("simclr", "digits-demo").views, flip_rate=0.25)
-
-
-def test_settings_that_break_rules_cannot_be_applied(noisy):
     with pytest.raises(ConfigError) as caught:
         apply_settings(noisy, {"method.sigma_min": 0.1, "optimizer.momentum": 2.0})
     assert len(caught.value.problems) == 2
+
+
+def test_own_settings_change_nothing_and_another_view_recipe_replaces_those_of_views_but_for_the_given():
+    config = compose("simclr", "fashion-mnist-small", overrides=["views.noise_std=0.1"])
+    searched = {"views.recipe": {"choice": ["fashion-mnist", "digits"]}, "views.blur_kernel_size": {"int": [1, 3]}}
+    own = own_settings(space(**searched, method__temperature={"uniform": [0.1, 1]}), config)
+    assert own == {"views.recipe": "fashion-mnist", "views.blur_kernel_size": 3, "method.temperature": 0.2}
+    assert apply_settings(config, own) == config
+    applied = apply_settings(config, {"views.recipe": "digits", "views.flip_rate": 0.25})
+    assert applied.views == replace(compose("simclr", "digits-demo").views, flip_rate=0.25)
 
 
 def test_names_of_timms_networks_may_be_searched_and_wrong_ones_bring_right_ones(noisy):

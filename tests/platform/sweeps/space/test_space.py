@@ -27,8 +27,7 @@ def test_half_of_a_uniform_range_lies_below_its_mean_and_of_a_log_range_below_it
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 @pytest.mark.parametrize(
-    "given",
-    [{"uniform": [0.1, 0.3]}, {"loguniform": [3e-5, 0.7]}, {"int": [2, 9]}, {"int": [2, 9], "log": True}],
+    "given", [{"uniform": [0.1, 0.3]}, {"loguniform": [3e-5, 0.7]}, {"int": [2, 9]}, {"int": [2, 9], "log": True}]
 )
 def test_the_shares_0_and_1_are_the_ends_of_a_range(given, share):
     one = parameter(**given)
@@ -85,11 +84,8 @@ def test_a_whole_number_or_a_level_lies_in_the_middle_of_its_shares(given, value
     assert one.at(one.share_of(value)) == value
 
 
-def test_quantised_numbers_are_those_a_person_would_write():
+def test_quantised_numbers_are_those_a_person_would_write_and_whole_ones_stay_whole():
     assert parameter(quantised=[0.1, 0.7, 0.1]).levels == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-
-
-def test_quantised_whole_numbers_stay_whole():
     assert all(isinstance(level, int) for level in parameter(quantised=[64, 256, 64]).levels)
 
 
@@ -101,6 +97,7 @@ def test_quantised_whole_numbers_stay_whole():
         ({"int": [1, 5]}, [1, 5], [0, 6, 2.5, True]),
         ({"quantised": [0.1, 0.7, 0.2]}, [0.1, 0.3, 0.1 + 0.2], [0.2, 0.9]),
         ({"choice": [1, "a", 0.5]}, [1, "a", 0.5], [True, "b", 2]),
+        ({"choice": [True, 1]}, [True, 1], [2]),
         ({"uniform": [0.2, 0.9], "also": 0}, [0.0, 0.2, 0.9], [0.1, 1e-9, 1.0]),
         ({"loguniform": [0.1, 0.5], "also": 1}, [0.1, 0.5, 1.0], [0.9, 0.0]),
     ],
@@ -137,10 +134,7 @@ def test_a_range_in_words(given, words):
         ({"int": [5, 2]}, "empty range, got [5, 2]; write the smaller number first, and another one after it"),
         ({"loguniform": [0, 1]}, "a log range must not reach zero, got [0, 1]; start above 0, or write uniform"),
         ({"loguniform": [-1, 1]}, "a log range must not reach zero, got [-1, 1]; start above 0, or write uniform"),
-        (
-            {"int": [0, 9], "log": True},
-            "a log range must not reach zero, got [0, 9]; start above 0, or write uniform",
-        ),
+        ({"int": [0, 9], "log": True}, "a log range must not reach zero, got [0, 9]; start above 0, or write uniform"),
         ({"uniform": [1]}, "uniform: needs 2 numbers, got [1]; write uniform: [low, high]"),
         ({"uniform": None}, "uniform: needs 2 numbers, got null; write uniform: [low, high]"),
         ({"uniform": [0, True]}, "uniform: needs 2 numbers, got [0, True]; write uniform: [low, high]"),
@@ -149,19 +143,13 @@ def test_a_range_in_words(given, words):
         ({"quantised": [0, 1, 0.3]}, "quantised: the step must divide the range, got 0.3 in a range of 1"),
         ({"quantised": [0, 1, 2]}, "quantised: the step must divide the range, got 2 in a range of 1"),
         ({"quantised": [0, 1, -1]}, "quantised: the step must be above 0, got -1"),
-        (
-            {"quantised": [0, 1, 1e-6]},
-            "quantised: too many steps, got 1000000; write uniform, or at most 10000 steps",
-        ),
+        ({"quantised": [0, 1, 1e-6]}, "quantised: too many steps, got 1000000; write uniform, or at most 10000 steps"),
         ({"int": [1, 2.5]}, "int: needs whole numbers, got [1, 2.5]; write uniform or quantised for fractions"),
         ({"choice": [1]}, "choice: nothing to choose, got [1]; list two values or more"),
         ({"choice": 3}, "choice: not a list, got 3; write choice: [a, b, ...]"),
         ({"choice": [1, 2, 1]}, "choice: a value appears twice, got 1; list it once"),
         ({"choice": [1, None]}, "choice: null cannot be searched; write a value"),
-        (
-            {"choice": ["a", "b"], "times": "a.c"},
-            "times: needs numbers to multiply, got ['a', 'b']; leave times out",
-        ),
+        ({"choice": ["a", "b"], "times": "a.c"}, "times: needs numbers to multiply, got ['a', 'b']; leave times out"),
         ({"uniform": [0, 1], "times": 3}, "times: not a setting, got 3; name another parameter"),
         ({"uniform": [0, 1], "points": 1}, "points: must be a whole number, at least 2, got 1"),
         (
@@ -198,10 +186,6 @@ def test_what_is_not_one_range_is_refused_with_the_forms(given, start):
     assert problems[0].startswith(start)
 
 
-def test_true_and_1_are_two_choices():
-    assert parse_parameter("a.b", {"choice": [True, 1]})[1] == []
-
-
 EVERY_KIND = {
     "parameters": {
         "a.derived": {"uniform": [0.05, 1.0], "times": "a.scale", "points": 2},
@@ -214,16 +198,8 @@ EVERY_KIND = {
         "a.target": {"uniform": [0.1, 0.9], "also": 0.0},
     }
 }
-POINT = {
-    "a.derived": 0.2,
-    "a.twice": 2,
-    "a.scale": 0.05,
-    "a.count": 7,
-    "a.size": 4096,
-    "a.share": 0.5,
-    "a.word": True,
-    "a.target": 0.0,
-}
+POINT = {"a.derived": 0.2, "a.twice": 2, "a.scale": 0.05, "a.count": 7, "a.size": 4096, "a.share": 0.5}
+POINT |= {"a.word": True, "a.target": 0.0}
 
 
 @pytest.fixture
@@ -235,16 +211,13 @@ def grid_of(space: Space) -> list[dict[str, object]]:
     return [space.grid_point(number) for number in range(space.grid_size)]
 
 
-def test_a_derived_setting_is_its_factor_times_the_setting_it_names(space):
+def test_a_derived_setting_is_its_factor_times_the_setting_it_names_and_whole_where_both_are(space):
     settings = space.settings(POINT)
     assert settings == {**POINT, "a.derived": 0.2 * 0.05, "a.twice": 2 * 0.2 * 0.05} | {
         "a.derived": 0.01,  # 0.2 * 0.05 is 0.010000000000000002 in binary
         "a.twice": 0.02,
     }
     assert list(settings) == list(POINT)
-
-
-def test_whole_numbers_times_whole_numbers_stay_whole():
     space = parse_space({"parameters": {"a": {"choice": [1, 2], "times": "b"}, "b": {"int": [64, 128]}}}, "s")
     assert repr(space.settings({"a": 2, "b": 64})["a"]) == "128"
 

@@ -1,14 +1,11 @@
 """Findings: which numbers of epochs say that a run has collapsed or learns nothing, and which do not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
 from ebclab.training.health.findings import FindingRules, find
-from ebclab.training.health.policy import Decision
-from ebclab.training.health.record import HealthRecord, open_findings
+from ebclab.training.health.policy import Decision, HealthRecord, open_findings
 
 LIMITS = FindingRules(chance=0.1, images=400)
 HEALTHY = {

@@ -1,7 +1,5 @@
 """Decisions on a run's health: what each kind of series asks for, and that the healthy ones ask for nothing."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

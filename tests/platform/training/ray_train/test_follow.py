@@ -1,7 +1,5 @@
 """The display of a run that others train says what the run's log says, once, also when workers start anew."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,7 +12,7 @@ import pytest
 from ebclab.runs.metrics_log import LogEvents, MetricsLog, record_of
 from ebclab.runs.stop_request import FileRequest
 from ebclab.storage.signal_file import LocalSignal
-from ebclab.training.listener import Listener
+from ebclab.training.display import Listener
 from ebclab.training.ray_train import follow
 from ebclab.training.ray_train.follow import RunFollower, watch
 
@@ -122,9 +120,7 @@ def test_warnings_of_workers_reach_the_screen(log: MetricsLog) -> None:
     assert screen.take() == ["warning: last-1: damaged"]
 
 
-def test_a_warning_that_the_full_disk_does_not_take_ends_nothing(
-    log: MetricsLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warning_that_the_full_disk_does_not_take_ends_nothing(log, monkeypatch):
     import logging
 
     def full(*words: object, **values: object) -> None:

@@ -1,7 +1,5 @@
 """What a launch on Ray refuses before any worker starts. Runs on Ray are in tests/integration/test_ray_train.py."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -72,11 +70,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
         for address in ("ray://head:10001", "head", "head:port", ":6379")
     },
     "an odd batch": ("simclr", ("resources.workers=3",), "a batch of 32, got 3 workers; use 1, 2, 4, 8 or change"),
-    "odd groups": (
-        "moco",
-        OF_EIGHT,
-        "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4",
-    ),
+    "odd groups": ("moco", OF_EIGHT, "a batch of 32 and of 4 batch norm groups, got 8 workers; use 1, 2, 4"),
     "no batch norm": ("moco", (*OF_EIGHT, NOWHERE, "encoder.batch_norm=none"), "resources.address: not an address"),
     "timm, without": ("moco", (*OF_EIGHT, NOWHERE, "encoder.name=timm/test_vit"), "resources.address: not an address"),
     "timm, with": ("moco", (*OF_EIGHT, NOWHERE, "encoder.name=timm/test_resnet"), "a batch of 32 and of 4 batch norm"),
@@ -101,9 +95,7 @@ def test_what_no_worker_could_train_is_refused_before_any_starts(tmp_path: Path,
         ("4:2", "resources.max_workers: must exceed workers"),
     ],
 )
-def test_the_option_takes_a_number_or_a_range(
-    workers: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_option_takes_a_number_or_a_range(workers, said, tmp_path, capsys):
     assert main(["pretrain", "simclr", f"--workers={workers}", "--runs", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
 
@@ -157,32 +149,32 @@ def _placed(tmp_path: Path, sizes: tuple[int, ...], *settings: str, streamed: bo
     return _place(RunSpec(RunFolder(tmp_path), config, Simclr, None, ()), sizes, streamed=streamed)
 
 
-def test_a_streamed_run_asks_for_no_more_than_one_node_has(tmp_path: Path, cluster: Callable[..., None]) -> None:
-    """A worker was to have three CPUs of two nodes with two each, and Ray waited for ever."""
-    cluster([{"CPU": 2.0}, {"CPU": 2.0}])
-    assert _placed(tmp_path, (1,), streamed=True) == Placement((1,), 2.0, 0)
-    assert _placed(tmp_path, (2,), streamed=True) == Placement((2,), 1.0, 0)
-
-
-def test_a_head_with_cpus_takes_none_from_the_workers_beside_the_gpus(
-    tmp_path: Path, cluster: Callable[..., None]
+@pytest.mark.parametrize(
+    ("there", "to_come", "streamed", "expected"),
+    [
+        # not three CPUs, of two nodes: Ray would wait for ever
+        ([{"CPU": 2.0}] * 2, [], (True,), Placement((1,), 2.0, 0)),
+        ([{"CPU": 2.0}] * 2, [], (True,), Placement((2,), 1.0, 0)),
+        # the head's CPUs are no use to workers with GPUs
+        ([{"CPU": 16.0}, {"CPU": 32.0, "GPU": 8.0}], [], (False, True), Placement((8,), 4.0, 1)),
+        ([{}], [{"CPU": 4.0, "GPU": 1.0}] * 4, (False, True), Placement((2,), 4.0, 1)),
+    ],
+)
+def test_a_worker_gets_its_share_of_one_node_that_is_there_or_to_come(
+    there: list[dict[str, float]],
+    to_come: list[dict[str, float]],
+    streamed: tuple[bool, ...],
+    expected: Placement,
+    tmp_path: Path,
+    cluster: Callable[..., None],
 ) -> None:
-    cluster([{"CPU": 16.0}, {"CPU": 32.0, "GPU": 8.0}])
-    for streamed in (False, True):
-        assert _placed(tmp_path, (8,), streamed=streamed) == Placement((8,), 4.0, 1)
-
-
-def test_workers_share_the_cpus_of_machines_that_have_yet_to_come(tmp_path: Path, cluster: Callable[..., None]) -> None:
-    cluster([{}], [{"CPU": 4.0, "GPU": 1.0}] * 4)
-    for streamed in (False, True):
-        assert _placed(tmp_path, (2,), streamed=streamed) == Placement((2,), 4.0, 1)
+    cluster(there, to_come)
+    assert [_placed(tmp_path, expected.sizes, streamed=each) for each in streamed] == [expected] * len(streamed)
 
 
 def test_workers_that_no_node_holds_are_refused(tmp_path: Path, cluster: Callable[..., None]) -> None:
     cluster([{"CPU": 2.0}, {"CPU": 2.0}])
-    with pytest.raises(
-        UserError, match=r"resources.workers: a worker must fit one node, got 1 worker with 3 CPUs each"
-    ):
+    with pytest.raises(UserError, match="a worker must fit one node, got 1 worker with 3 CPUs each"):
         _placed(tmp_path, (1,), "resources.cpus_per_worker=3")
 
 

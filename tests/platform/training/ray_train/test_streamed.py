@@ -1,7 +1,5 @@
 """What streamed delivery refuses, decided by what a method's class says before anything is built."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +11,9 @@ import torch
 from PIL import Image
 
 from ebclab.config import ExperimentConfig, compose
-from ebclab.data.delivery.view_settings import ViewSettings
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import preprocessing_for
+from ebclab.data.views.pipeline import ViewSettings
 from ebclab.errors import ConfigError, DataError
 from ebclab.training.process_group import ALONE
 from ebclab.training.ray_train.streamed import delivery_of, prepare_streamed
@@ -53,9 +51,7 @@ def test_a_misspelt_dataset_is_refused_and_not_said_to_fit() -> None:
 
 
 @pytest.mark.parametrize(("free", "first"), [(1, "stream"), (1 << 40, "resident")])
-def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(
-    folder: str, monkeypatch: pytest.MonkeyPatch, free: int, first: str
-) -> None:
+def test_a_run_that_has_begun_keeps_its_delivery_however_much_memory_is_free(folder, monkeypatch, free, first):
     config = compose("simclr", overrides=[*SETTINGS, folder, "data.delivery=auto"])
     monkeypatch.setattr("ebclab.training.ray_train.streamed.free_bytes", lambda device: free)
     assert delivery_of(config, None, CPU).delivery == first

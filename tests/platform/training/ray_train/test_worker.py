@@ -1,9 +1,6 @@
 """What a worker does before it trains: it reads why those before it gave up."""
 
-from __future__ import annotations
-
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,9 +71,7 @@ def test_a_method_of_the_users_own_that_fails_ends_all_ranks_unless_another_one_
         assert _outcome(refusal.parent) == WorkerOutcome("UserError", "Mine failed (mine.py, line 3)")
 
 
-def test_a_method_of_the_users_own_that_fails_alone_is_not_started_again(
-    refusal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_of_the_users_own_that_fails_alone_is_not_started_again(refusal, monkeypatch):
     def fail(*_: Any) -> None:
         raise MethodError("Mine failed (mine.py, line 3)") from RuntimeError("shapes cannot be multiplied")
 
@@ -86,17 +81,7 @@ def test_a_method_of_the_users_own_that_fails_alone_is_not_started_again(
     assert not refusal.exists()
 
 
-def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
-    os.mkfifo(refusal)
-    outcome = _outcome(refusal.parent)
-    assert outcome == WorkerOutcome(
-        "UserError", f"{refusal}: cannot be read, got a pipe or a device, not a file; delete it"
-    )
-
-
-def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(tmp_path, caplog):
     run = RunFolder.at(tmp_path)
     context = ActorDiedErrorContext(actor_id=bytes(16), pid=41, node_ip_address="10.0.0.7", error_message="It is dead.")
     rays = ActorDiedError(context)
@@ -110,9 +95,7 @@ def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_how_many_images_were_left_out_is_an_event_of_the_run_from_the_first_worker_alone(
-    tmp_path: Path, rank: int
-) -> None:
+def test_how_many_images_were_left_out_is_an_event_of_the_run_from_the_first_worker_alone(tmp_path, rank):
     images, run = tmp_path / "images", RunFolder.at(tmp_path / "run")
     for number in range(41):
         put(images / f"{number}.png", encoded(pixels(number, 8, 8))[: 60 if number == 0 else None])

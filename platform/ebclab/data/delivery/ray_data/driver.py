@@ -16,12 +16,10 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.delivery.choose import require_batch, require_neighbouring_batch, require_neighbours
 from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
 from ebclab.data.delivery.ray_data.worker import user_error_in
-from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.digests import require_digest, stream_digest
 from ebclab.data.holdout import limited, rows_of_parts
-from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.image_set import ImageSet, channel_statistics, require_digest, stream_digest
+from ebclab.data.photograph import Decoded, Reading
 from ebclab.data.preprocessing import preprocessing_for
-from ebclab.data.sources.decode import Decoded, Reading
 from ebclab.data.sources.image_source import (
     ImageSource,
     RowIndex,
@@ -32,6 +30,7 @@ from ebclab.data.sources.image_source import (
     statistics_rows,
 )
 from ebclab.data.sources.load import open_source
+from ebclab.data.views.pipeline import ViewSettings
 
 _PART_BYTES = 64 << 20  # of decoded images that one task reads
 

@@ -19,10 +19,10 @@ from ray.data import Dataset, ExecutionOptions
 from ray.data.context import DataContext
 from torch import Tensor
 
-from ebclab.data.delivery.view_settings import ViewSettings
-from ebclab.data.digests import short_digest
 from ebclab.data.hashing import hash_words
+from ebclab.data.image_set import short_digest
 from ebclab.data.sources.image_source import ImageSource, RowIndex, read_rows
+from ebclab.data.views.pipeline import ViewSettings
 
 _GROUP_SALT = 0x67726F757073  # salts make the orders of groups and of rows independent
 _ROW_SALT = 0x726F7773

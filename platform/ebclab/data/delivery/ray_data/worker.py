@@ -21,8 +21,8 @@ from torch import Tensor
 from ebclab import errors
 from ebclab.data.delivery.choose import require_batch
 from ebclab.data.delivery.ray_data.pipeline import EPOCH, IMAGE, KEY, LABEL, ROW, VIEWS
-from ebclab.data.delivery.view_settings import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.data.hashing import hash_words
+from ebclab.data.views.pipeline import CHOICE_SALT, ViewSettings, own_slots
 from ebclab.errors import ConfigError, DataError, EbclabError, UnsavedError, UserError
 from ebclab.hardware import to_device
 from energy_contrast.method import Batch

@@ -1,7 +1,5 @@
 """Streams: the rows and bits of views of resident delivery, evenly, in a new order each epoch; plans need no Ray."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable
@@ -21,18 +19,17 @@ from torch import Tensor
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.delivery.ray_data import driver, pipeline
 from ebclab.data.delivery.ray_data.pipeline import StreamPlan, usual_rows_per_block
-from ebclab.data.delivery.ray_data.worker import user_error_in
-from ebclab.data.delivery.view_settings import ViewSettings
+from ebclab.data.delivery.ray_data.worker import StreamedData, user_error_in
 from ebclab.data.holdout import held_out, split_images
 from ebclab.data.image_set import ImageSet
+from ebclab.data.photograph import Reading
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
-from ebclab.data.sources.decode import Reading
 from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
 from ebclab.data.sources.layouts import classes_of_imagenet100
 from ebclab.data.sources.load import load_split, open_source
-from ebclab.data.views import make_views
 from ebclab.data.views.parameters import words_of_batch
+from ebclab.data.views.pipeline import ViewSettings, make_views
 from ebclab.errors import ConfigError, DataError, UserError
 from energy_contrast.method import Batch
 
@@ -93,18 +90,16 @@ def config_of(name: str, *overrides: str) -> ExperimentConfig:
     ("rows", "image_bytes", "expected"),
     [(60_000, 784, 4096), (1_000_000, 150_528, 111), (100, 784, 9), (5, 1 << 30, 1)],
 )
-def test_blocks_are_large_enough_to_shuffle_and_small_enough_to_share(
-    rows: int, image_bytes: int, expected: int
-) -> None:
+def test_blocks_are_large_enough_to_shuffle_and_small_enough_to_share(rows, image_bytes, expected):
     assert usual_rows_per_block(rows, image_bytes) == expected
 
 
 @pytest.fixture(scope="module")
 def streaming(cluster: str) -> Any:
-    """The streaming package, where Ray is joined."""
-    from ebclab.data.delivery import ray_data as streaming
-
-    return streaming
+    """What plans, builds and reads streams, where Ray is joined."""
+    return SimpleNamespace(
+        plan_stream=driver.plan_stream, build_dataset=pipeline.build_dataset, StreamedData=StreamedData
+    )
 
 
 def deliver(
@@ -174,9 +169,7 @@ def assert_proposals_are_of_the_batch_before(
 
 
 @pytest.mark.parametrize("part", ["holdout", "confirm"])
-def test_a_stream_keeps_the_same_images_to_confirm_with_as_resident_delivery(
-    streaming: Any, prepared: str, part: str
-) -> None:
+def test_a_stream_keeps_the_same_images_to_confirm_with_as_resident_delivery(streaming, prepared, part):
     settings = ["data.holdout_rate=0.2", "data.confirm_rate=0.2", "data.train_limit=500"]
     config = config_of(prepared, *settings, f"evaluation.scored_on={part}")
     stream = streaming.plan_stream(config, num_views=2)
@@ -223,9 +216,7 @@ def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
     assert (orders[1] == orders[2]).double().mean() < 0.1
 
 
-def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_one_stopped(
-    streaming: Any, folder: Path
-) -> None:
+def test_a_folder_streams_and_a_launch_within_an_epoch_goes_on_where_the_last_one_stopped(streaming, folder):
     config = config_of(f"folder:{folder}", "data.holdout_rate=0.0")
     stream = streaming.plan_stream(config, num_views=2, num_proposals=2)
     train = load_split(f"folder:{folder}", None, "train")
@@ -259,9 +250,7 @@ def test_batches_out_of_order_and_a_dataset_of_another_launch_are_refused(stream
         streaming.StreamedData(shard, stream.plan.settings, **settings, world_size=3)
 
 
-def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(
-    streaming: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(streaming, tmp_path, caplog):
     for number in range(70):
         put(tmp_path / f"{number}.png", encoded(pixels(number, 8, 8)))
     name, nothing_else = f"folder:{tmp_path}", ("data.holdout_rate=0.0", "evaluation.knn_bank_limit=1")
@@ -299,9 +288,7 @@ def write(kind: str, root: Path) -> str:
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (7, 3)])
-def test_a_block_has_the_next_groups_by_hash_and_their_rows_by_hash(
-    seed: int, epoch: int, splitmix64_words: Callable[..., int]
-) -> None:
+def test_a_block_has_the_next_groups_by_hash_and_their_rows_by_hash(seed, epoch, splitmix64_words):
     keys = torch.arange(100) * 5 + 3
     planned = small_plan(None, RowIndex.grouped(keys, keys, torch.full((10,), 10)), 50, seed)
     assert (planned.groups_per_block, planned.num_blocks) == (5, 2)
@@ -317,9 +304,7 @@ def test_a_block_has_the_next_groups_by_hash_and_their_rows_by_hash(
     ("kind", "blocks"),
     [("folder", 3), ("webdataset", 3), ("parquet", 2), ("arrow", 2), ("imagenet100", 25), ("stl10", 3)],
 )
-def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_epoch(
-    tmp_path: Path, kind: str, blocks: int
-) -> None:
+def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_epoch(tmp_path, kind, blocks):
     (tmp_path / "set").mkdir()
     name = write(kind, tmp_path / "set")
     reading = Reading() if kind == "stl10" else Reading(resize=8)
@@ -369,9 +354,7 @@ def test_a_process_reads_the_plan_once_for_its_tasks(monkeypatch: pytest.MonkeyP
     assert read == ["a", "b", "a"]  # never more than one is kept
 
 
-def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_start(tmp_path, monkeypatch):
     monkeypatch.setattr(driver.ray, "put", lambda value: value)
     monkeypatch.setattr(driver, "_statistics", lambda *_: Statistics((0.5,) * 3, (0.5,) * 3))
     config = compose(

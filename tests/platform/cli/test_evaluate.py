@@ -1,6 +1,4 @@
-"""Scores that were measured are printed, wherever they cannot be written."""
-
-from __future__ import annotations
+"""``ebclab evaluate``: scores that cannot be written are printed; energies of a run are those of its export."""
 
 import errno
 import io
@@ -18,7 +16,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import REFERENCES, Protocol, measure_references
 from ebclab.runs.trained_encoder import load_trained_encoder
 
-from .conftest import Ebclab
+from .conftest import TINY, Ebclab
 
 
 @pytest.fixture
@@ -37,9 +35,7 @@ def on_a_read_only_disk(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return finished
 
 
-def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
-    ebclab: Ebclab, on_a_read_only_disk: Path, tmp_path: Path
-) -> None:
+def test_scores_of_a_run_that_cannot_be_written_to_are_printed(ebclab, on_a_read_only_disk, tmp_path):
     shutil.copytree(on_a_read_only_disk, tmp_path / "copy", copy_function=_copied)
     expected = json.loads(ebclab("evaluate", tmp_path / "copy", "--only", "knn", "--json").out)
     outcome = ebclab("evaluate", on_a_read_only_disk, "--only", "knn", "--json")
@@ -53,9 +49,7 @@ def test_scores_of_a_run_that_cannot_be_written_to_are_printed(
     assert shown.code == 2
 
 
-def test_a_card_elsewhere_is_written_though_nothing_can_be_kept_in_the_run(
-    ebclab: Ebclab, finished: Path, tmp_path: Path
-) -> None:
+def test_a_card_elsewhere_is_written_though_nothing_can_be_kept_in_the_run(ebclab, finished, tmp_path):
     (finished / "card").write_text("a file where the folder would be")
     (finished / "evaluation.json").mkdir()
     outcome = ebclab("evaluate", finished, "--only", "classification", "--seeds", "1", "--to", tmp_path / "cards")
@@ -93,5 +87,38 @@ def test_references_of_a_run_are_those_that_comparisons_measure(finished: Path, 
     apart = measure_references(tmp_path / "references.json", protocol, [config.seed])
     for name in REFERENCES:
         measured = apart.scores(name, protocol, [config.seed])
-        assert measured is not None
         assert measured.answers[config.seed] == found.rows[name]["knn"].answers
+
+
+ABLE = "jem, ebclr, vem-langevin, vem-svgd, vem-image"
+
+
+def test_energies_of_a_run_are_those_of_its_export(ebclab: Ebclab) -> None:
+    small = ["--set", "method.buffer_size=64", "--set", "method.num_steps=1"]
+    assert ebclab("pretrain", "ebclr", "--epochs", "1", "--name", "run", *TINY, *small).code == 0
+    assert ebclab("export", "runs/run", "--to", "out/export").code == 0
+    found = []
+    for place, more in (("runs/run", []), ("out/export", ["--dataset", "digits"])):
+        limits = ["--test-limit", "60", "--pairs", "2"]
+        words = ["--only", "energies", "--ood", "rotated", *limits, "--to", "card", "--json"]
+        measured = ebclab("evaluate", place, *more, *words).ok
+        (group,) = json.loads(measured.out)["cards"][0]["groups"]
+        found.append({each["name"]: each["value"] for each in group["findings"]["numbers"]})
+        assert {each["name"] for each in group["findings"]["pictures"]} == {"images", "pairs-same", "pairs-other"}
+    assert found[0].keys() >= {"test-mean", "train-q50", "near-rotated-q95", "pair-same", "pair-found-energy"}
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    page = Path("card/card.html").read_text(encoding="utf-8")
+    assert "The likeliest and the unlikeliest" in page
+    few = ebclab("evaluate", "runs/run", "--only", "energies", "--test-limit", "4", "--pairs", "5")
+    assert (few.code, few.err.strip()) == (2, "error: --pairs: 5 pairs need as many test images, got 4; show fewer")
+
+
+def test_encoders_without_energies_are_refused_all_at_once(ebclab: Ebclab, finished: Path) -> None:
+    assert ebclab("export", finished, "--to", "encoder").code == 0
+    refused = ebclab("evaluate", finished, "encoder", "--only", "energies,geometry", "--dataset", "digits")
+    place = Path("encoder").absolute()
+    assert refused.refusal.splitlines() == [
+        f"error: --only: energies are defined for {ABLE}, got a run of flatclr",
+        "--only: energies need energies.json and energies.safetensors beside an encoder, got "
+        f"{place}, exported encoder; name a run, or export one with energies",
+    ]

@@ -1,9 +1,13 @@
-"""Renders a document as Markdown: all its text and tables; plots and pictures are on the page alone."""
+"""Renders a document as text: in Markdown, as CSV and in a terminal; plots and pictures are on the page alone."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from ebclab.document.document import (
     Block,
@@ -13,11 +17,13 @@ from ebclab.document.document import (
     Folded,
     Items,
     Remark,
+    RichText,
     Table,
     Tiles,
     one_line,
 )
-from ebclab.formatting import visible
+from ebclab.formatting import in_cell, terminal_columns, visible
+from ebclab.terminal import console, say
 
 
 def as_markdown(document: Document) -> str:
@@ -85,3 +91,75 @@ def escape_markdown(text: str) -> str:
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*~$\[\]|]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", line)  # within words, _ is only itself
     return re.sub(r"^(\d*)([-+#.)=])(?=[-+#=\s]|$)", r"\1\\\2", line)  # what would start a list or a heading
+
+
+_FORMULA = re.compile(r"[\t\r]|[\s'\"]*[=+\-@\u2212\uFE62\uFE63\uFE66\uFE6B\uFF0B\uFF0D\uFF1D\uFF20]")
+"""How a cell begins that a spreadsheet computes; wide and small forms of the four characters are taken for them."""
+
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
+
+
+def as_csv(table: Table) -> str:
+    """Return a table as CSV; text that a spreadsheet would compute, and that is not a number, follows an apostrophe."""
+    heads = [f"{head.above}: {head.text}" if head.above else head.text for head in table.heads]
+    file = io.StringIO()
+    csv.writer(file, lineterminator="\n").writerows([_csv_cell(cell) for cell in row] for row in (heads, *table.rows))
+    return file.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, RichText):
+        value = value.line if value.value is None else value.value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = str(value)
+    return visible(f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text)
+
+
+_COPIED = ("next", "run", "sweep", "page")
+"""Facts that are commands or paths, which are not wrapped so that they can be copied."""
+
+
+def print_blocks(blocks: Iterable[Block]) -> None:
+    """Print tables, facts, remarks and lists; blocks of other kinds are on the page alone."""
+    for block in blocks:
+        match block:
+            case Table():
+                _print_table(block)
+            case Facts():
+                print_facts({name: one_line(text) for name, text in block.rows})
+            case Remark():
+                _print_line(block.text)
+            case Items():
+                if block.title:
+                    _print_line(block.title)
+                for line in block.lines:
+                    _print_line(f"- {in_cell(line)}")
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print names and facts in two columns, wrapped at the terminal's width except for commands and paths to copy."""
+    width = max(map(len, facts))
+    lines = textwrap.TextWrapper(terminal_columns(), break_long_words=False, break_on_hyphens=False)
+    lines.subsequent_indent = " " * (width + 2)
+    for key, value in facts.items():
+        line = f"{key:>{width}}: {value}"
+        say(line if key in _COPIED else lines.fill(line))
+
+
+def _print_line(text: str) -> None:
+    width = terminal_columns()
+    say(textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+
+
+def _print_table(table: Table) -> None:
+    from rich import box
+    from rich import table as rich
+
+    shown = table.unfolded()
+    drawn = rich.Table(title=shown.title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for head, is_number in zip(shown.heads, shown.numeric_columns, strict=True):
+        drawn.add_column(in_cell(head.text), justify="right" if is_number else "left", overflow="fold")
+    for row in shown.rows:
+        drawn.add_row(*(in_cell(one_line(cell)) for cell in row))
+    console().print(drawn)
