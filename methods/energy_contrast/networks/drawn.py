@@ -106,7 +106,7 @@ class DrawnEncoder(nn.Module):
         if self.shape.initialisation == "torch":
             return
         for module in self.modules():
-            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # which has no values, drawn in 2 ms
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # without memory, drawing takes 2 ms each
                 nn.init.kaiming_normal_(
                     module.weight,
                     a=LEAKY_SLOPE,

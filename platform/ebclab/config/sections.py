@@ -1,4 +1,7 @@
-"""The settings of a run: one frozen dataclass for each section, every field with its meaning, unit and range."""
+"""The settings of a run: one frozen dataclass for each section, every field with its meaning, unit and range.
+
+Also the named view settings: the papers' own, and ours for the small datasets.
+"""
 
 from __future__ import annotations
 
@@ -453,20 +456,22 @@ class ResourcesConfig:
         return []
 
 
-IDENTITY = {name: value for name, value in asdict(ViewsConfig()).items() if name not in ("recipe", "image_size")}
-CROP = {"crop_scale_min": 0.08, "crop_scale_max": 1.0, "crop_ratio_min": 3 / 4, "crop_ratio_max": 4 / 3}
-FLIP = {"flip_rate": 0.5}
-COLOUR = {**IDENTITY, **CROP, **FLIP, "grayscale_rate": 0.2}
-GREY_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4}
-WEAK_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
-STRONG_JITTER = {"jitter_rate": 0.8, "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}
-BYOL = {
+# Named views. Numbers are those of the authors' published code if there is some. Parameters are drawn per image; if the
+# authors drew them once for many images, recipes of whole runs that say "as released" do so with ``views.shared_by``.
+_IDENTITY = {name: value for name, value in asdict(ViewsConfig()).items() if name not in ("recipe", "image_size")}
+_CROP = {"crop_scale_min": 0.08, "crop_scale_max": 1.0, "crop_ratio_min": 3 / 4, "crop_ratio_max": 4 / 3}
+_FLIP = {"flip_rate": 0.5}
+_COLOUR = {**_IDENTITY, **_CROP, **_FLIP, "grayscale_rate": 0.2}
+_GREY_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4}
+_WEAK_JITTER = {"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+_STRONG_JITTER = {"jitter_rate": 0.8, "brightness": 0.8, "contrast": 0.8, "saturation": 0.8, "hue": 0.2}
+_BYOL = {
     **{"jitter_rate": 0.8, "brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1},
     **{"blur_rate": 1.0, "second_blur_rate": 0.1, "solarise_rate": 0.0, "second_solarise_rate": 0.2},
 }
-LARGE = {"image_size": 224, "blur_kernel_size": 23}
-BLUR = {"blur_sigma_min": 0.1, "blur_sigma_max": 2.0}
-EBCLR = {"noise_std": 0.03, "normalisation": "half"}
+_LARGE = {"image_size": 224, "blur_kernel_size": 23}
+_BLUR = {"blur_sigma_min": 0.1, "blur_sigma_max": 2.0}
+_EBCLR = {"noise_std": 0.03, "normalisation": "half"}
 
 
 class ViewRecipe(NamedTuple):
@@ -478,48 +483,48 @@ class ViewRecipe(NamedTuple):
 
 
 VIEW_RECIPES: Mapping[str, ViewRecipe] = {
-    "none": ViewRecipe("The unchanged image.", IDENTITY),
+    "none": ViewRecipe("The unchanged image.", _IDENTITY),
     "digits": ViewRecipe(
         "Ours, for 8x8 digits: crops that keep most of the stroke, no flip since digits are not mirror-symmetric.",
-        IDENTITY | CROP | GREY_JITTER | {"crop_scale_min": 0.3, "noise_std": 0.05},
+        _IDENTITY | _CROP | _GREY_JITTER | {"crop_scale_min": 0.3, "noise_std": 0.05},
     ),
     "fashion-mnist": ViewRecipe(
         "Ours, for 28x28 grey pictures of clothes, which may be mirrored.",
-        IDENTITY | CROP | FLIP | GREY_JITTER | {"crop_scale_min": 0.2},
+        _IDENTITY | _CROP | _FLIP | _GREY_JITTER | {"crop_scale_min": 0.2},
     ),
     "ebclr-mnist": ViewRecipe(
         "EBCLR (Kim & Ye, 2022) on MNIST and Fashion-MNIST, from the authors' code.",
-        IDENTITY | CROP | EBCLR,
+        _IDENTITY | _CROP | _EBCLR,
     ),
     "ebclr-cifar": ViewRecipe(
         "EBCLR (Kim & Ye, 2022) on CIFAR-10 and CIFAR-100, from the authors' code: always blurred.",
-        COLOUR | STRONG_JITTER | BLUR | EBCLR | {"blur_rate": 1.0, "blur_kernel_size": 3},
+        _COLOUR | _STRONG_JITTER | _BLUR | _EBCLR | {"blur_rate": 1.0, "blur_kernel_size": 3},
     ),
     "flatclr-cifar": ViewRecipe(
         "FlatCLR (Chen et al., 2021) on CIFAR, from the authors' code: no blur.",
-        COLOUR | WEAK_JITTER,
+        _COLOUR | _WEAK_JITTER,
     ),
     "moco-cifar": ViewRecipe(
         "MoCo's official CIFAR-10 demonstration (He et al., 2020): the same numbers as FlatCLR's.",
-        COLOUR | WEAK_JITTER,
+        _COLOUR | _WEAK_JITTER,
     ),
     "byol-imagenet": ViewRecipe(
         "BYOL (Grill et al., 2020, appendix B, table 6) on ImageNet: second views are blurred more seldom, and "
         "solarised at times. There, crops are resized bicubically; here, as everywhere, bilinearly and antialiased.",
-        COLOUR | BLUR | BYOL | LARGE,
+        _COLOUR | _BLUR | _BYOL | _LARGE,
     ),
     "byol-cifar": ViewRecipe(
-        "Ours, for CIFAR: BYOL's numbers for ImageNet, with a blur kernel of a tenth of 32 pixels.",
-        COLOUR | BLUR | BYOL | {"blur_kernel_size": 3},
+        "Ours, for CIFAR: _BYOL's numbers for ImageNet, with a blur kernel of a tenth of 32 pixels.",
+        _COLOUR | _BLUR | _BYOL | {"blur_kernel_size": 3},
     ),
     "simclr-imagenet": ViewRecipe(
         "SimCLR (Chen et al., 2020, appendix A) on ImageNet, strength 1: 224 pixels, a blur kernel of a tenth of that.",
-        COLOUR | STRONG_JITTER | BLUR | LARGE | {"blur_rate": 0.5},
+        _COLOUR | _STRONG_JITTER | _BLUR | _LARGE | {"blur_rate": 0.5},
     ),
     "moco-imagenet": ViewRecipe(
         "MoCo v2 (Chen et al., 2020, section 3, `--aug-plus` of the authors' code) and SimSiam (appendix A) on "
         "ImageNet: larger crops and weaker colours than SimCLR's. There, Pillow blurs; 23 pixels hold 5.5 sigma.",
-        COLOUR | WEAK_JITTER | BLUR | LARGE | {"blur_rate": 0.5, "crop_scale_min": 0.2},
+        _COLOUR | _WEAK_JITTER | _BLUR | _LARGE | {"blur_rate": 0.5, "crop_scale_min": 0.2},
     ),
 }
 

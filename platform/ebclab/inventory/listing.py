@@ -12,14 +12,18 @@ import math
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -247,19 +251,20 @@ def inventory(runs: RunCollection, sweeps: RunCollection, comparisons: RunCollec
     return sorted(entries, key=lambda entry: -entry.changed)
 
 
-def _entries(collection: RunCollection, kind: KindName, read: _Read) -> Iterator[Entry]:
-    """Yield what is in a collection, some at a time; many on a disk are read by a process for each core."""
+def _entries(collection: RunCollection, kind: KindName, read: _Read) -> list[Entry]:
+    """Return what is in a collection; many runs on a disk are read by a process for each core."""
     paths = folders_with(collection.path, KINDS[kind].settings)
     parts = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
     entries_of = partial(_some_entries, collection, kind, read)
-    cores = 1 if collection.remote or sys.platform != "linux" else min(len(os.sched_getaffinity(0)), len(parts))
-    if cores > 1 and threading.active_count() == 1:  # a process that has threads is not forked
-        with multiprocessing.get_context("fork").Pool(cores) as pool:
-            for entries in pool.imap(entries_of, parts):
-                yield from entries
-    else:
-        for part in parts:
-            yield from entries_of(part)
+    cores = min(len(os.sched_getaffinity(0)), len(parts)) if sys.platform == "linux" else 1
+    if cores > 1 and kind == "run" and not collection.remote and threading.active_count() == 1:  # may be forked
+        fork = multiprocessing.get_context("fork")
+        with (
+            suppress(BrokenProcessPool),  # a process was killed: all are read here
+            ProcessPoolExecutor(cores, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool,
+        ):
+            return list(chain.from_iterable(pool.map(entries_of, parts)))
+    return list(chain.from_iterable(map(entries_of, parts)))
 
 
 def _some_entries(collection: RunCollection, kind: KindName, read: _Read, paths: list[Path]) -> list[Entry]:

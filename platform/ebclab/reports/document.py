@@ -314,7 +314,7 @@ def _over_references(record: SweepRecord) -> Table:
     )
     note = (
         "Raw pixels and the encoder with the random weights of the same seeds, measured as the winner is: same probe, "
-        "labelled images and test images. The intervals of the differences hold "
+        "labelled images and test images. The intervals of the differences hold together."
     )
     heads = ("probe", "reference", "accuracy, 95 %", "the winner over it, points, 95 %", "the winner is")
     return Table("Was anything learnt?", heads, rows, note)

@@ -1,28 +1,17 @@
-"""Writes the page about runs or about sweeps, by the kind of the folders; also trials for Optuna's dashboard."""
+"""Writes the page about runs or about sweeps, by the kind of the folders."""
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-
-import optuna
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState, create_trial
 
 from ebclab.config.addresses import is_address, name_hosts
 from ebclab.config.names import nearest
 from ebclab.document.document import Document
 from ebclab.errors import RunError, UserError
-from ebclab.reports.comparable import as_distribution, as_optuna_value, is_inside
-from ebclab.reports.reading import read_sweep
-from ebclab.storage import atomic
 from ebclab.storage.kinds import KINDS
 from ebclab.storage.object_store import holds
-from ebclab.sweeps.log import Trial
-from ebclab.sweeps.policies.suggest import quiet_optuna
-from ebclab.sweeps.space.space import Space
 
 _USUAL = ("runs", "sweeps", "comparisons")
 _OTHERS = {"comparison": "`ebclab report {}` alone writes it", "reproduction": "`ebclab reproduce` writes it"}
@@ -111,41 +100,3 @@ def _not_found(place: str) -> str:
     elif close is not None:
         remedy = f"did you mean {by_name[close]}?"
     return f"{place}: no run, sweep or comparison here; {remedy}"
-
-
-def write_journal(folders: Sequence[str | Path], to: Path) -> list[str]:
-    """Write a study for each sweep, with its search trials and their curves; return what was left out, a line each.
-
-    Trials that were stopped early are pruned ones, those that failed or diverged failed ones; a trial that has not
-    ended, or whose settings are outside of the space, is left out.
-    """
-    left_out = []
-    with tempfile.TemporaryDirectory() as aside:
-        path = Path(aside) / "journal"
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-        for record in map(read_sweep, folders):
-            space, trials = record.plan.space, record.log.of_kind("search")
-            kept = [trial for trial in trials if trial.is_over and is_inside(space, trial)]
-            if len(kept) < len(trials):
-                left_out.append(f"{record.name}: {len(trials) - len(kept)} of {len(trials)} trials were left out")
-            with quiet_optuna():
-                study = optuna.create_study(study_name=str(record.folder.path), storage=storage, direction="maximize")
-            study.add_trials([_frozen(space, trial) for trial in kept])
-        try:
-            atomic.write_bytes(to, path.read_bytes())
-        except OSError as error:
-            raise RunError(f"--optuna: cannot be written, got {to}: {error.strerror}; choose another file") from error
-    return left_out
-
-
-def _frozen(space: Space, trial: Trial) -> optuna.trial.FrozenTrial:
-    states = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED}
-    state = TrialState.FAIL if not trial.curve else states.get(trial.state, TrialState.FAIL)
-    return create_trial(
-        state=state,
-        value=None if state == TrialState.FAIL else trial.value,
-        params={name: as_optuna_value(parameter, trial.point[name]) for name, parameter in space.by_name.items()},
-        distributions={name: as_distribution(parameter) for name, parameter in space.by_name.items()},
-        intermediate_values=trial.objectives,
-        user_attrs={"trial": trial.id, "seconds": round(trial.seconds, 3), "reason": trial.reason},
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -11,7 +11,7 @@ from datetime import UTC
 from ebclab.evaluation.comparison import few_seeds, in_words
 from ebclab.evaluation.objectives import difference_format, format_of
 from ebclab.formatting import count
-from ebclab.interval import POINTS
+from ebclab.interval import POINTS, Interval
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
 from ebclab.runs.environment import command_in_words, versions_in_words
@@ -128,17 +128,25 @@ def _against_start(record: SweepRecord) -> str:
         why = "one seed says nothing of noise" if gap.open == "one seed" else gap.open
         return f"It is {form.number(gap.mean)} better than {BASELINE_WORDS}; {why}."
     gain = f"{form.number(gap.mean)} (95 %: {form.ends(gap.low, gap.high)})"
-    # what the test images say otherwise; they chose nothing, and are usually more
-    other = [
-        f"{POINTS.interval(each)} by {probe}"
-        for probe, each in record.test_gain.items()
-        if each.is_noise != gap.is_noise
-    ]
+    sentence = f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
     if gap.is_noise:
         sentence = f"Its gain over {BASELINE_WORDS}, {gain}, is within noise."
-        return sentence + (f" On the test images it is beyond noise: {' and '.join(other)}." if other else "")
-    sentence = f"{'Better' if gap.mean > 0 else 'Worse'} than {BASELINE_WORDS} by {gain}."
-    return sentence + (f" On the test images that is within noise: {' and '.join(other)}." if other else "")
+    by_words = defaultdict[str, list[str]](list)
+    for probe, each in record.test_gain.items():  # the test images chose nothing, and are usually more
+        if words := _otherwise(each, gap):
+            by_words[words].append(f"{POINTS.interval(each)} by {probe}")
+    return sentence + "".join(f" On the test images {words}: {' and '.join(by)}." for words, by in by_words.items())
+
+
+def _otherwise(on_test: Interval, held_out: Interval) -> str:
+    """Return what a difference on the test images says that the one on held-out images does not; empty if nothing."""
+    if on_test.is_noise is None or (on_test.is_noise and held_out.is_noise):
+        return ""
+    if on_test.is_noise:
+        return "that is within noise"
+    if held_out.is_noise:
+        return "it is beyond noise"
+    return "" if (on_test.mean > 0) == (held_out.mean > 0) else "it is the other way round"
 
 
 BASELINE_WORDS = "the starting settings"

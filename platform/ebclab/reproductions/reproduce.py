@@ -25,7 +25,7 @@ from ebclab.training.pretrain import pretrain
 
 
 @dataclass(frozen=True)
-class _ReproductionRun:
+class ReproductionRun:
     """Result of reproducing a study."""
 
     folder: ReproductionFolder
@@ -54,7 +54,7 @@ def plan_of_request(request: ReproduceRequest) -> tuple[StudyPlan, ReproductionF
 @as_before()
 def reproduce(
     request: ReproduceRequest, *, note: Callable[[str], None] | None = None, display: Listener | None = None
-) -> _ReproductionRun:
+) -> ReproductionRun:
     """Run a table or figure of a paper, or resume it, and set our numbers beside the published.
 
     A run that cannot be trained or measured is named in ``table.failures``; the other runs continue.
@@ -77,7 +77,7 @@ def reproduce(
     )
     table = table_of_plan(plan, outcomes, request.assignments)
     write_table(table, folder)
-    return _ReproductionRun(folder, table)
+    return ReproductionRun(folder, table)
 
 
 def require_data(plan: StudyPlan, data_root: str | None) -> None:

@@ -19,8 +19,8 @@ class ReproduceRequest:
     study: str | None = option(None, "Paper and table, such as ebclr/table1; --list shows all.", is_argument=True)
     scale: Scale = option(
         "smoke",
-        "smoke: checks that the commands work; quick: some ten minutes of two cores; small: hours; paper: the paper's "
-        "settings.",
+        "smoke: checks that the commands work; quick: minutes on two cores, mostly under ten; small: hours; "
+        "paper: the paper's settings.",
         panel="Runs",
     )
     rows: tuple[str, ...] = option((), "Row to run; repeatable; default: all.", metavar="ROW", panel="Runs")

@@ -208,8 +208,8 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study) + _wrong_claims(study)
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
-    if "quick" not in by_scale:
-        scales["quick"] = replace(scales["small"], seeds=())
+    if not by_scale.get("quick"):  # small's own mistakes are told once
+        return replace(study, scales={**scales, "quick": replace(scales["small"], seeds=())})
     return study
 
 

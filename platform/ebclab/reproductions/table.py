@@ -44,8 +44,8 @@ LEFT_OUT = "left out by --rows or --datasets"
 WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
     "the paper: images, network and epochs are others, and a difference from the published number means nothing.",
-    "quick": "A quick run shows in minutes what a small one may show in hours. With one seed no claim is answered, and "
-    "2,000 images are too few to contradict a paper.",
+    "quick": "A quick run shows in minutes what a small one may show in hours; 2,000 images are too few to "
+    "contradict a paper.",
     "small": "A small run shows how methods compare on few images with a small network. It can disagree with the paper "
     "without contradicting it: a difference from the published number is mostly one of scale.",
     "paper": "These are the settings of the paper as far as they are known. A difference beyond the interval is to be "

@@ -4,12 +4,14 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,15 +198,21 @@ def _content_with_process(*asked: Any) -> listing.Content:
     return _content_of_run(*asked)._replace(note=str(os.getpid()))
 
 
-def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def shared_out(monkeypatch) -> None:
+    """Each run is read by a process for each of two cores, if the test's own process has no other threads."""
+    monkeypatch.setattr(listing, "_AT_ONCE", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+
+
+def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path, monkeypatch, request):
     for number in range(5):
         new_run(tmp_path / "runs" / f"run{number}", number + 1)
     (tmp_path / "runs" / "run3" / "config.yaml").write_text("- 1")
     alone = listed(tmp_path)
-    monkeypatch.setattr(listing, "_AT_ONCE", 1)
+    request.getfixturevalue("shared_out")
     monkeypatch.setattr(listing, "_content_of_run", _content_with_process)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(threading, "active_count", lambda: 1)  # the test's own process has more
     shared = listed(tmp_path)
     processes = {entry.content.note for entry in shared.values() if entry.content}
     assert processes
@@ -213,6 +221,20 @@ def test_many_runs_are_read_by_several_processes_as_by_one(tmp_path: Path, monke
     kept = {name: entry.content and entry.content._replace(note="") for name, entry in shared.items()}
     assert kept == {name: entry.content for name, entry in alone.items()}
     assert {name: entry.state for name, entry in shared.items()} == {n: entry.state for n, entry in alone.items()}
+
+
+def _killed_elsewhere(process: int, *asked: Any) -> listing.Content:
+    if os.getpid() != process:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _content_of_run(*asked)
+
+
+@pytest.mark.usefixtures("shared_out")
+def test_runs_are_read_here_if_the_processes_that_read_them_are_killed(tmp_path, monkeypatch):
+    for number in range(3):
+        new_run(tmp_path / "runs" / f"run{number}", number + 1)
+    monkeypatch.setattr(listing, "_content_of_run", partial(_killed_elsewhere, os.getpid()))
+    assert {name: entry.content.done for name, entry in listed(tmp_path).items()} == {"run0": 1, "run1": 2, "run2": 3}
 
 
 def test_a_comparison_is_listed_by_its_finished_sweeps(tmp_path: Path) -> None:

@@ -241,3 +241,9 @@ def test_as_released_weight_decay_reaches_every_weight_that_learns(method: str):
     learning = {id(p) for p in network.parameters() if p.requires_grad}
     assert {id(p) for p in group["params"]} == learning
     assert {id(p) for p in network.encoder.parameters()} <= learning
+
+
+def test_a_transformer_encoder_decays_its_matrices_only():
+    layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16)
+    decayed, _ = names_by_group(layer)
+    assert decayed == {"self_attn.in_proj_weight", "self_attn.out_proj.weight", "linear1.weight", "linear2.weight"}

@@ -242,6 +242,7 @@ def test_a_report_says_first_whether_anything_was_learnt(filled, pixels, said):
     assert said in text
     assert text.index(said) < text.index("Winner: trial 0007")
     assert ("Was anything learnt?" in text) == (pixels is not None)
+    assert ("The intervals of the differences hold together." in text) == (pixels is not None)
     found = json.loads(Path(page).with_suffix(".json").read_text())[0]["references"]
     assert [(each["name"], each["mean"]) for each in found] == (
         [] if pixels is None else [(PIXELS, pytest.approx(pixels / IMAGES)), (UNTRAINED, pytest.approx(0.25))]

@@ -47,10 +47,12 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(fi
     [
         ((0.61, 0.59, 0.60), " On the test images that is within noise: +0.0 points (-3.3 to +3.3) by knn."),
         ((0.20, 0.21, 0.22), ""),
+        ((0.99, 0.98, 1.00), " On the test images it is the other way round: -39.0 points (-42.3 to -35.7) by knn."),
+        ((0.6, 0.6, 0.6), ""),  # the same at every seed: no interval
     ],
 )
-def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_there(sweep_folder, of_start, said):
-    """Paired differences at three seeds are -1, 1 and 0 points; with three settings the chance is 0.05 / 3."""
+def test_what_the_test_images_say_otherwise_of_a_gain_is_said(sweep_folder, of_start, said):
+    """Paired differences at three seeds are -1, 1 and 0 points, or shifted; for three settings alpha is 0.05 / 3."""
     folder, seeds = sweep_folder(), (1, 2, 3)
     folder.fill()
     for source, values in (("0007", (0.6, 0.6, 0.6)), ("baseline", of_start)):
@@ -58,7 +60,10 @@ def test_a_gain_that_the_test_images_do_not_show_is_said_to_be_within_noise_ther
     half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
     text = lead(read_sweep(folder.path))
     assert ("On the test images" in text) == bool(said)
-    assert said.replace("3.3", f"{half:.1f}") in text
+    ends = {"-3.3": -half, "+3.3": half, "-42.3": -39 - half, "-35.7": half - 39}
+    for written, end in ends.items():
+        said = said.replace(written, f"{end:+.1f}")
+    assert said in text
 
 
 def test_a_gain_that_the_test_images_alone_show_is_said_to_be_beyond_noise_there(sweep_folder: Folders) -> None:

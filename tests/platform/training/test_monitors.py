@@ -66,3 +66,10 @@ def test_a_monitor_of_too_few_images_is_refused_before_the_first_step(tmp_path: 
         _run(tmp_path, "run", f"evaluation.monitor=[{monitor}]", *few)
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_monitor_that_needs_labels_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (120, 8, 8), dtype=np.uint8)
+    with pytest.raises(DataError, match=r"calibration needs labels of two classes, got \d+ images without"):
+        _run(tmp_path, "run", "evaluation.monitor=[calibration]", "evaluation.objective=effective_rank", images=images)
+    assert not (tmp_path / "run" / "result.json").exists()

@@ -4,7 +4,8 @@
 
 The files of a sample follow each other and have one name, which ends at its first dot; the ending of a file is all that
 follows. Nothing is unpacked: only the position of an image's bytes is kept. The members of a tar are read header by
-header: none makes the reader take more memory or time than the file's size allows.
+header, of POSIX (ustar, pax) or of GNU tar, https://www.gnu.org/software/tar/manual/html_node/Standard.html: none makes
+the reader take more memory or time than the file's size allows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a worker does before it trains: it reads why those before it gave up."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,11 @@ def test_how_many_images_were_left_out_is_an_event_of_the_run_from_the_first_wor
     assert [each["text"].partition(" (")[0] for each in events] == ["1 of 41 images left out"] * (rank == 0)
     assert run.metrics.path.exists() == (rank == 0)
     assert not run.has_begun()  # a launch that is refused now leaves no folder behind
+
+
+def test_a_pipe_in_its_place_does_not_hold_it_up(refusal: Path) -> None:
+    os.mkfifo(refusal)
+    outcome = _outcome(refusal.parent)
+    assert outcome == WorkerOutcome(
+        "UserError", f"{refusal}: cannot be read, got a pipe or a device, not a file; delete it"
+    )
