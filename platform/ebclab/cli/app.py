@@ -24,11 +24,12 @@ from ebclab.cli import (
     submit,
     sweep,
 )
+from ebclab.errors import InterruptedRunError
 from ebclab.terminal import say
 
 
 class _Plain:
-    """Help that shows arguments in capitals, no type for flags, the type of a single value for repeatable options."""
+    """A command or a group; its help shows arguments in capitals and no type for flags."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with metavars for ``--help``."""
@@ -42,6 +43,13 @@ class _Plain:
             elif getattr(parameter, "multiple", False) and parameter.metavar is None:
                 parameter.metavar = parameter.display_type(ctx).replace("list[", "").replace("]", "")
         return parameters
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C has a sentence, where typer would exit in silence."""
+        try:
+            return super().invoke(ctx)  # type: ignore[misc]
+        except KeyboardInterrupt:
+            raise InterruptedRunError("stopped before it was done") from None
 
 
 class _Verb(_Plain, TyperCommand):

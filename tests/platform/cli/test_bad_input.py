@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from ebclab.inventory import listing
 from ebclab.runs import checkpoint
 from ebclab.training.recorder import Recorder
 
@@ -197,6 +198,14 @@ def test_ctrl_c_while_the_verbs_are_imported_is_no_traceback(ebclab: Ebclab, mon
 
     monkeypatch.setitem(sys.modules, "ebclab.cli.app", Interrupted())  # type: ignore[arg-type]
     assert ebclab("--version") == (130, "", "error: stopped before it was done\n")
+
+
+def test_ctrl_c_while_a_command_works_is_a_sentence(ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*asked: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "inventory", interrupted)
+    assert ebclab("runs", "list") == (130, "", "error: stopped before it was done\n")
 
 
 def test_ctrl_c_at_a_question_stops_with_its_own_code(ebclab, finished, monkeypatch):
