@@ -7,9 +7,7 @@ QUICK_BENCHMARKS := views simclr_step startup precision
 LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, end_to_end, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
-# Later tiers wait more than they work: for Ray, until a machine is found to be dead.
-SLOW_JOBS := 3
-CLUSTER_JOBS := 4
+WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a machine is found to be dead
 # A process takes the next file when two tests are left of its own. So long files come first, those of many tests before
 # those of one or two, behind which another file waits; on a cluster all files are taken at once, the longest test alone.
 LONG_FILES := $(addprefix tests/integration/test_,ray_sweep.py learning.py ray_storage.py ray_train.py ray_resume.py \
@@ -60,8 +58,7 @@ test-all: test slow-test ## All three tiers, each test once; what fails on a clu
 test test-changed slow-test cluster-test: export OMP_NUM_THREADS = 1
 test test-changed slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
-slow-test: JOBS = $(SLOW_JOBS)
-cluster-test: JOBS = $(CLUSTER_JOBS)
+slow-test cluster-test: JOBS = $(WAITING_JOBS)
 
 check: install ## Format, lint, types; what the project consists of.
 	$(BIN)/ruff format --check .
