@@ -8,17 +8,7 @@ LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_b
 # Run by hand: gpu (a GPU); card, delivery, end_to_end, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a machine is found to be dead
-# A process takes the next file when two tests are left of its own. So long files come first, those of many tests before
-# those of one or two, behind which another file waits; on a cluster all files are taken at once, the longest test alone.
-LONG_FILES := $(addprefix tests/integration/test_,ray_sweep.py learning.py ray_storage.py ray_train.py ray_resume.py \
-    ray_submit.py) $(addprefix tests/platform/,reproductions/test_run.py comparisons/test_compare.py test_notebooks.py \
-    cli/test_links_and_pipes.py) tests/accelerator/test_pretended_device.py \
-    $(addprefix tests/integration/test_,ray_elastic.py ray_stream.py ray_local.py ray_token.py ray_card.py \
-    examples_browser.py report_browser.py ray_own_method.py) tests/platform/test_site.py
-SLOW_FILES = $(LONG_FILES) $(filter-out $(LONG_FILES),$(shell grep -rlF mark.slow --include='test_*.py' tests | sort))
-FAULT_FILES := $(addprefix tests/integration/test_ray_,lost_head.py notice.py heads.py) tests/cluster/test_ray_up.py \
-    $(addprefix tests/integration/test_ray_,lost_machine.py faults.py)
-CLUSTER_FILES = $(FAULT_FILES) $(filter-out $(FAULT_FILES),$(shell grep -rlE 'mark.cluster|= MARKS' --include='test_*.py' tests))
+SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
@@ -50,7 +40,7 @@ slow-test: install ## What is marked slow: Ray's own starts, kills, stores, a br
 	$(PYTEST) -m "slow and not cluster" $(ARGS) $(SLOW_FILES)
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
-	$(PYTEST) -m cluster $(ARGS) $(CLUSTER_FILES)
+	$(PYTEST) -m cluster $(ARGS) tests/cluster tests/integration
 
 test-all: test slow-test ## All three tiers, each test once; what fails on a cluster gets a second chance.
 	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed

@@ -5,7 +5,7 @@ from importlib import metadata
 project = "ebclab"
 author = "the authors of ebclab"
 release = metadata.version("ebclab")
-extensions = ["myst_parser", "mathml", "navigation"]
+extensions = ["myst_parser", "mathml"]
 root_doc = "index"
 nitpicky = True
 

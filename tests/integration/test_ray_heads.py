@@ -1,4 +1,4 @@
-"""Drivers and heads that die: the same command goes on. ``tests/support/faults.py`` says what is recorded."""
+"""Drivers and heads that die: the same command resumes. ``tests/support/faults.py`` says what is recorded."""
 
 from __future__ import annotations
 

@@ -121,35 +121,6 @@ def test_every_equation_of_the_pages_is_one_that_the_converter_knows(script) -> 
             assert written.count("<mtr>") == (latex.count("\\\\") + 1 if "aligned" in latex else 0), latex
 
 
-WHOLE = """<ul>
-<li class="toctree-l1"><a class="reference internal" href="docs/data.html">Data</a></li>
-<li class="toctree-l1 has-children"><a class="reference internal" href="reference/lab.html">The lab</a>\
-<input class="toctree-checkbox"/><ul>
-<li class="toctree-l2"><a class="reference internal" href="reference/runs.html">runs</a></li>
-</ul>
-</li>
-</ul>"""
-
-
-def test_the_navigation_leads_on_from_each_page_and_is_open_where_the_page_lies(script) -> None:
-    seen = script("navigation").seen_from("reference/runs", WHOLE)
-    assert (
-        seen
-        == """<ul class="current">
-<li class="toctree-l1"><a class="reference internal" href="../docs/data.html">Data</a></li>
-<li class="toctree-l1 current has-children"><a class="reference internal" href="lab.html">The lab</a>\
-<input checked="" class="toctree-checkbox"/><ul class="current">
-<li class="toctree-l2 current current-page"><a class="current reference internal" href="#">runs</a></li>
-</ul>
-</li>
-</ul>"""
-    )
-    parent = script("navigation").seen_from("reference/lab", WHOLE)
-    assert '<li class="toctree-l1 current has-children current-page"><a class="current reference' in parent
-    assert 'href="#">The lab</a><input checked="" class="toctree-checkbox"/><ul>\n' in parent
-    assert script("navigation").seen_from("search", WHOLE) == WHOLE
-
-
 def test_every_public_name_of_the_science_and_of_the_lab_has_an_entry(script) -> None:
     pages = script("reference").pages()
     for name in ("methods/energy_contrast/losses.py", "methods/energy_contrast/samplers/langevin.py"):

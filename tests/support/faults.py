@@ -97,7 +97,7 @@ def resumes(run: Path) -> list[int]:
 
 
 class Fault:
-    """Something that happens to a run at a step, and how long the run needs to get beyond where it goes on.
+    """A fault of a run at a step, and how long the run needs to get beyond the step from which it resumes.
 
     Attributes:
         seconds: From the fault, or from ``begins`` when that was called later, until a step after the resumed one.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 TURNS = Path(tempfile.gettempdir(), "ebclab-tests-start-ray")
-"""A file that whoever starts Ray holds locked."""
+"""Lock file: one process of the suite starts Ray at a time."""
 
 
 @contextmanager

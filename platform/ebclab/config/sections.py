@@ -514,7 +514,7 @@ VIEW_RECIPES: Mapping[str, ViewRecipe] = {
         _COLOUR | _BLUR | _BYOL | _LARGE,
     ),
     "byol-cifar": ViewRecipe(
-        "Ours, for CIFAR: _BYOL's numbers for ImageNet, with a blur kernel of a tenth of 32 pixels.",
+        "Ours, for CIFAR: BYOL's numbers for ImageNet, with a blur kernel of a tenth of 32 pixels.",
         _COLOUR | _BLUR | _BYOL | {"blur_kernel_size": 3},
     ),
     "simclr-imagenet": ViewRecipe(

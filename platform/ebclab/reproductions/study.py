@@ -230,9 +230,11 @@ def parse_common(given: Mapping[str, Any], where: str) -> tuple[dict[str, Shared
 
 def _over(base: Shared, changes: Shared) -> Shared:
     """Return ``changes`` with the settings of ``base`` before its own."""
-    names = [*base.methods, *(name for name in changes.methods if name not in base.methods)]
-    sets = {name: [part.methods[name].set for part in (base, changes) if name in part.methods] for name in names}
-    methods = {name: SettingsOfSome(tuple(text for each in layers for text in each)) for name, layers in sets.items()}
+    none = SettingsOfSome()
+    methods = {
+        name: SettingsOfSome(base.methods.get(name, none).set + changes.methods.get(name, none).set)
+        for name in base.methods | changes.methods
+    }
     return replace(changes, set=base.set + changes.set, methods=methods)
 
 
