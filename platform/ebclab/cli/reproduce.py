@@ -30,7 +30,7 @@ def reproduce(
     show: Annotated[bool, typer.Option("--show", help="Only print the runs and their cost.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a table or figure of a paper again, and set it beside the published numbers.
+    """Run a table or figure of a paper again, or a study of your own, with its claims answered.
 
     Repeating a command continues where it stopped; nothing is trained or measured twice.
 
@@ -38,7 +38,7 @@ def reproduce(
 
     ebclab reproduce ebclr/table1
 
-    ebclab reproduce ebclr/table1 --scale small --seeds 3 --show
+    ebclab reproduce my-question.yaml --scale paper --seeds 3
     """
     if list_studies:
         return _list()
@@ -111,14 +111,20 @@ def _print(table: ReproducedTable) -> None:
     """Print our numbers next to the published ones, one line per cell."""
     from ebclab.document.document import Remark
     from ebclab.document.text import print_blocks
-    from ebclab.reproductions.table import beside_the_paper, claims_asked, cost_in_words
+    from ebclab.reproductions.document import beside_the_paper, claims_asked, cost_in_words
+    from ebclab.reproductions.references import learnt
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
-    lines = [f"claim: {each.says} {each.answer}: {each.why}; in print: {each.in_print}" for each in table.claims]
+    printed = any(table.plan.study.published.values())
+    lines = [text for text in [learnt(table.plan, table.beside)] if text]
+    lines += [
+        f"claim: {each.says} {each.answer}: {each.why}{f'; in print: {each.in_print}' if printed else ''}"
+        for each in table.claims
+    ]
     lines += [*([claims_asked(table)] if table.claims else []), *table.stand_ins]
     lines += [f"not run at this scale: {name}: {why}" for name, why in table.plan.left_out.items()]
     lines += [f"no number: {line}" for line in table.failures]
-    lines += [table.what_it_shows, table.what_seeds_say, cost_in_words(table)]
+    lines += [text for text in (table.what_it_shows, table.what_seeds_say, cost_in_words(table)) if text]
     print_blocks([beside_the_paper(table, title=title, with_not_run=False), *map(Remark, lines)])
 
 

@@ -11,7 +11,7 @@ from ebclab.config.check import shown
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
-from ebclab.reports.reading import BY, THE, against, is_above
+from ebclab.reports.reading import BY, MOST, all_learnt, some
 from ebclab.runs.references import REFERENCES
 
 METRICS = {"knn": "kNN", "linear": "linear probe"}
@@ -22,7 +22,6 @@ VERDICTS: dict[Verdict, str] = {
     "open": "within noise",
     "no interval": "no interval",
 }
-_MOST = 4  # maximum number of statements of one kind in the conclusions
 
 
 def margin_words(request: ComparisonRequest) -> str:
@@ -45,7 +44,7 @@ def answer(findings: ComparisonFindings) -> list[str]:
     equal = [gap for gap in tuned if gap.verdict == "equal"]
     if equal:
         named = [f"{gap.one.method} and {gap.other.method} at {findings.named(gap.one.task)}" for gap in equal]
-        lines.append(f"No difference larger than {margin}: {_some(named)}.")
+        lines.append(f"No difference larger than {margin}: {some(named)}.")
     lines += [*_was_it_tuning(findings), *_could_it_choose(findings)]
     for gap in findings.gaps_of("asked"):
         lines.append(
@@ -69,35 +68,21 @@ def learnt(findings: ComparisonFindings) -> str:
             "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured by the "
             "same protocol; the command of this comparison, repeated, measures them."
         )
-    both = " and ".join(THE[name] for name in known)
-    some = " that was measured" if len(places) < len(findings.tasks) * len(findings.request.methods) else ""
-    low = {side: [gap for gap in gaps if not is_above(gap.difference)] for side, gaps in places.items()}
-    below = [
-        f"{findings.at(side)} is " + " and ".join(against(gap.other.settings, gap.difference) for gap in gaps)
-        for side, gaps in low.items()
-        if gaps
-    ]
-    if not below:
-        least = min((gap for gaps in places.values() for gap in gaps), key=lambda gap: gap.difference.mean)
-        return (
-            f"Every tuned method{some} is above {both}, beyond noise; the least: {findings.at(least.one)}, "
-            f"{POINTS.interval(least.difference)} over "
-            f"{THE[least.other.settings]}."
-        )
-    if len(below) == len(places):
-        return (
-            f"No tuned method{some} is above {both} beyond noise: {_some(below)}. A lead among such methods says "
-            "little about learning."
-        )
-    return f"Not every tuned method is above {both} beyond noise: {_some(below)}."
+    over = {
+        findings.at(side): {name: gap.difference for name in known for gap in gaps if gap.other.settings == name}
+        for side, gaps in places.items()
+    }
+    measured_only = " that was measured" if len(places) < len(findings.tasks) * len(findings.request.methods) else ""
+    note = " A lead among such methods says little about learning."
+    return all_learnt(over, f"tuned method{measured_only}", note=note)
 
 
 def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
     by_default = findings.gaps_of("default")
     leads = [gap for gap in by_default if gap.lead]
     which = "tuned or with default settings, " if by_default and not leads else "tuned, "
-    some = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
-    return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{some}."]
+    in_any = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
+    return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{in_any}."]
 
 
 def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
@@ -115,11 +100,11 @@ def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
             found.setdefault((first.method, second.method), []).append((sign * gap.difference.mean, place))
     pairs = sorted(found.items(), key=lambda pair: max(gain for gain, _ in pair[1]), reverse=True)
     lines = [
-        f"{first} is ahead of {second}, both tuned alike: {_some([place for _, place in places])}."
-        for (first, second), places in pairs[:_MOST]
+        f"{first} is ahead of {second}, both tuned alike: {some([place for _, place in places])}."
+        for (first, second), places in pairs[:MOST]
     ]
-    if rest := pairs[_MOST:]:
-        lines.append(f"So are {_some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them.")
+    if rest := pairs[MOST:]:
+        lines.append(f"So are {some([f'{one} of {other}' for (one, other), _ in rest])}; the table has them.")
     return lines
 
 
@@ -132,7 +117,7 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
             first, second = gap.lead
             gone.append(f"{first.method} over {findings.at(second)}")
     if gone:
-        yield f"Leads with default settings that are not there when both are tuned: {_some(gone)}."
+        yield f"Leads with default settings that are not there when both are tuned: {some(gone)}."
     gains = findings.gaps_of("gain")
     if losses := [gap for gap in gains if gap.difference.is_noise is False and gap.difference.mean < 0]:
         yield (
@@ -149,7 +134,7 @@ def _was_it_tuning(findings: ComparisonFindings) -> Iterator[str]:
     kept = [each for each in findings.searches if each.accuracy() and not each.found_better]
     if kept:
         named = [findings.at(each) for each in kept]
-        yield f"No draw was better than the default settings, which count as tuned: {_some(named)}."
+        yield f"No draw was better than the default settings, which count as tuned: {some(named)}."
 
 
 def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
@@ -162,18 +147,12 @@ def _could_it_choose(findings: ComparisonFindings) -> Iterator[str]:
         yield (
             "The search could not choose: by an F test, its draws differ no more than the luck of a seed explains; "
             "standard deviations of held-out scores, in points, over draws and of one setting by its seed: "
-            f"{_some(unsure)}."
+            f"{some(unsure)}."
         )
 
 
 def _gains(findings: ComparisonFindings, gaps: Sequence[Gap]) -> str:
-    return _some([f"{findings.at(gap.one)}, {100 * gap.difference.mean:+.1f}" for gap in gaps])
-
-
-def _some(named: Sequence[str]) -> str:
-    """Return a list as text, truncated to the first ``_MOST`` items."""
-    rest = f"; {len(named) - _MOST} more" if len(named) > _MOST else ""
-    return "; ".join(named[:_MOST]) + rest
+    return some([f"{findings.at(gap.one)}, {100 * gap.difference.mean:+.1f}" for gap in gaps])
 
 
 def what_intervals_say(findings: ComparisonFindings) -> str:

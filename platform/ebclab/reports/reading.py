@@ -57,6 +57,39 @@ def verdict(difference: Interval) -> str:
     return "below, beyond noise" if difference.high < 0 else "within noise"
 
 
+MOST = 4
+"""Maximum number of statements of one kind in a sentence."""
+
+
+def some(named: Sequence[str]) -> str:
+    """Return statements as text, truncated to the first few."""
+    rest = f"; {len(named) - MOST} more" if len(named) > MOST else ""
+    return "; ".join(named[:MOST]) + rest
+
+
+def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: str = "") -> str:
+    """Return whether results, by what each is called, are above the references, beyond noise.
+
+    Args:
+        over: How much higher each is than each reference; all of them have the same references.
+        kind: What a result is called, in the singular.
+        note: What follows where none is above.
+    """
+    names: list[Name] = list(next(iter(over.values())))
+    both = " and ".join(THE[name] for name in names)
+    low = {what: [against(name, gap) for name, gap in gaps.items() if not is_above(gap)] for what, gaps in over.items()}
+    below = [f"{what} is {' and '.join(lines)}" for what, lines in low.items() if lines]
+    if not below:
+        what, name = min(
+            ((what, name) for what in over for name in names), key=lambda each: over[each[0]][each[1]].mean
+        )
+        least = f"{what}, {POINTS.interval(over[what][name])} over {THE[name]}"
+        return f"Every {kind} is above {both}, beyond noise; the least: {least}."
+    if len(below) == len(over):
+        return f"No {kind} is above {both} beyond noise: {some(below)}.{note}"
+    return f"Not every {kind} is above {both} beyond noise: {some(below)}."
+
+
 @dataclass(frozen=True)
 class _OverReference:
     """The winner of a sweep beside one reference on the test set."""

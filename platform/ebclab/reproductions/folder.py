@@ -4,6 +4,7 @@ reproductions/<paper>-<row>-<scale>/
   plan.json         study, scale, and the settings of every run
   runs/<name>/      ordinary runs
   measured/<name>.json   measured values of each run, with a checksum
+  references.json   what raw pixels and untrained encoders score
   table.json  table.md  table.html
 """
 
@@ -18,6 +19,7 @@ from ebclab.config import to_mapping
 from ebclab.errors import RunError
 from ebclab.reproductions.measure import Found, Wanted
 from ebclab.reproductions.plan import StudyPlan
+from ebclab.runs.references import FILE
 from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import REPRODUCTION
@@ -55,6 +57,11 @@ class ReproductionFolder(Workspace):
         """Return the folder of a plan: ``to``, or a folder in ``reproductions`` in the current folder."""
         usual = f"reproductions/{plan.study.name.replace('/', '-')}-{plan.scale}"
         return cls.at(usual if to is None else to)
+
+    @property
+    def references(self) -> Path:
+        """What raw pixels and untrained encoders score on the test images."""
+        return self.own(FILE)
 
     @contextmanager
     def enter(self, plan: StudyPlan) -> Iterator[Syncer]:

@@ -72,6 +72,9 @@ class RunOutcome:
     seconds: float = 0.0  # training time over all launches
     numbers: dict[Wanted, Found] = field(default_factory=dict)  # its measured values
     machine: str = ""  # machine and versions of its first launch, in words
+    command: str = ""  # command of its first launch
+    commit: str = ""  # source commit of its first launch
+    images: str = ""  # its dataset, with the digest of its training and held-out images
     problem: str = ""  # why it has no values; empty if it has
 
 

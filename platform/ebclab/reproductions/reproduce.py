@@ -10,15 +10,18 @@ from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
+from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
+from ebclab.reproductions.references import protocols
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
-from ebclab.reproductions.table import ReproducedTable, table_of_plan, write_table
-from ebclab.runs.environment import machine_in_words, read_environment, versions_in_words
-from ebclab.runs.folder import ENVIRONMENT
+from ebclab.reproductions.table import ReproducedTable, table_of_plan
+from ebclab.runs.environment import command_in_words, machine_in_words, read_environment, versions_in_words
+from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.jobs import work_at_once
+from ebclab.runs.references import References, try_references
 from ebclab.terminal import say
 from ebclab.training.display import Listener, choose_display
 from ebclab.training.pretrain import pretrain
@@ -75,7 +78,8 @@ def reproduce(
         display=display or (None if plan.scale == "smoke" else choose_display()),
         at_once=request.at_once,
     )
-    table = table_of_plan(plan, outcomes, request.assignments)
+    references = References.read(folder.references, folder.address_of(folder.references))
+    table = table_of_plan(plan, outcomes, request.assignments, references)
     write_table(table, folder)
     return ReproductionRun(folder, table)
 
@@ -128,6 +132,9 @@ def run_plan(
             elif at_once > 1:
                 note(f"{len(outcomes)} of {len(plan.runs)} done: {name}, {clock(outcome.seconds)} of training")
             syncer.push()
+        if any(not each.problem for each in outcomes.values()):
+            try_references(folder.references, protocols(plan), note)
+            syncer.push()
     return {name: outcomes[name] for name in plan.runs}
 
 
@@ -156,9 +163,15 @@ def _outcome(
             folder.write_numbers(name, run.summary.finished, known)
     except (TrainingError, UnmeasuredError) as error:
         return RunOutcome(problem=str(error))
-    environment = read_environment(run.path / ENVIRONMENT)
-    machine = "; ".join(filter(None, [machine_in_words(environment, "a run"), versions_in_words(environment)]))
-    return RunOutcome(run.summary.seconds, {each: known[each] for each in wanted}, machine)
+    environment, data = read_environment(run.path / ENVIRONMENT), RunFolder.at(run.path).read_config().data
+    return RunOutcome(
+        run.summary.seconds,
+        {each: known[each] for each in wanted},
+        "; ".join(filter(None, [machine_in_words(environment, "a run"), versions_in_words(environment)])),
+        command_in_words(environment),
+        str(environment.get("commit") or ""),
+        f"{data.name} {data.digest[:12]}".strip(),
+    )
 
 
 def _in_sequence(

@@ -16,11 +16,13 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 class ReproduceRequest:
     """Which study is run, and how."""
 
-    study: str | None = option(None, "Paper and table, such as ebclr/table1; --list shows all.", is_argument=True)
+    study: str | None = option(
+        None, "Paper and table, such as ebclr/table1, or a YAML file; --list shows all.", is_argument=True
+    )
     scale: Scale = option(
         "smoke",
         "smoke: checks that the commands work; quick: minutes on two cores, mostly under ten; small: hours; "
-        "paper: the paper's settings.",
+        "paper: the paper's settings, or those of your file.",
         panel="Runs",
     )
     rows: tuple[str, ...] = option((), "Row to run; repeatable; default: all.", metavar="ROW", panel="Runs")

@@ -1,4 +1,4 @@
-"""A study: one table or figure of a paper as our runs, their metrics, and the published numbers.
+"""A study: one table or figure of a paper as our runs, their metrics, and the published numbers; or a question of ours.
 
 about      question, source, and origin of the published numbers
 columns    the metric, and the settings that a column adds to a run
@@ -16,13 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config.check import Problems, check_section, settings_of, shown
 from ebclab.config.names import did_you_mean, is_folder_name
-from ebclab.config.yaml_text import Plain, mapping_from_yaml
+from ebclab.config.yaml_text import Plain, load_yaml_file, mapping_from_yaml
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.evaluate import PROBES
+from ebclab.methods_by_name import catalogue
 from ebclab.reproductions.claims import Claim, ColumnsOf, clauses, problems_of
 from ebclab.reproductions.measure import PAPER_OPTIONS, TO_TARGET, measure_problem
 from ebclab.reproductions.request import SCALES, Scale
@@ -32,6 +34,11 @@ Unit = Literal["percent", "plain", "seconds", "hours"]
 
 FACTORS: Mapping[Unit, float] = {"percent": 100.0, "plain": 1.0, "seconds": 1.0, "hours": 1 / 3600}
 """What a measured value (a share, a number, seconds) is multiplied by."""
+
+OWN = "own"
+"""What names of studies in a user's files begin with; such a study is of no paper."""
+
+_OF_NO_PAPER = (OWN, "ablations")
 
 EFFICIENCY = "efficiency"
 """Kind of a column of efficiencies: ``efficiency/ROW/COLUMN``."""
@@ -156,6 +163,10 @@ class Study:
     published: Mapping[str, Mapping[str, PublishedNumber]]
     claims: tuple[Claim, ...]  # what the paper says of them
     scales: Mapping[Scale, _StudyScale]  # changes of each scale
+
+    @property
+    def is_of_paper(self) -> bool:
+        return self.name.partition("/")[0] not in _OF_NO_PAPER
 
     def published_number(self, row: str, column: str) -> PublishedNumber | None:
         """Return the published number of a cell; None if there is none."""
@@ -317,14 +328,15 @@ def _listed(key: str, value: Any) -> Any:
 
 def _gaps(study: Study) -> list[str]:
     """Return a line for each required entry that is missing from a study."""
-    missing = [f"about.{name}" for name in ("title", "asks", "source") if not getattr(study.about, name)]
+    required = ("title", "asks", "source") if study.is_of_paper else ("title", "asks")
+    missing = [f"about.{name}" for name in required if not getattr(study.about, name)]
     missing += [name for name in ("columns", "rows") if not getattr(study, name)]
     missing += [f"columns.{name}.title" for name, column in study.columns.items() if not column.title]
     missing += [
         f"rows.{name}.{key}" for name, row in study.rows.items() for key in ("title", "method") if not getattr(row, key)
     ]
     lines = [f"{key}: missing; write it" for key in missing]
-    if not any(study.published.values()) and not study.about.unknown:
+    if study.is_of_paper and not any(study.published.values()) and not study.about.unknown:
         lines.append("published: no number, and about.unknown does not say why; write one of them")
     if any(study.published.values()) and not study.about.numbers:
         lines.append("about.numbers: missing; say how the published numbers are known")
@@ -468,7 +480,9 @@ def _order(name: str) -> tuple[str, bool, str, int, str]:
 
 
 def load_study(name: str) -> Study:
-    """Return a study by paper and table or figure, e.g. ``ebclr/table1``."""
+    """Return a study by paper and table or figure, e.g. ``ebclr/table1``, or one in a user's YAML file."""
+    if name.endswith((".yaml", ".yml")):
+        return _own_study(Path(name))
     known, without = list_studies(), without_study()
     if name in without:
         raise UserError(f"{name}: no study, since {without[name]}")
@@ -478,6 +492,22 @@ def load_study(name: str) -> Study:
     where = f"studies/{name}.yaml"
     text = _folder().joinpath(paper, f"{row}.yaml").read_text(encoding="utf-8")
     return parse_study(name, mapping_from_yaml(text, where), where)
+
+
+def _own_study(path: Path) -> Study:
+    """Return the study in a user's file. It may be a stranger's, so that it decides nothing that is imported."""
+    if not is_folder_name(path.stem):
+        raise UserError(f"{path}: not the name of a study, got {path.stem!r}; use letters, digits and hyphens")
+    study = parse_study(f"{OWN}/{path.stem}", load_yaml_file(path), str(path))
+    known = catalogue()
+    wrong = [
+        f"{path}: rows.{name}.method: no method of the catalogue, got {row.method!r}; {did_you_mean(row.method, known)}"
+        for name, row in study.rows.items()
+        if row.method not in known
+    ]
+    if wrong:
+        raise ConfigError(wrong)
+    return study
 
 
 @cache

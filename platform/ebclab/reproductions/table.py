@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import groupby
+from dataclasses import asdict, dataclass
 
-from ebclab.document.document import (
-    Block,
-    CellValue,
-    ColumnHead,
-    Document,
-    Facts,
-    Folded,
-    Items,
-    Remark,
-    RichText,
-    Section,
-    Table,
-    numeric,
-)
-from ebclab.errors import UnsavedError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.evaluation.evaluate import PROBES
-from ebclab.formatting import clock, count
 from ebclab.interval import Interval, NumberFormat
-from ebclab.reports.place import write_result
-from ebclab.reproductions.answers import AnsweredClaim, answer_claims, in_words
+from ebclab.reproductions.answers import AnsweredClaim, answer_claims
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
-from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, first_kept
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
+from ebclab.reproductions.references import BesideRows, beside_rows, learnt
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
+from ebclab.runs.references import References
 
 NOT_REACHED = "the other row never reaches this row's last score"
 """Problem of an efficiency."""
 
 LEFT_OUT = "left out by --rows or --datasets"
 """Why a cell of the study is not in the table."""
+
+NOT_RUN = "not run at this scale"
+
+UNITS: Mapping[Unit, str] = {"percent": "%", "plain": "", "seconds": "s", "hours": "h"}
+FORMATS: Mapping[Unit, NumberFormat] = {
+    "percent": NumberFormat(digits=1),
+    "plain": NumberFormat(digits=".3g"),
+    "seconds": NumberFormat(digits=1),
+    "hours": NumberFormat(digits=2),
+}
 
 WHAT_SCALES_SHOW: Mapping[Scale, str] = {
     "smoke": "A smoke run shows that the commands work from the images to this table. Its numbers say nothing about "
@@ -53,8 +46,11 @@ WHAT_SCALES_SHOW: Mapping[Scale, str] = {
 }
 
 
+SMOKE_SHOWS = "A smoke run shows that the commands work from the images to this table. Its numbers say nothing."
+
+
 @dataclass(frozen=True)
-class _ReproducedCell:
+class ReproducedCell:
     """One cell of a table, in the unit of its column."""
 
     row: str  # row of the study
@@ -92,13 +88,14 @@ class ReproducedTable:
     """A study at one scale with its numbers."""
 
     plan: StudyPlan
-    cells: tuple[_ReproducedCell, ...]  # the cells, row by row
+    cells: tuple[ReproducedCell, ...]  # the cells, row by row
     claims: tuple[AnsweredClaim, ...]  # the claims of the paper, answered
     seconds: float  # total training time of all runs, over all launches
     expected: StudyCost  # the estimated cost
     failures: tuple[str, ...]  # a line for each run that failed
     assignments: tuple[str, ...]  # the user's ``--set`` assignments
-    machines: tuple[str, ...]  # machines and versions that the runs were trained with
+    made: dict[str, tuple[str, ...]]  # commands, commits, images and machines of the runs, by heading
+    beside: tuple[BesideRows, ...] = ()  # raw pixels and untrained encoders, where they were measured
 
     @property
     def differs(self) -> list[str]:
@@ -127,7 +124,9 @@ class ReproducedTable:
 
     @property
     def what_it_shows(self) -> str:
-        return WHAT_SCALES_SHOW[self.plan.scale]
+        if self.plan.study.is_of_paper:
+            return WHAT_SCALES_SHOW[self.plan.scale]
+        return SMOKE_SHOWS if self.plan.scale == "smoke" else ""
 
     @property
     def what_seeds_say(self) -> str:
@@ -152,6 +151,8 @@ class ReproducedTable:
             "what_it_shows": self.what_it_shows,
             "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
             "cells": [cell.to_mapping() for cell in self.cells],
+            "learnt": learnt(self.plan, self.beside),
+            "references": [asdict(each) for each in self.beside],
             "differs": self.differs,
             "not_run": self.plan.left_out,
             "released_code": self.released,
@@ -159,7 +160,7 @@ class ReproducedTable:
             "repeats": study.about.repeats,
             "unknown": study.about.unknown,
             "runs": list(self.plan.runs),
-            "machines": list(self.machines),
+            "made_by": {name.lower(): list(texts) for name, texts in self.made.items()},
             "seconds": self.seconds,
             "expected_seconds": self.expected.seconds,
             "failures": list(self.failures),
@@ -167,7 +168,10 @@ class ReproducedTable:
 
 
 def table_of_plan(
-    plan: StudyPlan, outcomes: Mapping[str, RunOutcome], assignments: tuple[str, ...] = ()
+    plan: StudyPlan,
+    outcomes: Mapping[str, RunOutcome],
+    assignments: tuple[str, ...] = (),
+    references: References | None = None,
 ) -> ReproducedTable:
     """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
     measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
@@ -191,8 +195,21 @@ def table_of_plan(
         estimate(plan),
         tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
         assignments,
-        tuple(dict.fromkeys(each.machine for each in outcomes.values() if each.machine)),
+        _made(outcomes),
+        beside_rows(plan, {cell: found for cell, (found, *_) in measured.items()}, references or References()),
     )
+
+
+def _made(outcomes: Mapping[str, RunOutcome]) -> dict[str, tuple[str, ...]]:
+    """Return what the runs were made with, by heading."""
+    found = outcomes.values()
+    texts = {
+        "Command": [each.command for each in found],
+        "Commit": [each.commit for each in found],
+        "Images": [each.images for each in found],
+        "Machine": [each.machine for each in found],
+    }
+    return {name: tuple(dict.fromkeys(filter(None, each))) for name, each in texts.items()}
 
 
 def _measured(cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> tuple[Measurements, str, str]:
@@ -250,7 +267,7 @@ def _cell(
     detail: str,
     not_reached: str,
     outcomes: Mapping[str, RunOutcome],
-) -> _ReproducedCell:
+) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
     column = plan.study.columns[cell.column]
     used = dict.fromkeys((*cell.runs.values(), *cell.curve_runs.values()))
@@ -259,7 +276,7 @@ def _cell(
     ours = None
     if found.by_seed:
         ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=column.measure in PROBES)
-    return _ReproducedCell(
+    return ReproducedCell(
         row=cell.row,
         column=cell.column,
         unit=column.unit,
@@ -272,159 +289,3 @@ def _cell(
         problem=lost[0] if lost and not found.by_seed else "",
         not_reached=not_reached,
     )
-
-
-def write_table(table: ReproducedTable, folder: ReproductionFolder) -> None:
-    """Write table.json, table.md and table.html into the folder of a reproduction."""
-    try:
-        write_result(folder.result, table.to_mapping(), table_document(table))
-    except OSError as error:
-        raise UnsavedError(
-            f"{folder.address}: all was measured and the table cannot be written, got {error.strerror or error}; "
-            "free some space and repeat the command",
-            table,
-        ) from error
-    folder.send(folder.result.name, "table.md", folder.page.name)
-
-
-def table_document(table: ReproducedTable) -> Document:
-    """Return the document of a reproduction."""
-    about = table.plan.study.about
-    failures = [Remark(f"No number: {line}", "warning") for line in table.failures]
-    head = (Remark(about.asks, "lead"), Remark(table.what_it_shows, "status"), *failures)
-    lists = {
-        "What differs from the paper at this scale": table.differs,
-        "Not run at this scale": [f"{title}: {why}" for title, why in table.plan.left_out.items()],
-        "What the released code does differently from the paper": table.released,
-    }
-    sections = (
-        Section(about.title, head, is_head=True),
-        Section("Ours beside the paper's", (beside_the_paper(table), Remark(table.what_seeds_say, "note"))),
-        Section("What the paper claims", _claims(table)),
-        *(Section(title, (Items(tuple(lines)),) if lines else ()) for title, lines in lists.items()),
-        Section("Where the numbers come from", (_origin(table),)),
-    )
-    brand = f"{table.plan.study.name} at scale {table.plan.scale}"
-    files = "All numbers: table.json beside this page; every run: the folder runs."
-    return Document(about.title, "reproduction", brand, sections, files)
-
-
-def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: bool = True) -> Table:
-    """Return our numbers beside the published ones: a row for each row of the study, three cells for each column."""
-    study = table.plan.study
-    here = {cell.column: cell.here for cell in table.cells}
-    columns = {name: column for name, column in study.columns.items() if name in here}
-    heads: list[str | ColumnHead] = [ColumnHead("row")]
-    for name, column in columns.items():
-        unit = _UNITS[column.unit]
-        above = f"{column.title}, {unit}" if unit else column.title
-        small = f"here: {here[name]}" if here[name] else ""
-        heads += [ColumnHead(text, above, small) for text in ("ours", "paper", "difference")]
-    rows = []
-    for name, cells in groupby(table.cells, lambda cell: cell.row):
-        by_column = {cell.column: cell for cell in cells if with_not_run or not cell.not_run}
-        row = study.rows[name]
-        recipe = f", {row.recipe}" if row.recipe else ""
-        numbers = [cell for column in columns for cell in _cells(table, by_column.get(column))]
-        rows.append((RichText(row.title, (f"({row.method}{recipe})",)), *numbers))
-    return Table(title, tuple(heads), tuple(rows))
-
-
-def _cells(table: ReproducedTable, cell: _ReproducedCell | None) -> tuple[CellValue, CellValue, CellValue]:
-    if cell is None:
-        return None, None, None
-    number, *small = shown_ours(cell, len(table.plan.seeds))
-    ours = RichText(
-        number, tuple(small), hint=cell.problem or cell.not_reached, is_number=True, is_strong=cell.ours is not None
-    )
-    return ours, numeric(shown_published(cell.published, cell.unit)), numeric(shown_difference(cell))
-
-
-def _claims(table: ReproducedTable) -> tuple[Block, ...]:
-    """Return the claims with their answers; comparisons of claims that have several are listed below."""
-    if not table.claims:
-        return ()
-    rows = tuple((each.says, RichText(each.answer, is_strong=True), each.why, each.in_print) for each in table.claims)
-    parts = [
-        Items(tuple(f"{in_words(part)}: {part.answer}" for part in each.parts), each.says)
-        for each in table.claims
-        if len(each.parts) > 1
-    ]
-    folded = [Folded("The comparisons of each claim", tuple(parts))] if parts else []
-    return (Table("", ("claim", "answer", "by", "in print"), rows), *folded, Remark(claims_asked(table), "note"))
-
-
-def _origin(table: ReproducedTable) -> Facts:
-    """Return where the numbers come from, and how each column was measured, by its first measured row."""
-    about = table.plan.study.about
-    repeats = f"Each of {about.repeats} runs." if about.repeats else ""
-    details = {
-        table.plan.study.columns[each.column].title: each.detail for each in reversed(table.cells) if each.detail
-    }
-    training = [config.training for config in table.plan.runs.values()]
-    numbers = dict.fromkeys(f"{each.precision}, training.compile={each.compile}".lower() for each in training)
-    facts: dict[str, str | RichText] = {
-        "Source": table.source,
-        "Published numbers": " ".join(filter(None, [about.numbers, repeats, about.unknown])),
-        "Machine": " | ".join(table.machines),
-        "Precision": "; ".join(numbers),
-        "Cost": cost_in_words(table),
-        "How that was estimated": "" if table.expected.seconds is None else table.expected.basis,
-    }
-    return Facts.of(facts | dict(reversed(details.items())))
-
-
-NOT_RUN = "not run at this scale"
-
-_UNITS: Mapping[Unit, str] = {"percent": "%", "plain": "", "seconds": "s", "hours": "h"}
-_FORMATS: Mapping[Unit, NumberFormat] = {
-    "percent": NumberFormat(digits=1),
-    "plain": NumberFormat(digits=".3g"),
-    "seconds": NumberFormat(digits=1),
-    "hours": NumberFormat(digits=2),
-}
-
-
-def shown_published(number: PublishedNumber | None, unit: Unit) -> str:
-    """Return a published number as printed, with its standard deviation; percentages with one or two decimals."""
-    if number is None:
-        return ""
-    if number.value is None:
-        return "collapsed"
-    text = f"{number.value:.2f}".removesuffix("0") if unit == "percent" else _FORMATS[unit].number(number.value)
-    return text if number.spread is None else f"{text} ± {number.spread:.2f}"
-
-
-def shown_ours(cell: _ReproducedCell, num_seeds: int) -> list[str]:
-    """Return our number, or why there is none, then its interval and how many of the planned seeds it is over."""
-    if cell.ours is None:
-        if cell.problem and cell.problem == cell.not_reached:
-            return ["not reached" if cell.problem == NOT_REACHED else cell.problem]
-        return [NOT_RUN if cell.not_run else "failed"]
-    form = _FORMATS[cell.unit]
-    ends = form.ends(cell.ours.low, cell.ours.high)
-    lost = len(cell.seeds) < num_seeds
-    reached = "reached by " if cell.not_reached else ""
-    seeds = f"({reached}{len(cell.seeds)} of {num_seeds} seeds)" if lost else ""
-    return [form.number(cell.ours.mean), *filter(None, [f"({ends})" if ends else "", seeds])]
-
-
-def shown_difference(cell: _ReproducedCell) -> str:
-    """Return our number minus the published one, with its sign; empty if one is missing."""
-    return replace(_FORMATS[cell.unit], is_signed=True).number(cell.difference)
-
-
-def claims_asked(table: ReproducedTable) -> str:
-    """Return at which scale the claims were asked, and what their intervals cover."""
-    return (
-        f"Asked at scale {table.plan.scale} with {count(len(table.plan.seeds), 'seed')}. A claim holds if the 95 % "
-        "intervals of all its comparisons say so; it does not hold if one of them says the opposite, with intervals "
-        "wide enough to hold together. In print: by the published numbers alone, without intervals."
-    )
-
-
-def cost_in_words(table: ReproducedTable) -> str:
-    """Return the actual and the estimated cost of the runs."""
-    where = "" if table.expected.seconds is None else f" expected on {table.expected.device}"
-    expected = f"{table.expected.in_words()}{where}"
-    return f"{len(table.plan.runs)} runs, {clock(table.seconds)} of training; {expected}"

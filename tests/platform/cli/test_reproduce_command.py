@@ -118,14 +118,52 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, mon
             ["speedrun/cifar10-90", "--set", "evaluation.knn_every=2"],
             "evaluation.knn_every: scores would count as training time, got 2; set evaluation.knn_every=0",
         ),
+        (["none.yaml"], "none.yaml: cannot be read, got No such file or directory; give the path of a YAML file"),
+        (["mine/my?study.yaml"], "mine/my?study.yaml: not the name of a study, got 'my?study'; use letters"),
+        (["mine/thesis.yaml"], "mine/thesis.yaml: thesis: no such section; known: about, columns"),
         (["ebclr/table1", "--to", "mine"], "mine: the folder holds something that is not a reproduction"),
         (["ebclr/table1", "--scale", "small", "--data-root", "empty"], "ebclr/table1: mnist is needed at scale small"),
     ],
 )
 def test_a_users_mistake_is_a_sentence(ebclab: Ebclab, arguments: list[str], expected: str) -> None:
     Path("mine").mkdir()
-    Path("mine/thesis.txt").write_text("mine")
+    for name in ("thesis.txt", "thesis.yaml", "my?study.yaml"):
+        Path("mine", name).write_text("thesis: mine")
     refused = ebclab("reproduce", *arguments)
     assert expected in refused.refusal
     assert "Traceback" not in refused.err
     assert sorted(path.name for path in Path().iterdir()) == ["mine"]
+
+
+OWN = """
+about: {title: Temperatures, asks: "Does the temperature matter?"}
+columns:
+  knn: {title: kNN, measure: knn}
+rows:
+  cold: {title: cold, method: simclr, recipe: digits-demo, set: [method.temperature=0.1]}
+  warm: {title: warm, method: METHOD, recipe: digits-demo, set: [method.temperature=0.5]}
+claims:
+  - {says: Cold is better., above: cold, below: warm}
+"""
+
+
+def test_a_study_of_ones_own_runs_from_its_file_and_is_of_no_paper(ebclab: Ebclab) -> None:
+    Path("my-question.yaml").write_text(OWN.replace("METHOD", "dcl"))
+    out = ebclab("reproduce", "my-question.yaml").ok.out
+    assert "claim: Cold is better. cannot be told" in out
+    page = Path("reproductions/own-my-question-smoke/table.md").read_text()
+    assert "paper" not in page.replace("own-my-question", "")
+    assert [line.split("|")[2].strip() for line in page.splitlines() if line.startswith(("| cold", "| warm"))] == [
+        "kNN, %",
+        "kNN, %",
+    ]
+    listed = ebclab("reproduce", "my-question.yaml", "--scale", "paper", "--seeds", "2", "--show").ok.out
+    assert "cold-seed1: simclr on digits, small, 200 epochs" in " ".join(listed.split())
+
+
+def test_a_file_of_a_study_decides_nothing_that_is_imported(ebclab: Ebclab) -> None:
+    Path("harm.py").write_text("open('harmed', 'w')")
+    Path("study.yaml").write_text(OWN.replace("METHOD", "harm:Method"))
+    refused = ebclab("reproduce", "study.yaml").refusal
+    assert "study.yaml: rows.warm.method: no method of the catalogue, got 'harm:Method'; " in refused
+    assert not Path("harmed").exists()

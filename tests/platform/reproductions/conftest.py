@@ -32,7 +32,7 @@ def study_mapping(**changes: Any) -> dict[str, Any]:
 
 def study_of(**changes: Any) -> Study:
     """Return the small study; sections may be replaced."""
-    return parse_study("own/table9", study_mapping(**changes), "table9.yaml")
+    return parse_study("some/table9", study_mapping(**changes), "table9.yaml")
 
 
 def refused(**changes: Any) -> list[str]:

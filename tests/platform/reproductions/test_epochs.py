@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from ebclab.errors import ConfigError
+from ebclab.reproductions.document import shown_ours
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
-from ebclab.reproductions.table import ReproducedTable, shown_ours, table_of_plan
+from ebclab.reproductions.table import ReproducedTable, table_of_plan
 
 from .conftest import TINY, refused, study_mapping, study_of
 
@@ -38,7 +39,7 @@ def test_an_epoch_that_a_run_does_not_have_is_refused_before_training():
     with pytest.raises(ConfigError) as caught:
         plan_study(_study(CURVE, scales=scales), "smoke")
     assert [line.partition(";")[0] for line in caught.value.problems] == [
-        f"own/table9, smoke, {row}-seed0: measured after epoch 6, and trained for 5" for row in ("x", "y")
+        f"some/table9, smoke, {row}-seed0: measured after epoch 6, and trained for 5" for row in ("x", "y")
     ]
 
 

@@ -13,10 +13,11 @@ from ebclab.encoders.build import new_encoder
 from ebclab.errors import ConfigError
 from ebclab.reproductions import cost as cost_module
 from ebclab.reproductions.cost import ARITHMETIC, GPU_FLOPS, MULTIPLICATIONS, PROBE_SECONDS, SECONDS_PER_RUN, estimate
+from ebclab.reproductions.document import beside_the_paper, cost_in_words, table_document
 from ebclab.reproductions.measure import RunOutcome
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.study import Scale, Study, load_study
-from ebclab.reproductions.table import LEFT_OUT, beside_the_paper, cost_in_words, table_document, table_of_plan
+from ebclab.reproductions.table import LEFT_OUT, table_of_plan
 
 from .conftest import TINY, refused, study_mapping, study_of
 
@@ -94,7 +95,7 @@ def test_wrong_settings_of_all_runs_are_said_at_once_with_file_scale_and_run():
     with pytest.raises(ConfigError) as caught:
         plan_study(study_of(rows=rows), "smoke")
     first, second = caught.value.problems
-    assert first.startswith("own/table9, smoke, cold: method.name: no such method, got 'simclrr'; did you")
+    assert first.startswith("some/table9, smoke, cold: method.name: no such method, got 'simclrr'; did you")
     assert "warm: method.temprature: no such setting; did you mean method.temperature?" in second
 
 
@@ -189,7 +190,10 @@ def test_runs_are_repeated_as_often_as_in_the_paper_unless_told(scale, own, repe
     ("assignment", "said"),
     [
         ("seed=7", "--set seed: every run has its own seed, got 7; use --seeds"),
-        ("method.temprature=1", "own/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean"),
+        (
+            "method.temprature=1",
+            "some/table9, smoke, cold and 1 more: method.temprature: no such setting; did you mean",
+        ),
     ],
 )
 def test_a_mistake_that_all_runs_share_is_said_once(study: Study, assignment: str, said: str):

@@ -24,12 +24,13 @@ from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS, EpochProtocol
 from ebclab.evaluation.samples import SampleMeasures
 from ebclab.reproductions import measure as measure_module
 from ebclab.reproductions import reproduce as run_module
+from ebclab.reproductions.document import write_table
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, Wanted, measure_run
 from ebclab.reproductions.plan import StudyPlan, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
-from ebclab.reproductions.table import table_of_plan, write_table
+from ebclab.reproductions.table import table_of_plan
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.kinds import REPRODUCTION
@@ -201,10 +202,10 @@ def test_a_folder_with_another_study_scale_or_settings_is_refused(study, plan, f
     _enter(folder, plan)
     other = parse_study("own/table8", study_mapping(), "x")
     with pytest.raises(
-        RunError, match=r"holds own/table9 at scale smoke, not own/table8 at smoke; choose another --to"
+        RunError, match=r"holds some/table9 at scale smoke, not own/table8 at smoke; choose another --to"
     ):
         _enter(folder, plan_study(other, "smoke"))
-    with pytest.raises(RunError, match="holds own/table9 at scale smoke, not own/table9 at small"):
+    with pytest.raises(RunError, match="holds some/table9 at scale smoke, not some/table9 at small"):
         _enter(folder, plan_study(study, "small"))
     with pytest.raises(RunError) as caught:
         _enter(folder, plan_study(study, "smoke", assignments=["training.epochs=2"]))

@@ -7,17 +7,11 @@ import pytest
 from ebclab.document.html import as_page
 from ebclab.document.text import as_markdown
 from ebclab.interval import Interval
+from ebclab.reproductions.document import shown_difference, shown_ours, shown_published, table_document
 from ebclab.reproductions.measure import Found, RunOutcome, Wanted
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.study import PublishedNumber, Study
-from ebclab.reproductions.table import (
-    ReproducedTable,
-    shown_difference,
-    shown_ours,
-    shown_published,
-    table_document,
-    table_of_plan,
-)
+from ebclab.reproductions.table import ReproducedTable, table_of_plan
 
 KNN, ESS = Wanted("knn", ""), Wanted("log/ess", "")
 
