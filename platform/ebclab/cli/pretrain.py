@@ -83,7 +83,10 @@ def pretrain(given: PretrainOptions) -> None:
         _make_room(given, settings)
     if note := _note_on_rate(given, settings):
         say(fitted(note, sys.stderr), err=True)
-    report(run_pretraining(settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend))
+    run = run_pretraining(
+        settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend, references=True
+    )
+    report(run)
 
 
 def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
@@ -140,6 +143,7 @@ def report(run: RunResult) -> None:
     """Print the results of a finished run and a next command."""
     from ebclab.document.text import print_facts
     from ebclab.evaluation.objectives import OBJECTIVES, format_of
+    from ebclab.reports.runs.facts import references_in_words
     from ebclab.training.health.policy import open_findings
 
     summary = run.summary
@@ -159,6 +163,8 @@ def report(run: RunResult) -> None:
             f"{format_of(name).number(value)} on {summary.holdout_images} images "
             f"(best {format_of(name).number(best.value)} after epoch {best.epoch})"
         )
+    if summary.references:
+        facts["references"] = references_in_words(summary)
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))

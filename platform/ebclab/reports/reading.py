@@ -17,7 +17,7 @@ from ebclab.evaluation.comparison import CHANCE, Measurements, difference, diffe
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.interval import POINTS, Interval
 from ebclab.reports.comparable import Footing, footing, importance
-from ebclab.runs.references import FILE, PIXELS, REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.runs.references import FILE, REFERENCES, THE, Name, Protocol, References
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, RUN
 from ebclab.storage.object_store import Store
@@ -29,8 +29,6 @@ from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, g
 from energy_contrast.method import Method
 
 BY = replace(POINTS, is_signed=False)
-THE: dict[str, str] = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
-"""References within a sentence."""
 
 
 def is_above(difference: Interval) -> bool:

@@ -33,6 +33,8 @@ PIXELS: Literal["raw pixels"] = "raw pixels"
 UNTRAINED: Literal["untrained encoder"] = "untrained encoder"
 Name = Literal["raw pixels", "untrained encoder"]
 REFERENCES: tuple[Name, ...] = (PIXELS, UNTRAINED)
+THE: dict[str, str] = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
+"""References within a sentence."""
 FILE = "references.json"
 _OF_KNN = ("knn_neighbours", "knn_temperature")
 _OF_DATA = ("name", "resize", "decoding", "colour", "skip_corrupt", "image_column", "label_column")

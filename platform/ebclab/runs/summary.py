@@ -59,6 +59,8 @@ class RunSummary:
     holdout_images: int  # number of images held out
     average_weights: float = 0.0  # decay of the average of weights that was scored; 0: the last weights were
     scores: dict[str, float]  # newest held-out scores by name; empty if nothing was scored
+    # held-out kNN of raw pixels and of the untrained encoder, by name; empty if not measured
+    references: dict[str, float] = field(default_factory=dict)
     best: BestScore | None  # best value of the objective; None if nothing was scored
     metrics: dict[str, float] | None  # newest training metrics by name; None if nothing was logged
     # every decision and finding about the run's health, oldest first

@@ -69,6 +69,7 @@ def pretrain(
     method: type[Method] | None = None,
     display: Listener | None = None,
     callbacks: Sequence[Callback] = (),
+    references: bool = False,
 ) -> RunResult:
     """Pretrain an encoder, continue an unfinished run, or return the result of a finished one.
 
@@ -84,6 +85,7 @@ def pretrain(
         display: Shows progress; None means a bar in a terminal and lines elsewhere.
         callbacks: Own code that runs every so many steps or epochs, see ``Callback``; with workers, a copy of it runs
             on the first one. For a run that had finished, none are run.
+        references: In the end, measure the held-out kNN of raw pixels and of the untrained encoder too.
 
     Raises:
         UserError: The run cannot be made as asked.
@@ -119,7 +121,9 @@ def pretrain(
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
     run.require_creatable()
-    spec = RunSpec(run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code)
+    spec = RunSpec(
+        run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code, references=references
+    )
     train = _train_on_workers if config.resources.workers else _train_here
     return RunResult(run.path, train(spec, seen, display or choose_display()), was_finished=False, address=run.address)
 

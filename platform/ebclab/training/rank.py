@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -17,11 +18,12 @@ from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
 from ebclab.errors import DataError, DivergedError, InterruptedRunError, MethodError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores, require_images
-from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
+from ebclab.evaluation.objectives import NEED_LABELS, OBJECTIVES, labels_problem
 from ebclab.formatting import size
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.environment import ONE_BY_ONE, describe_environment
 from ebclab.runs.folder import RunFolder, in_place
+from ebclab.runs.references import REFERENCES, reference_encoder
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import RunSummary
@@ -37,6 +39,8 @@ from ebclab.training.restore import continue_or_start
 from ebclab.training.rollback import RollbackController
 from ebclab.training.setup import Prepared, RunSpec, memory_of
 from energy_contrast.sampling_method import SamplingMethod
+
+_KNN: Literal["holdout_knn"] = "holdout_knn"
 
 
 def train_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop, syncer: Syncer) -> RunSummary | None:
@@ -95,7 +99,7 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         if skipped := training.loss_scale.in_words(training.step):
             listener.note(skipped)
         require_in_place()
-        summary = recorder.summary()
+        summary = replace(recorder.summary(), references=_references(spec, prepared, recorder, listener))
         summary.write(spec.run.result)
         return summary
 
@@ -158,6 +162,28 @@ def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], H
             )
 
     return score
+
+
+def _references(spec: RunSpec, prepared: Prepared, recorder: Recorder, listener: Listener) -> dict[str, float]:
+    """Return the held-out kNN of raw pixels and of the untrained encoder; empty unless the run's own was asked for."""
+    if not spec.references or _KNN not in recorder.last_scores:
+        return {}
+    listener.note(f"{OBJECTIVES[_KNN]} of raw pixels and of the untrained encoder, to compare with")
+    evaluation = replace(spec.config.evaluation, objective=_KNN)
+    device, found = _device_of(prepared), dict[str, float]()
+    for name in REFERENCES:
+        encoder, as_input = reference_encoder(name, spec.config, prepared.preprocessing)
+        scores = holdout_scores(
+            encoder.to(device),
+            prepared.bank,
+            prepared.holdout,
+            as_input,
+            evaluation,
+            spec.config.views,
+            device=device,
+        )
+        found[name] = scores.by_name[_KNN]
+    return found
 
 
 def _health_record(spec: RunSpec, prepared: Prepared, resumed: Checkpoint | None) -> HealthRecord | None:

@@ -54,6 +54,7 @@ class RunSpec:
     weights: InitialWeights | None = None  # what the encoder of a new run starts from; None means random weights
     token: FencingToken | None = None  # the token under which a run folder in a store is held
     callbacks: tuple[Scheduled, ...] = ()  # the user's own code, which rank 0 runs
+    references: bool = False  # measure raw pixels and the untrained encoder on held-out images in the end
 
 
 @dataclass(frozen=True)

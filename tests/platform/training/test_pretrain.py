@@ -1,6 +1,7 @@
 """A run from Python: own images, own method, and everything a method may need around the loop."""
 
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import COPIES, RemoteFolder, Store, Stored
 from ebclab.training.display import Listener
 from ebclab.training.recorder import Recorder
-from ebclab.training.setup import RunSpec
+from ebclab.training.setup import RunSpec, load_images
 from energy_contrast.contrastive.simclr import Simclr
 from energy_contrast.method import Batch, Draw, Method, Progress, StepOutput
 from energy_contrast.settings import setting
@@ -277,3 +278,50 @@ def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, 
     assert [note for note in notes.lines if "is held out" in note] == [f"warning: {said}"] * warns
     assert [record["text"] for record in records_of(done.path, "event") if "text" in record] == [said] * warns
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])
+
+
+def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path):
+    settings = [
+        "data.name=digits",
+        "data.train_limit=200",
+        "encoder.name=small",
+        "encoder.width=4",
+        "encoder.batch_norm=none",
+    ]
+    settings += ["training.epochs=1", "training.batch_size=32", "optimizer.learning_rate=1e-12", "resources.threads=1"]
+    config = compose("simclr", overrides=settings)
+    run = ebclab.pretrain(config, runs=tmp_path, name="a", display=Listener(), references=True)
+    # without batch norm, and with hardly a step, the run's encoder is the untrained one
+    assert run.summary.references["untrained encoder"] == run.summary.scores["holdout_knn"]
+    split = load_images(config)
+    bank, held = (part.images.flatten(1).double() for part in (split.train, split.holdout))
+    cosines = (held / held.norm(dim=1, keepdim=True)) @ (bank / bank.norm(dim=1, keepdim=True)).T
+    right = 0
+    for row, label in zip(cosines, split.holdout.labels, strict=True):
+        near = sorted(range(len(row)), key=lambda n: -row[n])[: config.evaluation.knn_neighbours]
+        votes = torch.zeros(10)
+        for n in near:
+            votes[split.train.labels[n]] += math.exp(row[n] / config.evaluation.knn_temperature)
+        right += int(votes.argmax() == label)
+    assert run.summary.references["raw pixels"] == right / len(held)
+    plain = ebclab.pretrain(config, runs=tmp_path, name="b", display=Listener())
+    assert (plain.summary.references, plain.summary.scores) == ({}, run.summary.scores)
+
+
+def test_a_run_without_labels_has_no_references(tmp_path):
+    images = torch.randint(0, 256, (64, 1, 8, 8), dtype=torch.uint8)
+    config = compose(
+        "simclr",
+        overrides=[
+            "encoder.name=small",
+            "encoder.width=4",
+            "training.epochs=1",
+            "training.batch_size=16",
+            "evaluation.objective=effective_rank",
+            "resources.threads=1",
+        ],
+    )
+    assert (
+        ebclab.pretrain(config, runs=tmp_path, images=images, display=Listener(), references=True).summary.references
+        == {}
+    )

@@ -17,8 +17,11 @@ from ebclab.formatting import clock, count
 from ebclab.interval import SHARE
 from ebclab.runs.environment import machine_in_words, versions_in_words
 from ebclab.runs.record import RunRecord, open_run
+from ebclab.runs.references import THE
+from ebclab.runs.summary import RunSummary
 from ebclab.training.health.policy import in_words, open_findings
 
+_KNN = "holdout_knn"
 _NARROWEST = 18  # minimum width in cells of a run's column; runs that do not fit continue in another table below
 _BETWEEN = 2
 _IN_FACTS = ("method.name", "data.name", "encoder.name", "training.epochs", "training.extended", "seed")
@@ -52,6 +55,7 @@ def facts(record: RunRecord) -> dict[str, str]:
         "steps": f"{record.step:,}",
         "weights": "" if decay in ("", "0") else f"averaged over steps, decay {decay}",
         **scores(record),
+        "references": references_in_words(record.summary) if record.summary else "",
         "images a second": speed(record),
         "time": "" if record.seconds is None else clock(record.seconds),
         "machine": machine_in_words(record.environment, "a process"),
@@ -96,6 +100,14 @@ def scores(record: RunRecord) -> dict[str, str]:
             epoch = record.scores["epoch"][record.scores[name].index(best)]
             rows[score_in_words(name)] += f" (best {shown_number(name, best)} after {count(epoch or 0, 'epoch')})"
     return rows
+
+
+def references_in_words(summary: RunSummary) -> str:
+    """Return the held-out kNN of raw pixels and the untrained encoder, and which of them the run is not above."""
+    known, ours = summary.references, summary.scores.get(_KNN)
+    numbers = ", ".join(f"{name} {shown_number(_KNN, value)}" for name, value in known.items())
+    above = [THE[name] for name, value in known.items() if ours is not None and ours <= value]
+    return f"{numbers}; the run is not above {' and '.join(above)}" if above else numbers
 
 
 def newest_scores(record: RunRecord) -> dict[str, float]:
