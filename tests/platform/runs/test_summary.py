@@ -22,6 +22,7 @@ RESULT: dict[str, Any] = {
     "holdout_images": 140,
     "average_weights": 0.0,
     "scores": {"holdout_knn": 0.75, "effective_rank": 9.5},
+    "references": {"raw pixels": 0.5, "untrained encoder": 0.625},
     "best": {"objective": "holdout_knn", "value": 0.8, "epoch": 1, "step": 20},
     "metrics": {"loss": 2.5},
     "health": [{"step": 20, "action": "lower_step", "reason": "energies grow", "acted": True, "step_scale": 0.5}],
@@ -34,7 +35,7 @@ RESULT: dict[str, Any] = {
     "finished": "2026-11-20T12:00:00+00:00",
 }
 EMPTY = {
-    **{"scores": {}, "best": None, "metrics": None, "health": [], "extensions": []},
+    **{"scores": {}, "references": {}, "best": None, "metrics": None, "health": [], "extensions": []},
     **{"images_per_second": None, "checkpoint": None},
 }
 
@@ -47,13 +48,14 @@ def test_a_summary_is_the_same_text_before_and_after(changes: dict[str, Any]) ->
 
 
 def test_a_run_from_before_other_objectives_health_and_monitors_opens() -> None:
-    newer = ("scores", "health", "extensions", "monitor_seconds")
+    newer = ("scores", "references", "health", "extensions", "monitor_seconds")
     old = {key: value for key, value in RESULT.items() if key not in newer}
     best = {"holdout_knn": 0.8, "epoch": 1, "step": 20}
     summary = RunSummary.of_mapping(old | {"holdout_knn": 0.75, "best": best}, "result.json")
     assert summary.scores == {"holdout_knn": 0.75}
     assert summary.best == BestScore("holdout_knn", 0.8, 1, 20)
-    assert (summary.health, summary.extensions, summary.monitor_seconds) == ([], [], 0.0)
+    assert (summary.references, summary.health, summary.extensions) == ({}, [], [])
+    assert summary.monitor_seconds == 0.0
     unscored = RunSummary.of_mapping(old | {"holdout_knn": None, "best": None}, "result.json")
     assert (unscored.scores, unscored.best) == ({}, None)
 
