@@ -136,7 +136,12 @@ def by_batch_size() -> go.Figure:
     for name, value in {row[1]: float(row[3].split()[0]) for row in rows if row[1] not in TITLES}.items():
         kind, _, of = name.partition(" of ")
         figure.add_hline(y=value, line={"color": GREY, "width": 2, "dash": "dash"})
-        beside = {"xanchor": "left", "xref": "paper", "yanchor": "bottom", "yshift": -3, "showarrow": False}
+        side = (
+            {"yanchor": "top", "yshift": 3}
+            if kind == "untrained encoder" and of != "ebclr"
+            else {"yanchor": "bottom", "yshift": -3}
+        )
+        beside = {"xanchor": "left", "xref": "paper", "showarrow": False, **side}
         text, place = (f"{kind}, without norm {value:.1f}", 0.45) if of == "ebclr" else (f"{kind} {value:.1f}", 0)
         figure.add_annotation(x=place, y=value, text=text, **beside)
     figure.update_xaxes(title="batch size", tickvals=[4, 6, 8], ticktext=["16", "64", "256"], range=[3.5, 8.5])
@@ -208,7 +213,7 @@ def take(browser: Browser, pages: Path, name: str) -> None:
     else:
         section = tab.locator("section", has=tab.get_by_role("heading", name=heading, exact=True))
         taken = section.screenshot()
-    picture = Image.open(BytesIO(taken)).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE)
+    picture = Image.open(BytesIO(taken)).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, kmeans=2)
     picture.save(DOCS / "images" / f"{name}.png", optimize=True)
     tab.close()
 

@@ -6,6 +6,7 @@ Two runs, a sweep, a comparison and an evaluation card; in a wide window and in 
 from __future__ import annotations
 
 import importlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -48,4 +49,35 @@ def test_the_example_pages_draw_everything_without_errors_or_network(
         assert visit.tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
         assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width, page
         assert all(visit.tab.evaluate("[...document.images].map((image) => image.naturalWidth)"))
+        visit.tab.close()
+
+
+TITLES = """[...document.querySelectorAll(".canvas")].map((at) => {
+  const titles = at.querySelectorAll("[class^=g-x][class$=title], .annotation-text");
+  const boxes = [at, ...titles].map((each) => each.getBoundingClientRect());
+  return boxes.map(({ left, right, top, bottom }) => [left, right, top, bottom]);
+})"""
+"""Left, right, top and bottom of every plot and of the titles of its axes and panels."""
+
+
+def test_titles_of_a_narrow_plot_stay_within_it_and_apart(browser: Any, pages: list[Path]) -> None:
+    for page in pages:
+        visit = Visit(browser, page, viewport={"width": 400, "height": 900})
+        for (first, last, *_), *titles in visit.tab.evaluate(TITLES):
+            assert all(first <= left and right <= last for left, right, *_ in titles), page
+            for one, other in itertools.combinations(titles, 2):
+                apart = one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
+                assert apart, (page, one, other)
+        visit.tab.close()
+
+
+def test_no_plot_and_no_table_is_cut_in_print(browser: Any, pages: list[Path]) -> None:
+    a4 = int((210 - 2 * 12) / 25.4 * 96)  # pixels between the margins of the page
+    for page in pages:
+        visit = Visit(browser, page, viewport={"width": a4, "height": 900})
+        visit.tab.emulate_media(media="print")
+        visit.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        wide = "[...document.querySelectorAll('.canvas, .scroll, main')].map((at) => [at.scrollWidth, at.clientWidth])"
+        sizes = visit.tab.evaluate(wide)
+        assert all(0 < needed <= shown for needed, shown in sizes), (page, sizes)
         visit.tab.close()

@@ -50,7 +50,7 @@ def _commands(folder: str) -> Iterator[list[str]]:
     confirm = ("--set", "training.epochs=20", "--top", "1", "--seeds", "3")
     for command in (
         ("data", "show", "digits", *recipe, "--views", f"{folder}/views.png"),
-        ("pretrain", "simclr", *recipe, "--name", "digits", "--runs", f"{folder}/runs"),
+        ("pretrain", "simclr", *recipe, "--epochs", "40", "--name", "digits", "--runs", f"{folder}/runs"),
         ("evaluate", run, "--references"),
         ("export", run, "--to", f"{folder}/encoder", "--overwrite"),
         ("sweep", "simclr", *recipe, *start, *search, *confirm, "--name", "digits", "--sweeps", f"{folder}/sweeps"),

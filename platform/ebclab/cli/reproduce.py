@@ -76,7 +76,12 @@ def _list() -> None:
                 cost = estimate(plan)
                 words = f"{cost.in_words()}, {count(cost.runs, 'run')}, {', '.join(plan.datasets)}"
             else:
-                words = "not run: " + "; ".join(dict.fromkeys(cell.not_run for cell in plan.cells))
+                options = dict[str, list[str]]()  # by what is said before them, so that it is said once
+                for start, *rest in (cell.not_run.split(" --") for cell in plan.cells):
+                    options.setdefault(start, []).extend(rest)
+                words = "not run: " + "; ".join(
+                    " --".join((start, *dict.fromkeys(rest))) for start, rest in options.items()
+                )
             _echo(words, f"  {scale:5}  ")
     _echo("smoke, quick and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
     say("\nno study")
@@ -95,7 +100,7 @@ def _show(plan: StudyPlan, folder: ReproductionFolder) -> None:
             f"{config.method_name} on {config.data.name}, {config.encoder.name}, "
             f"{count(config.training.epochs, 'epoch')}, batch {config.training.batch_size}"
         )
-        measured = ", ".join(plan.study.columns[cell.column].title for cell in plan.cells_of(name))
+        measured = " and ".join(f'"{plan.study.columns[cell.column].title}"' for cell in plan.cells_of(name))
         _echo(f"{name}: {facts}; for {measured}", "  ")
     for claim in plan.study.claims:
         _echo(f"claim: {claim.says}", "  ")

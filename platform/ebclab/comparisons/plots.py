@@ -19,7 +19,7 @@ from ebclab.document.document import Plot
 from ebclab.formatting import count
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, plot, range_of
+from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, in_panels, plot, range_of
 from ebclab.runs.references import PIXELS, UNTRAINED, Name
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
@@ -71,7 +71,6 @@ def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str)
         horizontal_spacing=0.04,
         vertical_spacing=0.16 / rows,
     )
-    figure.update_annotations(font_size=12)  # titles do not overlap on a narrow screen
     for row in range(1, rows + 1):
         figure.update_yaxes(title=y, tickformat=".1%", row=row, col=1)
         for column in range(1, columns + 1):
@@ -82,13 +81,6 @@ def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str)
 def _place(index: int, tasks: Sequence[Task]) -> dict[str, int]:
     columns = min(len(tasks), _COLUMNS)
     return {"row": index // columns + 1, "col": index % columns + 1}
-
-
-def _in_panels(made: Plot) -> Plot:
-    """Enlarge the top margin of panels for their titles and the legend."""
-    made.figure["layout"]["margin"]["t"] = 70
-    made.figure["layout"]["legend"] |= {"y": 1.0, "yref": "container", "yanchor": "top"}
-    return made
 
 
 def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
@@ -113,7 +105,7 @@ def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | N
     )
     note += shared_gpu(findings) if by_seconds else " Dotted: the default settings."
     title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
-    return _in_panels(plot(title, note, figure, height=height))
+    return in_panels(plot(title, note, figure, height=height))
 
 
 def _span(found: Sequence[MeasuredSweep]) -> list[float]:
@@ -326,7 +318,7 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
             )
     note = f"Means over the seeds of the tuned settings.{_falls(found)}{by_seconds * shared_gpu(findings)}"
     title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
-    return _in_panels(plot(title, note, figure, height=height))
+    return in_panels(plot(title, note, figure, height=height))
 
 
 def _falls(found: Sequence[MeasuredSweep]) -> str:

@@ -69,6 +69,16 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
     return Plot(title, note, plain, height)
 
 
+def in_panels(made: Plot) -> Plot:
+    """Enlarge the top margin of panels for their titles and the legend."""
+    layout = made.figure["layout"]
+    layout["margin"]["t"] = 70
+    layout["legend"] |= {"y": 1.0, "yref": "container", "yanchor": "top"}
+    for title in layout["annotations"]:
+        title["font"] = {"size": 12}
+    return made
+
+
 def error_bars(values: Sequence[Interval], thickness: float) -> JsonObject:
     """Return error bars of the intervals, of length 0 if there is no interval."""
     return {

@@ -26,6 +26,7 @@ from ebclab.reports.plots import (
     drawable,
     epoch_ticks,
     error_bars,
+    in_panels,
     plot,
     thinned,
 )
@@ -156,10 +157,7 @@ def diagnostics(record: SweepRecord) -> Plot | None:
         figure.update_xaxes(title="epochs", **ticks, row=1, col=column)
     which = "finished" if order is finished else "measured"
     note = f"The best, the median and the worst of the {len(order)} {which} trials, by rank."
-    made = plot("Diagnostics of training", note, figure, height=340)
-    made.figure["layout"]["margin"]["t"] = 56
-    made.figure["layout"]["legend"]["y"] = 1.12
-    return made
+    return in_panels(plot("Diagnostics of training", note, figure, height=340))
 
 
 def objective_against_time(record: SweepRecord) -> Plot | None:

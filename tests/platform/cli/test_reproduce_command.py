@@ -60,7 +60,7 @@ def test_a_race_is_timed_by_the_log_and_says_on_which_machine(ebclab: Ebclab) ->
 def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
     shown = ebclab("reproduce", "ebclr/table1", "--scale", "paper", "--show").ok
     text = " ".join(shown.out.split())
-    assert "ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for CIFAR-10" in text
+    assert 'ebclr-cifar10-seed0: ebclr on cifar10, resnet18, 100 epochs, batch 128; for "CIFAR-10' in text
     assert "40 runs" in text
     assert "1 seed (0): as in the paper" in text
     assert "GPU h on GPU, estimated: operations of the passes" in text
@@ -70,7 +70,7 @@ def test_show_prints_runs_and_cost_and_trains_nothing(ebclab: Ebclab) -> None:
 
 
 def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, monkeypatch):
-    some = ["ebclr/figure4b", "flatnce/table2", "vem/table14"]
+    some = ["ebclr/figure4b", "flatnce/table2", "flatnce/table3", "vem/table14"]
     monkeypatch.setattr(studies, "list_studies", lambda: some)
     listed = ebclab("reproduce", "--list").ok
     lines = listed.out.splitlines()
@@ -83,6 +83,7 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, mon
         "  paper  9.0 GPU h, 2 runs, cifar10",
     ]
     assert "  paper  not run: needs images of your own; give --images imagenet=PATH" in lines
+    assert listed.out.count("images of your own") == 2  # once for each study
     assert all(len(line) <= 80 for line in lines)
     assert "  ebclr/figure2: a diagram of the method" in listed.out
 

@@ -23,8 +23,49 @@
     figure: JSON.parse(script.textContent),
   }));
 
-  // On paper a figure is as wide as an A4 page between its margins, whatever the width of the window was.
-  const paper = { width: 690, shorter: 0.82 };
+  // On paper a figure is as wide as an A4 page between its margins, whatever the width of the window was; two of a grid
+  // lie side by side.
+  const paper = { width: 690, gap: 22, shorter: 0.82 };
+
+  // Lines of a title that fit so many pixels, broken at spaces and after underscores.
+  function inLines(text, pixels, fontSize) {
+    const lines = [""];
+    for (const word of text.split(/(?<=[ _])/)) {
+      if (lines.at(-1) && (lines.at(-1) + word).trimEnd().length * 0.58 * fontSize > pixels) lines.push("");
+      lines[lines.length - 1] += word;
+    }
+    return lines.map((line) => line.trimEnd());
+  }
+
+  // A layout whose titles of axes and panels stay within their panels, with as many ticks as there is room for.
+  function fitted(layout, pixels) {
+    const out = { ...layout, margin: { ...layout.margin } };
+    const panels = Object.keys(layout).filter((key) => /^xaxis\d*$/.test(key));
+    const width = (key) => { const [from, to] = layout[key].domain ?? [0, 1]; return pixels * (to - from); };
+    const beside = panels.length === 1 ? 2 * (layout.margin.r ?? 0) : 0; // a title may reach over the right margin
+    for (const key of panels) {
+      const { title } = layout[key];
+      out[key] = { ...layout[key] };
+      if (panels.length > 1 && width(key) < 240) out[key].nticks = Math.max(2, Math.floor(width(key) / 32));
+      if (title?.text) {
+        const lines = inLines(title.text, width(key) + beside, 14);
+        const size = Math.max(8, (width(key) + beside) / (0.58 * Math.max(...lines.map((line) => line.length))));
+        out[key].title = { ...title, text: lines.join("<br>"), ...(size < 14 && { font: { ...title.font, size } }) };
+      }
+    }
+    let most = 1;
+    out.annotations = layout.annotations?.map((each) => {
+      const over = panels.filter((key) => layout[key].domain && layout[key].domain[0] <= each.x && each.x <= layout[key].domain[1]);
+      if (each.xref !== "paper" || each.xanchor !== "center" || !over.length) {
+        return pixels < 320 ? { ...each, font: { ...each.font, size: 8 } } : each;
+      }
+      const lines = inLines(each.text, width(over[0]), each.font?.size ?? 16);
+      most = Math.max(most, lines.length);
+      return { ...each, text: lines.join("<br>") };
+    });
+    if (out.margin.t) out.margin.t += 15 * (most - 1);
+    return out;
+  }
 
   function save(text, name, type) {
     const link = document.createElement("a");
@@ -119,8 +160,12 @@
       const height = at.dataset.height * (onPaper ? paper.shorter : 1);
       at.style.height = `${height}px`;
       const layout = themed(figure.layout, onDark);
-      const size = onPaper ? { width: paper.width, height, autosize: false } : { autosize: true };
-      return Plotly.react(at, figure.data, { ...layout, ...size }, config);
+      const width = at.closest(".grid") ? (paper.width - paper.gap) / 2 : paper.width;
+      const size = onPaper ? { width, height, autosize: false } : { autosize: true };
+      const drawn = Plotly.react(at, figure.data, { ...layout, ...size }, config);
+      const fit = fitted(layout, at._fullLayout._size.w); // what labels leave of the width
+      const isSame = JSON.stringify(fit) === JSON.stringify(layout);
+      return isSame ? drawn : Plotly.react(at, figure.data, { ...fit, ...size }, config);
     }));
   }
 
