@@ -98,7 +98,8 @@ def _content(file: str) -> bytes:
         return read_regular(Path(file), _LARGEST)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UserError(f"IMAGE: cannot be read, got {file}: {reason}; name an image file") from error
+        order = "; the encoder comes first" if Path(file).is_dir() else ""
+        raise UserError(f"IMAGE: cannot be read, got {file}: {reason}; name an image file{order}") from error
 
 
 def _decoded(file: str, content: bytes, reading: Reading) -> Tensor:

@@ -85,8 +85,9 @@ class ComparisonRequest:
         from energy_contrast.catalog import METHODS  # imports torch
 
         lines = [
-            f"METHOD: no such method, got {name}; {did_you_mean(name, METHODS)}"
-            for name in self.methods
+            f"METHOD: no such method, got {name}; "
+            + ("`ebclab report RUN RUN` shows runs side by side" if "/" in name else did_you_mean(name, METHODS))
+            for name in dict.fromkeys(self.methods)
             if name not in METHODS and not is_import_name(name)
         ]
         for word, values in (

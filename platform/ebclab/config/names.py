@@ -66,13 +66,15 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
 
     Args:
         named: The folder, or its address in a store, where nothing is searched.
-        otherwise: Text if no folder inside it, or of a similar name beside it, holds such a file.
+        otherwise: Text if no folder inside it, around it, or of a similar name beside it, holds such a file.
     """
     path = Path(named)
     inside = sorted(file.parent for file in path.glob(f"*/{holds}"))
     beside = {file.parent.name for file in path.parent.glob(f"*/{holds}")} - {path.name}
     if inside:
         return f"name one of those in it, such as {inside[0]}"
+    if (path.parent / holds).is_file():
+        return f"name the folder around it, {path.parent}"
     close = nearest(path.name, beside)
     return f"did you mean {path.with_name(close)}?" if close else otherwise
 

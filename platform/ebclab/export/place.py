@@ -25,7 +25,10 @@ def refuse_occupied(target: Path, overwrite: bool, *, of_sweep: bool = False) ->
 
     An interrupted replacement of the folder is undone or completed first.
     """
-    _put_back(target)
+    try:
+        _put_back(target)
+    except OSError as error:
+        raise UserError(f"{target}: cannot be used, got {error.strerror or error}; choose another folder") from error
     content = {name: set[str]() for name in _names_in(target)}
     if of_sweep:
         content |= {name: _names_in(target / name) for name in content if (target / name).is_dir()}

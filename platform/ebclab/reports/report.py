@@ -97,6 +97,8 @@ def _not_found(place: str) -> str:
     remedy = "`ebclab runs list` shows what there is"
     if inside:
         remedy = f"name one of those in it, such as {inside[0]}"
+    elif _kind(path.parent):
+        remedy = f"name the folder around it, {path.parent}"
     elif close is not None:
         remedy = f"did you mean {by_name[close]}?"
     return f"{place}: no run, sweep or comparison here; {remedy}"

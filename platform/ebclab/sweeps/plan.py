@@ -88,7 +88,7 @@ class SweepPlan(SweepChoices):
             )
         if pbt and self.trials < 4:
             lines.append(f"--trials: a population needs at least 4 members to choose among, got {self.trials}")
-        if self.top > self.trials:
+        if self.top > max(self.trials, 0):
             lines.append(
                 f"--top: more settings than trials, got {self.top} of {self.trials}; use at most {self.trials}"
             )
@@ -165,7 +165,7 @@ def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> Sw
     if search == "grid" and asked.trials not in (None, count):
         problems.add("--trials", f"the grid has {count} points, got {asked.trials}; leave --trials out or thin it")
     budget = _given(asked.epochs, config.training.epochs)
-    best = _given(asked.top, min(3, count))
+    best = _given(asked.top, min(3, max(count, 0)))
     baseline = _given(asked.baseline, True)
     if asked.confirm_split and config.data.confirm_rate == 0:
         config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))

@@ -93,6 +93,7 @@ def test_epochs_must_be_the_same_unless_said() -> None:
         ({"methods": ("simclr",)}, "METHOD: a comparison takes at least two methods, got simclr"),
         ({"methods": ("simclr", "simclr")}, "METHOD: twice, got simclr"),
         ({"methods": ("simclr", "flatclrr")}, "METHOD: no such method, got flatclrr; did you mean flatclr?"),
+        ({"methods": ("runs/a", "runs/b")}, "METHOD: no such method, got runs/a; `ebclab report RUN RUN` shows"),
         ({"batch_sizes": ()}, "--batch-size: at least one, got none"),
         ({"batch_sizes": (64, 64)}, "--batch-size: twice, got 64"),
         ({"batch_sizes": (1,)}, "--batch-size: must be at least 2, got 1"),

@@ -1,5 +1,6 @@
 """What is exported comes back with the same bits, and nothing else is harmed on the way."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from ebclab.config.encoder import EncoderConfig
 from ebclab.errors import UserError
 from ebclab.export import CardFacts, load_encoder
 from ebclab.export.description import _counterpart
+from ebclab.export.place import refuse_occupied
 from energy_contrast.networks import build_encoder
 
 from .conftest import SMALL, save, seen_at, trained
@@ -139,6 +141,15 @@ def test_a_place_that_cannot_hold_a_folder_is_refused(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="out: cannot be written"):
         save(tmp_path / "file" / "out")
+
+
+def test_a_place_in_a_private_folder_is_refused_by_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(path: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "stat", refused)  # root, as which tests may run, is never refused
+    with pytest.raises(UserError, match="/out: cannot be used, got Permission denied; choose another folder"):
+        refuse_occupied(tmp_path / "out", False)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

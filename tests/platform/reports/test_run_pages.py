@@ -246,6 +246,7 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["runs", "show", "frst", "secnd"], r"frst: no run .*did you mean first\?.*\n.*did you mean second\?"),
         (["report", "runs/frst"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
+        (["report", "runs/first/config.yaml"], r"config.yaml: no run, .*; name the folder around it, .*runs/first\n"),
         (["report", "frst"], r"frst: no run, sweep or comparison here"),
         (["report", "runs"], r"runs: no run, sweep or comparison here; name one of those in it, such as .*runs/first"),
         (["report", "runs/first", "sweeps/hunt"], "runs and sweeps have separate pages, got 1 and 1 of them"),

@@ -42,6 +42,7 @@ COPIED = "hunt/0001 after epoch 2"
         ({}, {"trials": 1, "top": 1, "seeds": 1, "epochs": 1}, []),
         ({}, {"top": 0, "epochs": 7}, []),
         ({}, {"trials": 0, "top": 0}, ["--trials: must be at least 1, got 0"]),
+        ({}, {"trials": -3, "top": 0}, ["--trials: must be at least 1, got -3"]),
         ({}, {"top": 17}, ["--top: more settings than trials, got 17 of 16; use at most 16"]),
         ({}, {"top": -1}, ["--top: must be at least 0, got -1"]),
         ({}, {"seeds": 0}, ["--seeds: at least one, got 0; or confirm nothing with --top 0"]),
