@@ -70,13 +70,16 @@ def other_folder(named: str, holds: str, otherwise: str) -> str:
     """
     path = Path(named)
     inside = sorted(file.parent for file in path.glob(f"*/{holds}"))
-    beside = {file.parent.name for file in path.parent.glob(f"*/{holds}")} - {path.name}
+    usual = (path.parent / each for each in ("runs", "sweeps", "comparisons", "."))
+    beside = {
+        file.parent.name: file.parent for place in usual for file in place.glob(f"*/{holds}") if file.parent != path
+    }
     if inside:
         return f"name one of those in it, such as {inside[0]}"
     if (path.parent / holds).is_file():
         return f"name the folder around it, {path.parent}"
     close = nearest(path.name, beside)
-    return f"did you mean {path.with_name(close)}?" if close else otherwise
+    return f"did you mean {beside[close]}?" if close else otherwise
 
 
 def is_folder_name(name: str) -> bool:

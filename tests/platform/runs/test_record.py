@@ -117,5 +117,7 @@ def test_a_folder_that_is_no_run_is_refused_with_the_nearest(tmp_path: Path) -> 
     a_run(tmp_path / "runs" / "first")
     with pytest.raises(RunError, match=r"no run here.*did you mean .*first\?"):
         open_run(tmp_path / "runs" / "frst")
+    with pytest.raises(RunError, match=r"no run here.*did you mean .*runs/first\?"):
+        open_run(tmp_path / "frst")
     with pytest.raises(RunError, match=r"no run here.*name the folder around it, .*first$"):
         open_run(tmp_path / "runs" / "first" / "config.yaml")
