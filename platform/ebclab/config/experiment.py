@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, replace
 from functools import partial
+from os.path import isfile
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address, shortened
@@ -271,7 +272,8 @@ def _take_method_name(given: Plain, methods: Methods, problems: Problems) -> str
     if isinstance(name, str) and is_import_name(name):
         return name
     if not isinstance(name, str) or name not in methods:
-        own = "; one of your own is written package.module:Class" if set(":./") & set(str(name)) else ""
+        is_own = set(":./") & set(str(name)) or isfile(f"{name}.py")
+        own = "; one of your own is written package.module:Class" if is_own else ""
         problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}{own}")
         return ""
     return name

@@ -1,6 +1,7 @@
 """Options of commands are declared once, as fields of a request: the command line and the checks are made from them."""
 
 from dataclasses import Field, fields, replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -105,6 +106,9 @@ def test_options_that_are_settings_come_before_those_that_the_user_sets() -> Non
     assert SweepOptions(method="simclr", objective="x", data_root="y", init="z").overrides() == settings
 
 
-def test_a_class_written_with_dots_is_told_the_form_of_its_name() -> None:
-    with pytest.raises(ConfigError, match=r"one of your own is written package\.module:Class"):
-        composed("losses.hardest.Hardest", None, None, [])
+def test_a_class_in_another_spelling_is_told_the_form_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("hardest.py").touch()
+    for name in ("losses.hardest.Hardest", "hardest.py", "hardest"):
+        with pytest.raises(ConfigError, match=r"one of your own is written package\.module:Class"):
+            composed(name, None, None, [])
