@@ -18,6 +18,9 @@ _UNSEEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 
 _LONGEST_CELL = 300  # characters
 
+PROBES = {"knn": "kNN", "linear": "linear probe"}
+"""Probes of a run's or a sweep's test images, as people know them."""
+
 REQUIREMENTS = {
     "attack": "pyautoattack>=0.2",
     "mlflow": "mlflow-skinny>=3.1 sqlalchemy>=2.0 alembic>=1.13",

@@ -137,7 +137,7 @@ def test_the_command_starts_an_own_instance_and_says_nothing_but_its_own_words(t
     environment = {**{k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}, "COLUMNS": "80"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("delivery ")]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("images in memory: ")]
     assert lines[0].startswith("starting 1 worker with ")
     assert lines[1].startswith("digits: 96 images of 10 classes, ")
     assert all(line.startswith("epoch ") for line in lines[2:]), done.stderr

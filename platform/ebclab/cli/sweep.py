@@ -13,7 +13,7 @@ from ebclab.config.options import option, seconds_of, values_of
 from ebclab.document.document import Table, numeric
 from ebclab.document.text import print_blocks, print_facts
 from ebclab.errors import UserError
-from ebclab.formatting import clock, count
+from ebclab.formatting import PROBES, clock, count
 from ebclab.interval import POINTS, SHARE
 from ebclab.sweeps.request import SweepRequest
 from ebclab.terminal import say
@@ -195,7 +195,7 @@ def _on_test_set(result: SweepResult) -> str:
     for name, score in (result.test or {}).items():
         gap = (result.test_gain or {}).get(name)
         gain = f" ({POINTS.number(gap.mean)} over the starting settings, {gap.verdict})" if gap else ""
-        scores.append(f"{name} {SHARE.number(score.mean)}{gain}")
+        scores.append(f"{PROBES[name]} {SHARE.number(score.mean)}{gain}")
     times = result.test_readings or 1
     return ", ".join(scores) + (f"; read {times} times" if times > 1 else "")
 

@@ -14,7 +14,6 @@ from ebclab.comparisons.plan import RULES, ComparisonFolder, PlanVersion
 from ebclab.comparisons.plots import plots
 from ebclab.comparisons.power import measured_power, power_facts, power_warnings
 from ebclab.comparisons.wording import (
-    METRICS,
     VERDICTS,
     answer,
     margin_words,
@@ -25,7 +24,7 @@ from ebclab.comparisons.wording import (
 )
 from ebclab.config.check import short
 from ebclab.document.document import Document, Facts, Folded, Items, Remark, Section, Table
-from ebclab.formatting import clock, count
+from ebclab.formatting import PROBES, clock, count
 from ebclab.interval import PERCENT, POINTS, Interval, NumberFormat
 from ebclab.reports.comparable import LEAST_TRIALS
 from ebclab.reports.place import write_result
@@ -81,7 +80,7 @@ def was_anything_learnt(findings: ComparisonFindings) -> Table:
 
 def tuned_and_default(findings: ComparisonFindings) -> Table:
     """Return the accuracies of each method on each task with default and tuned settings, and of the references."""
-    metric = METRICS[findings.request.metric]
+    metric = PROBES[findings.request.metric]
     gains = {(gap.one.method, gap.one.task): gap for gap in findings.gaps_of("gain")}
     rows: list[tuple[str, ...]] = []
     for task in findings.tasks:
@@ -298,7 +297,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         "epochs": f"{epochs[0]}, the same for all" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}{why}",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",
         "confirmed with": f"{request.seeds} other seeds, the same for all methods",
-        "compared": f"{METRICS[request.metric]} accuracy on the test images; margin {margin_words(request)}",
+        "compared": f"{PROBES[request.metric]} accuracy on the test images; margin {margin_words(request)}",
         "pairs": f"each with {request.reference}" if request.reference else "every method with every other",
     }
     if request.practice_seconds:

@@ -13,10 +13,10 @@ from ebclab.comparisons.findings import ComparisonFindings
 from ebclab.comparisons.measured import MeasuredSweep
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
-from ebclab.comparisons.wording import METRICS, margin_words, shared_gpu
+from ebclab.comparisons.wording import margin_words, shared_gpu
 from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
-from ebclab.formatting import count
+from ebclab.formatting import PROBES, count
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
 from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, in_panels, plot, range_of
@@ -201,7 +201,7 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
     for name in dict.fromkeys(name for _, name, _ in findings.references_at):  # shapes have no hover and no legend
         figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
     spanned = range_of(values, least_margin=0.01, most=1.0)
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
+    figure.update_xaxes(title=f"{PROBES[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
     figure.update_yaxes(autorange="reversed", automargin=True)
     figure.update_layout(scattermode="group")
     note = f"Means over {findings.request.seeds} seeds that no search used, on the test images; bars are 95 % each."
@@ -274,7 +274,7 @@ def score_by_batch_size(findings: ComparisonFindings) -> Plot | None:
     _add_references(figure, findings)
     sizes = sorted({each.task.batch_size for each in found})
     figure.update_xaxes(title="batch size", type="log", tickvals=sizes, ticktext=list(map(str, sizes)))
-    figure.update_yaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    figure.update_yaxes(title=f"{PROBES[findings.request.metric]} accuracy", tickformat=".1%")
     note = "Lines: tuned at each batch size, with 95 % intervals. Dotted: default settings."
     return plot("Accuracy by batch size", note, figure, height=440)
 
@@ -374,7 +374,7 @@ def profile(findings: ComparisonFindings) -> Plot | None:
             name=method,
             line={"color": _style(findings, method)[0], "width": 2, "shape": "hv"},
         )
-    figure.update_xaxes(title=f"{METRICS[findings.request.metric]} accuracy", tickformat=".1%")
+    figure.update_xaxes(title=f"{PROBES[findings.request.metric]} accuracy", tickformat=".1%")
     figure.update_yaxes(title="share of runs above it", tickformat=".0%")
     over = f"{count(len(findings.tasks), 'task')} and {count(findings.request.seeds, 'seed')}"
     note = f"Over {over}, tuned settings: further right is better."

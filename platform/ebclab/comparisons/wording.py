@@ -14,7 +14,6 @@ from ebclab.interval import POINTS
 from ebclab.reports.reading import BY, MOST, all_learnt, some
 from ebclab.runs.references import REFERENCES
 
-METRICS = {"knn": "kNN", "linear": "linear probe"}
 VERDICTS: dict[Verdict, str] = {
     "ahead": "ahead, beyond noise",
     "behind": "behind, beyond noise",

@@ -16,7 +16,7 @@ from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.export.formats import Format
 from ebclab.export.place import refuse_occupied, replaced_folder
 from ebclab.export.run import export_run
-from ebclab.formatting import count
+from ebclab.formatting import PROBES, count
 from ebclab.storage import atomic
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
@@ -120,7 +120,7 @@ def lines_for(board: _Leaderboard, place: _LeaderboardRow) -> list[str]:
     ]
     if place.rank == 1:
         lines += [
-            f"test set, {name}, mean over {len(score.values)} seeds: {_mean('holdout_knn', score)}"
+            f"test set, {PROBES[name]}, mean over {len(score.values)} seeds: {_mean('holdout_knn', score)}"
             for name, score in board.test.items()
         ]
     return lines

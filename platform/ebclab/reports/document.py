@@ -34,7 +34,7 @@ from ebclab.document.document import (
 from ebclab.errors import UserError
 from ebclab.evaluation.comparison import difference
 from ebclab.evaluation.objectives import MEASURED_WITH, difference_format, format_of
-from ebclab.formatting import clock, count
+from ebclab.formatting import PROBES, clock, count
 from ebclab.interval import POINTS, SHARE, Interval
 from ebclab.reports import sweep_plots
 from ebclab.reports.comparable import as_text, why_no_importance
@@ -248,7 +248,9 @@ def _tiles(record: SweepRecord, cost: Cost) -> Iterator[tuple[str, str]]:
         yield record.shown(winner.mean), f"{record.objective_words}, mean of {count(len(winner.values), 'seed')}"
     elif record.order and record.order[0].last:
         yield record.shown(record.order[0].last.objective), f"{record.objective_words}, one seed"
-    yield from ((SHARE.number(score.mean), f"test set, {probe}") for probe, score in (record.test or {}).items())
+    yield from (
+        (SHARE.number(score.mean), f"test set, {PROBES[probe]}") for probe, score in (record.test or {}).items()
+    )
     yield str(len(record.search)), f"trials of {record.plan.trials}"
     gpus = f", {cost.gpu_hours:.3g} GPU-hours" if cost.used_gpus else ""
     yield clock(3600 * cost.trial_hours), f"of training, h:mm:ss{gpus}"
@@ -292,7 +294,7 @@ def _tested(record: SweepRecord, test: Mapping[str, SeedScores]) -> Table:
     heads = ["probe", "winner, 95 %", *(["starting settings, 95 %", "gain, points, 95 %", ""] if start else [])]
     rows: list[tuple[CellValue, ...]] = []
     for probe, score in test.items():
-        row: list[CellValue] = [probe, _score(score)]
+        row: list[CellValue] = [PROBES[probe], _score(score)]
         if start:
             gap = record.test_gain.get(probe)
             row += [_score(start[probe]) if probe in start else None]
@@ -304,7 +306,7 @@ def _tested(record: SweepRecord, test: Mapping[str, SeedScores]) -> Table:
 def _over_references(record: SweepRecord) -> Table:
     rows = tuple(
         (
-            each.probe,
+            PROBES[each.probe],
             each.name,
             numeric(SHARE.interval(each.value)),
             numeric(_GAIN.interval(each.difference)),

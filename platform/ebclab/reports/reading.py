@@ -15,6 +15,7 @@ from typing import Any
 from ebclab.errors import RunError
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference, difference_with_chance, mean_and_interval
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
+from ebclab.formatting import PROBES
 from ebclab.interval import POINTS, Interval
 from ebclab.reports.comparable import Footing, footing, importance
 from ebclab.runs.references import FILE, REFERENCES, THE, Name, Protocol, References
@@ -145,7 +146,7 @@ def learnt(found: Sequence[_OverReference]) -> str:
             below.setdefault(each.probe, []).append(against(each.name, each.difference))
     if not below:
         return f"On the test images the winner is above {both}, beyond noise."
-    said = "; ".join(f"by {probe}, it is {' and '.join(lines)}" for probe, lines in below.items())
+    said = "; ".join(f"by {PROBES[probe]}, it is {' and '.join(lines)}" for probe, lines in below.items())
     return f"On the test images the winner is not above {both} beyond noise: {said}."
 
 

@@ -10,7 +10,7 @@ from datetime import UTC
 
 from ebclab.evaluation.comparison import few_seeds, in_words
 from ebclab.evaluation.objectives import difference_format, format_of
-from ebclab.formatting import count
+from ebclab.formatting import PROBES, count
 from ebclab.interval import POINTS, Interval
 from ebclab.reports.plots import ending
 from ebclab.reports.reading import SweepRecord
@@ -134,7 +134,7 @@ def _against_start(record: SweepRecord) -> str:
     by_words = defaultdict[str, list[str]](list)
     for probe, each in record.test_gain.items():  # the test images chose nothing, and are usually more
         if words := _otherwise(each, gap):
-            by_words[words].append(f"{POINTS.interval(each)} by {probe}")
+            by_words[words].append(f"{POINTS.interval(each)} by {PROBES[probe]}")
     return sentence + "".join(f" On the test images {words}: {' and '.join(by)}." for words, by in by_words.items())
 
 

@@ -43,8 +43,8 @@ def test_a_card_names_sweep_rank_mean_interval_seed_settings_data_and_protocol(h
     assert "- these weights: seed 1, the first of the confirming seeds, whatever it scored" in card
     assert "optimizer.learning_rate=0.003, method.temperature=0.5\n" in card
     assert "10% of the training images of digits that were held out by hash" in card
-    assert "- test set, knn, mean over 2 seeds: " in card
-    assert "test set, knn" not in (tmp_path / "out" / "2-0001" / "README.md").read_text()  # it was not measured
+    assert "- test set, kNN, mean over 2 seeds: " in card
+    assert "test set, kNN" not in (tmp_path / "out" / "2-0001" / "README.md").read_text()  # it was not measured
     assert "\nseed: 1\n" in card
     assert "  learning_rate: 0.003\n" in card
 

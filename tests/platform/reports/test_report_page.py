@@ -220,11 +220,11 @@ def test_the_references_of_a_comparison_are_those_of_its_sweeps(filled, tmp_path
         (60, "On the test images the winner is above raw pixels and the untrained encoder, beyond noise."),
         (
             119,
-            "the winner is not above raw pixels and the untrained encoder beyond noise: by knn, it is within noise of",
+            "the winner is not above raw pixels and the untrained encoder beyond noise: by kNN, it is within noise of",
         ),
         (
             180,
-            "the winner is not above raw pixels and the untrained encoder beyond noise: by knn, it is below raw pixels",
+            "the winner is not above raw pixels and the untrained encoder beyond noise: by kNN, it is below raw pixels",
         ),
     ],
 )

@@ -45,9 +45,9 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(fi
 @pytest.mark.parametrize(
     ("of_start", "said"),
     [
-        ((0.61, 0.59, 0.60), " On the test images that is within noise: +0.0 points (-3.3 to +3.3) by knn."),
+        ((0.61, 0.59, 0.60), " On the test images that is within noise: +0.0 points (-3.3 to +3.3) by kNN."),
         ((0.20, 0.21, 0.22), ""),
-        ((0.99, 0.98, 1.00), " On the test images it is the other way round: -39.0 points (-42.3 to -35.7) by knn."),
+        ((0.99, 0.98, 1.00), " On the test images it is the other way round: -39.0 points (-42.3 to -35.7) by kNN."),
         ((0.6, 0.6, 0.6), ""),  # the same at every seed: no interval
     ],
 )
@@ -75,7 +75,7 @@ def test_a_gain_that_the_test_images_alone_show_is_said_to_be_beyond_noise_there
         SettingsTest(source, seeds, {"knn": SeedScores.of(seeds, values, [], 2)}).write(folder.log)
     half = stats.t.isf(0.05 / 2, 2) / 3**0.5  # two settings are one pair
     ends = f"+41.0 points (+{41 - half:.1f} to +{41 + half:.1f})"
-    assert f"is within noise. On the test images it is beyond noise: {ends} by knn." in lead(read_sweep(folder.path))
+    assert f"is within noise. On the test images it is beyond noise: {ends} by kNN." in lead(read_sweep(folder.path))
 
 
 def test_without_confirmation_the_best_trial_is_called_unconfirmed(sweep_folder: Folders) -> None:

@@ -40,17 +40,17 @@ def choose_delivery(
     if asked == "stream":
         if obstacle := _obstacle(name, workers):
             raise DataError(f"data.delivery: {obstacle}")
-        return Choice("stream", "delivery stream: as set")
+        return Choice("stream", "images streamed: as set")
     if asked == "resident":
-        return Choice("resident", "delivery resident: as set")
-    sizes = f"{size(needed_bytes)} of images, {size(free_bytes)} free"
+        return Choice("resident", "images in memory: as set")
+    sizes = f"{size(needed_bytes)}, {size(free_bytes)} free"
     if needed_bytes <= RESIDENT_SHARE * free_bytes:
-        return Choice("resident", f"delivery resident: the set fits ({sizes})")
+        return Choice("resident", f"images in memory: they fit ({sizes})")
     if obstacle := _obstacle(name, workers):
         if needed_bytes > free_bytes:
             raise DataError(f"data.delivery: the set does not fit in memory ({sizes}), and {obstacle}")
-        return Choice("resident", f"delivery resident: the set is large ({sizes}), but {obstacle}")
-    return Choice("stream", f"delivery stream: the set is too large ({sizes})")
+        return Choice("resident", f"images in memory: they are many ({sizes}), but {obstacle}")
+    return Choice("stream", f"images streamed: they are too many ({sizes})")
 
 
 def require_batch(num_images: int, batch_size: int, world_size: int = 1) -> None:

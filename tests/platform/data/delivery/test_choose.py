@@ -10,10 +10,10 @@ SMALL = {"name": "parquet:/x", "needed_bytes": 10**9, "free_bytes": 2 * 10**9, "
 
 
 def test_auto_keeps_what_fits_into_half_of_the_free_memory() -> None:
-    sizes = "(1.0 GB of images, 2.0 GB free)"
-    assert choose_delivery("auto", **SMALL) == ("resident", f"delivery resident: the set fits {sizes}")
+    sizes = "(1.0 GB, 2.0 GB free)"
+    assert choose_delivery("auto", **SMALL) == ("resident", f"images in memory: they fit {sizes}")
     larger = choose_delivery("auto", **(SMALL | {"needed_bytes": 10**9 + 1}))
-    assert larger == ("stream", f"delivery stream: the set is too large {sizes}")
+    assert larger == ("stream", f"images streamed: they are too many {sizes}")
 
 
 @pytest.mark.parametrize(
