@@ -444,7 +444,7 @@ def power_warnings(powers: Sequence[_Power]) -> list[str]:
         if power.at_margin < WANTED
     ]
     margin = points(powers[0].design.margin) if blind else ""
-    lines = f"the plan cannot see its own margin, a true difference of {margin}: {'; '.join(blind)}"
+    lines = f"the plan is unlikely to detect its own margin, a true difference of {margin}: {'; '.join(blind)}"
     return [lines] if blind else []
 
 
