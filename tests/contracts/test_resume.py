@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 from small_methods import NUM_CLASSES, SMALL, draw_images, small_method
 from torch import Tensor
 
+from ebclab.training.lost_state import lost_at_a_resume, outside_checkpoints
 from energy_contrast.catalog import METHODS
 from energy_contrast.method import Batch, Method, Progress
 
@@ -78,8 +79,10 @@ def make_batch(method: Method, step: int) -> Batch:
 @pytest.mark.parametrize("case", CASES)
 def test_steps_saved_and_continued_elsewhere_twice_are_all_steps(case: str) -> None:
     undisturbed, first, second, third = (Training(case, seed) for seed in (0, 0, 1, 2))
+    built = outside_checkpoints(undisturbed.method)
     undisturbed.method.start(draw_images)
     undisturbed.run(0, NUM_STEPS)
+    assert lost_at_a_resume(undisturbed.method, built) == ""
     first.method.start(draw_images)
     first.run(0, 1)
     second.load_bytes(*first.to_bytes())

@@ -99,7 +99,7 @@ class Sogclr(PairMethod):
         """Store the running means of the step's images."""
         if self._updated is not None:
             self.means.store(self._rows, self._updated)
-            self._updated = None
+            self._rows, self._updated = self._rows.new_empty(0), None
 
 
 def _known_rows(batch: Batch, *, look: bool) -> Tensor:

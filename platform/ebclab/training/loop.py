@@ -24,6 +24,7 @@ from ebclab.optimization.schedules import scheduled_steps, set_learning_rate, se
 from ebclab.runs.summary import Throughput
 from ebclab.training.captured import CapturedSteps
 from ebclab.training.loss_scale import LossScale
+from ebclab.training.lost_state import outside_checkpoints
 from ebclab.training.process_group import Ranks
 from ebclab.training.weight_average import WeightAverage, put, trained
 from energy_contrast.method import Batch, Method, Progress, StepOutput
@@ -112,8 +113,10 @@ class Training:
     average: WeightAverage | None = field(init=False, default=None)
     # scales the loss and skips steps in float16; does nothing in other precisions
     loss_scale: LossScale = field(init=False)
+    attributes: Mapping[str, object] = field(init=False)  # what ``outside_checkpoints`` returned when this was made
 
     def __post_init__(self) -> None:
+        self.attributes = outside_checkpoints(self.method)
         self.loss_scale = LossScale(self.generator.device, self.config.precision)
         if self.config.average_weights:
             self.average = WeightAverage(self.method, self.config.average_weights)

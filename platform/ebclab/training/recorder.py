@@ -33,6 +33,7 @@ from ebclab.training.health.findings import GROWTH, KNN, FindingRules
 from ebclab.training.health.policy import HealthRecord, in_words, open_findings
 from ebclab.training.loggers import Loggers
 from ebclab.training.loop import Training, check_weights
+from ebclab.training.lost_state import lost_at_a_resume
 from ebclab.training.setup import Prepared, RunSpec, neighbours_problem, unscored_problem
 from energy_contrast.method import Method
 
@@ -65,6 +66,7 @@ class Recorder:
     # part of the training time that was spent in monitors, over all launches, seconds
     monitor_seconds: float = field(init=False, default=0.0)
     _saved: int = field(init=False, default=-1)  # the step that this launch saved last
+    _has_warned: bool = field(init=False, default=False)  # whether this launch has named attributes that it will lose
 
     def __post_init__(self, resumed: checkpoint.Checkpoint | None) -> None:
         self.run, self.config, self.training = self.spec.run, self.spec.config, self.prepared.training
@@ -120,7 +122,7 @@ class Recorder:
 
     def _warn(self, problem: str | None) -> None:
         if problem:
-            self.run.metrics.append("event", 0, event="warning", text=problem)
+            self.run.metrics.append("event", self.training.step, event="warning", text=problem)
             self.listener.note(f"warning: {problem}")
 
     def _log_extensions(self) -> None:
@@ -305,6 +307,9 @@ class Recorder:
         if not kinds:
             return
         self.require_in_place()
+        if not self._has_warned:
+            self._warn(lost := lost_at_a_resume(self.training.method, self.training.attributes))
+            self._has_warned = bool(lost)
         self.run.metrics.sync()  # records must be on disk before the checkpoint that covers them
         for kind in kinds:
             checkpoint.save(self.run.checkpoints, kind, self._checkpoint(kind, epochs_done))
