@@ -25,7 +25,7 @@ from typing import (
 import typer
 
 from ebclab.config.addresses import LOCATIONS, cluster_problem
-from ebclab.config.options import DATA_ROOT, option, word_of
+from ebclab.config.options import DATA_ROOT, given_twice, option, word_of
 from ebclab.config.yaml_text import Plain
 from ebclab.errors import UserError
 from ebclab.formatting import fitted as in_terminal
@@ -76,15 +76,19 @@ class SettingsOptions:
         (), "Any setting, e.g. method.temperature=0.2.", flag="--set", metavar="KEY=VALUE"
     )
 
-    def overrides(self, more: Iterable[str] = ()) -> list[str]:
-        """Return the options that are settings in the form of ``--set``; the user's own come last and win.
+    def overrides(self, **more: Mapping[str, object]) -> list[str]:
+        """Return the options that are settings in the form of ``--set``, and the user's own, which may not differ.
 
         Args:
-            more: Assignments of options that give several settings.
+            more: Settings of options that give several, by the name of the option.
         """
+        if problems := given_twice(self, self.assignments, more):
+            raise UserError("\n".join(problems))
         named = [entry for entry in fields(self) if entry.metadata["sets"]]
         given = {entry.metadata["sets"]: getattr(self, entry.name) for entry in named}
-        return as_assignments(given, [*more, *self.assignments])
+        for settings in more.values():
+            given |= settings
+        return as_assignments(given, self.assignments)
 
 
 def concurrent_of(text: str) -> int | None:

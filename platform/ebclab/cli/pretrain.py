@@ -54,7 +54,7 @@ class PretrainOptions(SettingsOptions):
         Args:
             look: Inspect images that are given by location; those of a submitted command may be on another machine.
         """
-        overrides = self.overrides(_worker_settings(self.workers))
+        overrides = self.overrides(workers=_worker_settings(self.workers))
         if self.goes_on and self.recipe is None and self.config is None:
             settings = _saved_settings(self.method, self.runs, self.name, overrides)
         else:
@@ -189,16 +189,16 @@ def _rate(rate: Throughput | None) -> str:
     return f", {rate.mean:,.0f}{spread} img/s"
 
 
-def _worker_settings(workers: str | None) -> list[str]:
-    """Return ``--workers 2`` or ``--workers 1:4`` as assignments."""
+def _worker_settings(workers: str | None) -> dict[str, object]:
+    """Return ``--workers 2`` or ``--workers 1:4`` as settings."""
     from ebclab.errors import UserError
 
     if workers is None:
-        return []
+        return {}
     fewest, _, most = workers.partition(":")
     if not fewest.isdecimal() or not (most or "0").isdecimal() or workers.endswith(":"):
         raise UserError(f"--workers: not a number of workers, got {workers!r}; write 0, 2 or MIN:MAX such as 1:4")
-    return [f"resources.workers={int(fewest)}", f"resources.max_workers={int(most or 0)}"]
+    return {"resources.workers": int(fewest), "resources.max_workers": int(most or 0)}
 
 
 def _saved_settings(method: str, runs: str, name: str | None, overrides: list[str]) -> ExperimentConfig:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from ebclab.config import did_you_mean
-from ebclab.config.options import DATA_ROOT, option, option_problems, seconds_of
+from ebclab.config.options import DATA_ROOT, given_twice, option, option_problems, seconds_of
 from ebclab.methods_by_name import is_import_name
 
 Budget = Literal["epochs", "seconds"]
@@ -35,7 +35,7 @@ class ComparisonRequest:
         MISSING, "Batch size; repeatable.", flag="--batch-size", panel="Tasks", minimum=2
     )
     datasets: tuple[str, ...] = option((), "Dataset; repeatable.", flag="--dataset")
-    data_root: str | None = option(None, DATA_ROOT)
+    data_root: str | None = option(None, DATA_ROOT, sets="data.root")
     recipe: str | None = option(None, "Named settings of every run.", panel="Settings")
     assignments: tuple[str, ...] = option(
         (), "Any setting of all runs, or of one method's runs.", flag="--set", metavar="[METHOD:]KEY=VALUE"
@@ -46,7 +46,7 @@ class ComparisonRequest:
         flag="--space",
         metavar="METHOD=FILE",
     )
-    epochs: int | None = option(None, "Epochs of every run.", panel="Budget")
+    epochs: int | None = option(None, "Epochs of every run.", sets="training.epochs", panel="Budget")
     trials: int = option(24, "Random search trials per method and batch size; default: 24.", minimum=1)
     seeds: int = option(8, "Seeds for the tuned and for the default settings; default: 8.", minimum=2)
     metric: Metric = option("knn", "Accuracy to compare: knn (default) or linear.", panel="Questions")
@@ -100,7 +100,7 @@ class ComparisonRequest:
             lines.append(f"METHOD: a comparison takes at least two methods, got {' '.join(self.methods) or 'none'}")
         if not self.batch_sizes:
             lines.append("--batch-size: at least one, got none; write for example --batch-size 64")
-        lines += option_problems(self)
+        lines += [*option_problems(self), *given_twice(self, self.assignments, {})]
         if self.reference is not None and self.reference not in self.methods:
             known = did_you_mean(self.reference, self.methods)
             lines.append(f"--reference: not among the methods compared, got {self.reference}; {known}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, field, fields
 from typing import Any, get_type_hints
 
 from ebclab.config.check import bounds_in_words, short, within
 from ebclab.config.check import choices as literal_choices
 from ebclab.config.names import did_you_mean
+from ebclab.config.recipes import read_overrides
 from ebclab.errors import UserError
 from energy_contrast.settings import setting
 
@@ -97,6 +98,31 @@ def option_problems(options: Any) -> list[str]:
                 lines.append(f"{word}: no such choice, got {value!r}; {did_you_mean(value, words)}")
             elif isinstance(value, int | float) and not within(value, entry.metadata):
                 lines.append(f"{word}: must be {bounds_in_words(entry) or 'a number'}, got {short(value)}")
+    return lines
+
+
+def given_twice(options: Any, assignments: Iterable[str], more: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Return a line for each setting that an option of a request and an assignment of ``--set`` give different values.
+
+    Args:
+        assignments: ``KEY=VALUE`` or ``METHOD:KEY=VALUE``.
+        more: Settings of options that give several, by the name of the option.
+    """
+    words = {entry.name: word_of(entry) for entry in fields(options) if "doc" in entry.metadata}
+    named = [entry for entry in fields(options) if entry.metadata.get("sets")]
+    settings = {entry.name: {entry.metadata["sets"]: getattr(options, entry.name)} for entry in named}
+    lines = []
+    for text in assignments:
+        start = text.partition("=")[0].rfind(":") + 1
+        layer, _ = read_overrides([text[start:]])  # what is no assignment is reported with the settings
+        for name, values in {**settings, **more}.items():
+            for key, value in values.items():
+                other: Any = layer
+                for part in key.split("."):
+                    other = other.get(part) if isinstance(other, Mapping) else None
+                if None not in (value, other) and value != other:
+                    got = f"got {short(value)} and {short(other)}"
+                    lines.append(f"{words[name]}: gives {key} as --set does, {got}; leave one out")
     return lines
 
 

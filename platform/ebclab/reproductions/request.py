@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ebclab.config.options import DATA_ROOT, option, option_problems
+from ebclab.config.options import DATA_ROOT, given_twice, option, option_problems
 
 Scale = Literal["smoke", "quick", "small", "paper"]
 
@@ -38,7 +38,7 @@ class ReproduceRequest:
     at_once: int = option(
         1, "Number of runs that train at once, in a process each; they share a GPU.", minimum=1, panel="Runs"
     )
-    data_root: str | None = option(None, DATA_ROOT, panel="Images")
+    data_root: str | None = option(None, DATA_ROOT, sets="data.root", panel="Images")
     assignments: tuple[str, ...] = option(
         (), "Any setting of all runs; noted on the page.", flag="--set", metavar="KEY=VALUE", panel="Runs"
     )
@@ -60,4 +60,5 @@ class ReproduceRequest:
     def problems(self) -> list[str]:
         """Return what is wrong, one line each."""
         wrong = [each for each in self.images if not all(each.partition("="))]
-        return [*option_problems(self), *(f"--images: must be NAME=PATH, got {each!r}" for each in wrong)]
+        twice = given_twice(self, self.assignments, {})
+        return [*option_problems(self), *twice, *(f"--images: must be NAME=PATH, got {each!r}" for each in wrong)]

@@ -96,14 +96,41 @@ def test_values_on_the_command_line_are_those_of_the_request_which_else_are_pyth
         read_options(CompareOptions, _given("compare", "--practice", "soon"))
 
 
-def test_options_that_are_settings_come_before_those_that_the_user_sets() -> None:
-    line = ["simclr", "--epochs", "3", "--dataset", "mnist", "--workers", "1:4", "--set", "seed=4", "--seed", "1"]
+def test_options_that_are_settings_may_be_set_too_to_the_same_value() -> None:
+    line = ["simclr", "--epochs", "3", "--dataset", "mnist", "--workers", "1:4", "--set", "seed=4", "--seed", "4"]
     assert read_options(PretrainOptions, _given("pretrain", *line)).settings(look=False) == compose(
         "simclr",
         overrides=["data.name=mnist", "training.epochs=3", "resources.workers=1", "resources.max_workers=4", "seed=4"],
     )
     settings = ['data.root="y"', 'init.weights="z"', 'evaluation.objective="x"']
     assert SweepOptions(method="simclr", objective="x", data_root="y", init="z").overrides() == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        (PretrainOptions("simclr", epochs=5, seed=1), {"--epochs": "training.epochs=3", "--seed": "seed=2"}),
+        (PretrainOptions("simclr", workers="2"), {"--workers": "resources={workers: 4}"}),
+        (SweepOptions(method="simclr", objective="a"), {"--objective": "evaluation.objective=b"}),
+        (
+            SweepOptions(method="simclr", dataset="a", init="a"),
+            {"--dataset": "data.name=b", "--init": "init.weights=b"},
+        ),
+        (replace(REQUESTS["compare"], epochs=5), {"--epochs": "simclr:training.epochs=3"}),
+        (replace(REQUESTS["compare"], data_root="a"), {"--data-root": "data.root=b"}),
+        (replace(REQUESTS["reproduce"], data_root="a"), {"--data-root": "data.root=b"}),
+    ],
+)
+def test_an_option_and_set_that_differ_are_refused(given: Any, settings: dict[str, str]) -> None:
+    asked = replace(given, assignments=tuple(settings.values()))
+    if isinstance(asked, ComparisonRequest | ReproduceRequest):
+        problems = asked.problems()
+    else:
+        with pytest.raises(UserError) as refused:
+            asked.settings(look=False) if isinstance(asked, PretrainOptions) else asked.overrides()
+        problems = str(refused.value).splitlines()
+    assert [line.partition(": gives ")[0] for line in problems] == list(settings)
+    assert all(" as --set does, got " in line and line.endswith("; leave one out") for line in problems)
 
 
 def test_a_class_in_another_spelling_is_told_the_form_of_its_name(tmp_path, monkeypatch):
