@@ -123,7 +123,7 @@ def compare(given: CompareOptions) -> None:
     if given.show or given.pilot is not None:
         from ebclab.comparisons.compare import plan_of_request, run_pilot
 
-        plan, folder, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name)
+        plan, folder, _ = plan_of_request(request, comparisons=given.comparisons, name=given.name, limits=limits)
         if given.pilot is not None:
             run_pilot(plan, folder, given.pilot, limits)
         if given.show:

@@ -149,8 +149,8 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
         "objective": plan.config.evaluation.objective,
         "resources": resources.in_words(),
         "one epoch": f"about {epoch:,.1f} s with the present settings, from a few steps measured here",
-        "longest time": f"{clock(epoch * plan.longest_epochs(resources.concurrent))}, {hours:,.2f} trial-hours{cost}; "
-        "less with early stopping",
+        "longest time": f"{clock(epoch * plan.longest_epochs(resources.concurrent))}, {hours:,.2f} trial-hours{cost}"
+        + "; less with early stopping" * plan.rules.stops_early,
     }
     print_facts(facts)
     for warning in warnings:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.comparisons.cost import SweepCost, costs, equal_seconds, require_runnable
+from ebclab.comparisons.cost import SweepCost, costs, equal_seconds, images_trained_on, require_runnable
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.measured import MeasuredSweep, not_begun
@@ -79,9 +79,9 @@ def compare(
             f"--at-once: --practice gives searches equal times, in which others would take their processors, got "
             f"{at_once}; leave one of the two out"
         )
-    plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name)
+    plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name, limits=limits)
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
-    for warning in [*require_runnable(plan), *power_warnings(planned_power(plan, folder))] if left else ():
+    for warning in [*require_runnable(plan, folder), *power_warnings(planned_power(plan, folder))] if left else ():
         shown.note(f"warning: {warning}")
     failed = []
     with folder.claim() as syncer:
@@ -158,7 +158,7 @@ def _search(
             display=display,
             probes=(plan.request.metric,),
             references=False,
-            digest=_digest_of_others(planned, plan, folder),
+            digest=images_trained_on(plan, folder, planned.plan.config.data),
         )
     except TrainingError as error:
         return str(error)
@@ -191,13 +191,6 @@ def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterato
     return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
 
 
-def _digest_of_others(planned: PlannedSweep, plan: ComparisonPlan, folder: ComparisonFolder) -> str:
-    """Return the digest of the images of other sweeps with the settings of the same data; empty if none is known."""
-    same = (each for each in plan.sweeps if each.plan.config.data == planned.plan.config.data)
-    logs = (folder.sweep(each.name).of("reader").pull().read_log() for each in same if each.name != planned.name)
-    return next((log.images for log in logs if log.images), "")
-
-
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     """Return whether a sweep is finished; False if it starts from given weights, for which ``sweep`` itself decides."""
     if planned.plan.config.init.weights is not None:
@@ -224,9 +217,16 @@ def page_of(folder: ComparisonFolder) -> ComparisonRun:
 
 
 def plan_of_request(
-    request: ComparisonRequest, *, comparisons: str | Path = "comparisons", name: str | None = None
+    request: ComparisonRequest,
+    *,
+    comparisons: str | Path = "comparisons",
+    name: str | None = None,
+    limits: Limits | None = None,
 ) -> tuple[ComparisonPlan, ComparisonFolder, list[str]]:
-    """Return the plan of a request, its folder, and what it adds to the plan there; nothing is written."""
+    """Return the plan of a request, its folder, and what it adds to the plan there; nothing is written.
+
+    Within ``limits``, methods are measured if all are to train for equal times.
+    """
     if name is not None:
         require_folder_name(name)
     plan = make_comparison(request)
@@ -237,15 +237,17 @@ def plan_of_request(
     before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
     folder.refuse_foreign()
     if request.budget == "seconds":
-        measured = costs if plan.sweeps[0].plan.config.resources.cluster == "local" else _costs_on_cluster
+        measured = (
+            costs if plan.sweeps[0].plan.config.resources.cluster == "local" else partial(_costs_on_cluster, limits)
+        )
         plan = make_comparison(request, equal_seconds(plan, before, measured))
     grown = growth(before, plan, folder.address) if before else []
     return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
 
 
-def _costs_on_cluster(plan: ComparisonPlan) -> list[SweepCost]:
+def _costs_on_cluster(limits: Limits | None, plan: ComparisonPlan) -> list[SweepCost]:
     """Return what sweeps cost on the machines that will train them, which may have GPUs where this one has none."""
-    with _one_ray(plan, choose_sweep_display(), None) as each:
+    with _one_ray(plan, choose_sweep_display(), limits) as each:
         return costs(plan, each)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ebclab.comparisons.plan import ComparisonPlan, EpochsOf, PlannedSweep
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, EpochsOf, PlannedSweep
 from ebclab.config.experiment import ExperimentConfig, methods_of
+from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import Split
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.load import load_split, splits_of
@@ -15,6 +16,7 @@ from ebclab.errors import ConfigError, DataError, EbclabError, UserError
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_judgeable, require_trainable
+from ebclab.sweeps.sweep import require_same_images
 from ebclab.training.setup import load_images
 
 
@@ -39,15 +41,25 @@ def _read(plan: ComparisonPlan, dataset: str) -> Split:
     return load_images(next(each.plan.config for each in plan.sweeps if each.task.dataset == dataset))
 
 
-def require_runnable(plan: ComparisonPlan) -> list[str]:
-    """Refuse a comparison with a sweep that could not run; return warnings."""
+def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: DataConfig) -> str:
+    """Return the digest of the images of the first sweep of this data that has begun; empty if none has."""
+    same = (each for each in plan.sweeps if each.plan.config.data == data)
+    logs = (folder.sweep(each.name).of("reader").pull().read_log() for each in same)
+    return next((log.images for log in logs if log.images), "")
+
+
+def require_runnable(plan: ComparisonPlan, folder: ComparisonFolder | None = None) -> list[str]:
+    """Refuse a comparison with a sweep that could not run, beside those in ``folder``; return warnings."""
     images, problems, warnings = Kept(partial(_read, plan)), dict[str, None](), dict[str, None]()
+    begun = Kept(partial(images_trained_on, plan, folder)) if folder else None
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
     for planned in _different(plan).values():
         try:
             split = images(planned.task.dataset)
+            if begun and folder:
+                require_same_images(folder.address, split, begun(planned.plan.config.data))
             require_judgeable(planned.plan, split)
             lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
             warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)

@@ -94,7 +94,7 @@ def sweep(
     earlier = _what_was_learnt(folder, warm_start, plan, methods)
     folder.require_creatable()
     split = given or load_images(plan.config)
-    _require_same_images(folder, split, folder.read_log().images or digest)
+    require_same_images(folder.address, split, folder.read_log().images or digest)
     require_judgeable(plan, split)
     warnings = require_trainable(plan, split, methods, weights)
     set_ray_switches()
@@ -109,11 +109,14 @@ def sweep(
         return conclude(folder, plan, log, methods, shown, probes, references=references, each=each)
 
 
-def _require_same_images(folder: SweepFolder, split: Split, expected: str) -> None:
-    """Refuse to train on other images than earlier trials; ``expected`` is the digest of theirs, empty if not known."""
+def require_same_images(where: str, split: Split, expected: str) -> None:
+    """Refuse to train in the folder ``where`` on other images than earlier trials.
+
+    ``expected`` is the digest of theirs, empty if it is not known.
+    """
     if expected and split.content != expected:
         raise UserError(
-            f"{folder.address}: the images of {split.train.name} are not those that trials were trained on, "
+            f"{where}: the images of {split.train.name} are not those that trials were trained on, "
             f"got {split.content[:20]}, expected {expected[:20]}; restore them, or choose another --name"
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from made_up_comparison import MadeUp, request_for
 from PIL import Image
+from small_runs import content_of
 
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
@@ -30,6 +31,7 @@ from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.preflight import reading_seconds
+from ebclab.sweeps.resources import Limits
 from ebclab.training.setup import load_images
 
 Make = Callable[..., MadeUp]
@@ -133,7 +135,8 @@ def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(made_up, tmp
 
 def test_a_new_method_is_trained_on_the_images_of_the_others(made_up, tmp_path, monkeypatch):
     made = made_up(request_for("simclr", "dcl"))
-    made.folder.sweep("simclr-digits-b64").read_log().append("started", images="0123")
+    images = load_images(made.plan.sweeps[0].plan.config).content
+    made.folder.sweep("simclr-digits-b64").read_log().append("started", images=images)
     asked: dict[str, str] = {}
     monkeypatch.setattr(compare_module, "sweep", lambda *_, name, digest, **__: asked.update({name: digest}))
     monkeypatch.setattr(compare_module, "_one_ray", lambda *_: nullcontext())
@@ -142,7 +145,17 @@ def test_a_new_method_is_trained_on_the_images_of_the_others(made_up, tmp_path, 
     assert main([*words, "--batch-size", "64", "--batch-size", "32"]) == 0
     named = {name for name in asked if not name.startswith("simclr-digits-b64")}
     assert {"byol-digits-b64", "byol-digits-b32"} <= named
-    assert {asked[name] for name in named} == {"0123"}
+    assert {asked[name] for name in named} == {images}
+
+
+def test_growth_on_other_images_is_refused_before_the_plan_is_written(made_up, tmp_path, capsys):
+    made = made_up(request_for("simclr", "dcl"))
+    made.folder.sweep("dcl-digits-b64").read_log().append("started", images="0123")
+    before = content_of(made.folder.path)
+    assert main(["compare", "--name", "comparison", "--comparisons", str(tmp_path), "--trials", "9"]) == 2
+    said = "/comparison: the images of digits are not those that trials were trained on, got "
+    assert capsys.readouterr().err.count(said) == 1
+    assert content_of(made.folder.path) == before
 
 
 def test_searches_that_began_at_once_on_other_images_are_not_compared(made_up, tmp_path, monkeypatch, capsys):
@@ -151,6 +164,7 @@ def test_searches_that_began_at_once_on_other_images_are_not_compared(made_up, t
         made.folder.sweep(f"{method}-digits-b64").read_log().append("started", images=images)
     for name in ("sweep", "try_references"):
         monkeypatch.setattr(compare_module, name, lambda *_, **__: None)
+    monkeypatch.setattr(compare_module, "require_runnable", lambda *_: [])
     monkeypatch.setattr(compare_module, "_one_ray", lambda *_: nullcontext())
     assert main(["compare", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
     said = "dcl-digits-b64 saw other images than simclr-digits-b64, got 4567, expected 0123"
@@ -187,6 +201,16 @@ def test_equal_seconds_give_a_slower_method_fewer_epochs_and_stay_when_continued
     settled = make_comparison(asked, epochs)
     assert settled.sweeps[1].plan.config.training.epochs == epochs["ebclr", "digits", 64]
     assert equal_seconds(plan, settled) == epochs
+
+
+def test_equal_seconds_are_measured_with_the_gpus_of_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Limits] = []
+    monkeypatch.setattr(compare_module, "_one_ray", lambda _, __, limits: asked.append(limits) or nullcontext())
+    monkeypatch.setattr(compare_module, "costs", lambda plan, _: [SweepCost(each, 1.0, 1) for each in plan.sweeps])
+    there = ("resources.address=10.0.0.1:6379",)
+    request, limits = request_for("simclr", "dcl", budget="seconds", assignments=there), Limits(gpus_per_trial=0.25)
+    plan_of_request(request, comparisons=tmp_path, limits=limits)
+    assert asked == [limits]
 
 
 def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,13 +106,38 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
             sweep(plan, sweeps=tmp_path, name="hunt", display=display)
     (note,) = display.notes
     assert note.startswith(f"warning: ebclr: {said}")
+    _two_cores(monkeypatch)
+    print_forecast(plan, Limits(), None)
+    assert capsys.readouterr().out.count(said) == 1
+
+
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a forecast find a cluster of two cores."""
     monkeypatch.setattr(join, "cluster_session", lambda *given: nullcontext())
     monkeypatch.setattr(join, "cluster_size", lambda: (2.0, 0.0))
     monkeypatch.setattr(phase, "cluster_size", lambda: (2.0, 0.0))
     monkeypatch.setattr(phase, "nodes", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(phase, "nodes_to_come", lambda most: [])
-    print_forecast(plan, Limits(), None)
-    assert capsys.readouterr().out.count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "rule", "is_less"),
+    [
+        ("asha", "plateau_epochs=0", True),
+        ("median", "plateau_epochs=0", True),
+        ("pbt", "plateau_epochs=0", False),
+        ("none", "plateau_epochs=0", False),
+        ("none", "plateau_epochs=3", True),
+    ],
+)
+def test_a_forecast_speaks_of_early_stopping_if_there_is_any(scheduler, rule, is_less, monkeypatch, capsys):
+    _two_cores(monkeypatch)
+    monkeypatch.setattr(preflight, "epoch_seconds", lambda *_, **__: 1.0)
+    space = parse_space({"parameters": {"optimizer.learning_rate": {"uniform": [0.05, 0.5]}}}, "test")
+    small = ["data.train_limit=128", "training.batch_size=32", "encoder.width=4"]
+    asked = SweepRequest(space=space, trials=4, scheduler=scheduler, rules=(rule,), epochs=5)
+    print_forecast(make_plan(compose("simclr", overrides=small), asked), Limits(), None)
+    assert ("less with early stopping" in " ".join(capsys.readouterr().out.split())) == is_less
 
 
 class Device:

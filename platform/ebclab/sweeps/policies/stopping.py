@@ -78,6 +78,11 @@ class StopRules:
         """Return the first epoch in which a trial of ``epochs`` epochs is compared with others."""
         return self.grace_epochs or max(1, epochs // 5)
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether a trial that is healthy may end before its budget."""
+        return self.scheduler in ("asha", "median") or self.plateau_epochs > 0
+
 
 def decide(trial: Trial, others: Sequence[Trial], rules: StopRules, *, warmup_epochs: float = 0.0) -> str | None:
     """Return why ``trial`` should stop after its newest epoch, or None; no collapse counts in its warm-up.
