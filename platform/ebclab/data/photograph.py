@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
@@ -129,7 +130,8 @@ def central_square(picture: Image.Image, side: int, resampling: Resampling = "bi
 def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
     """Return a picture in ``mode``, by the rules of ``read_photograph``."""
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # 16 bits in both
-        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+        levels, transparent = np.asarray(picture), picture.info.get("transparency", -1)
+        picture = Image.fromarray(np.where(levels == transparent, 255, levels >> 8).astype(np.uint8))
     elif picture.mode[0] in "IF":
         raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
     if picture.has_transparency_data:
@@ -160,7 +162,19 @@ def _opened(content: bytes) -> Image.Image:
         raise TooManyPixelsError(f"{int(count[0]):,} pixels, {_LIMIT}" if count else _LIMIT) from error
     if picture.format == "EPS":
         raise UnidentifiedImageError("PostScript is a program, which Pillow would have Ghostscript run")
+    if isinstance(picture, PngImageFile) and "transparency" in picture.info:
+        _scale_transparent_colour(picture)
     return picture
+
+
+def _scale_transparent_colour(picture: PngImageFile) -> None:
+    """Give the transparent colour of a PNG file the range of its pixels, which Pillow scales to bytes."""
+    stored = (
+        str(picture.tile[0].args) if picture.tile else ""
+    )  # how pixels are stored: grey of 2 or 4 bits, colours of 16
+    if stored == "RGB;16B":
+        raise NoBytesError("a transparent colour of 16 bits a channel, of which only the higher 8 are read")
+    picture.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(stored, 1)
 
 
 def _require_few_scans(content: bytes) -> None:

@@ -168,6 +168,41 @@ def test_a_palette_may_have_a_transparent_colour(format: str) -> None:
     assert found.tolist() == [[[10, 20, 30], [255, 255, 255]], [[0, 0, 255], [10, 20, 30]]]
 
 
+def png(depth: int, colour_type: int, row: bytes, transparent: bytes) -> bytes:
+    """Return a PNG file of two pixels with a transparent colour (PNG specification, 11.2.2 and 11.3.1.1)."""
+    chunks = [
+        (b"IHDR", struct.pack(">2I5B", 2, 1, depth, colour_type, 0, 0, 0)),
+        (b"tRNS", transparent),
+        (b"IDAT", zlib.compress(b"\0" + row)),
+        (b"IEND", b""),
+    ]
+    whole = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(whole)
+
+
+@pytest.mark.parametrize(
+    ("depth", "row", "level", "other"),
+    [
+        (16, struct.pack(">2H", 1000, 1001), 1000, 1001 >> 8),
+        (8, bytes([1, 2]), 1, 2),
+        (4, bytes([0x12]), 1, 2 * 17),
+        (2, bytes([0b01_10_0000]), 1, 2 * 85),
+        (1, bytes([0b0100_0000]), 0, 255),
+    ],
+)
+def test_grey_of_any_depth_may_have_a_transparent_level(depth: int, row: bytes, level: int, other: int) -> None:
+    content = png(depth, 0, row, struct.pack(">H", level))
+    assert read(content, 1)[0, :, 0].tolist() == [255, other]
+    assert read(content, 3)[0].tolist() == [[255] * 3, [other] * 3]
+
+
+def test_a_transparent_colour_of_16_bits_is_refused_since_half_of_them_is_read() -> None:
+    row, transparent = struct.pack(">6H", 1, 2, 3, 1, 2, 4), struct.pack(">3H", 1, 2, 3)
+    with pytest.raises(NoBytesError, match="a transparent colour of 16 bits a channel"):
+        read(png(16, 2, row, transparent))
+    assert read(png(8, 2, bytes([1, 2, 3, 1, 2, 4]), transparent)).tolist() == [[[255] * 3, [1, 2, 4]]]
+
+
 @pytest.mark.parametrize("format", ["GIF", "WEBP", "PNG"])
 def test_of_an_animation_the_first_frame_is_read(format: str) -> None:
     frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "lime", "blue")]
