@@ -37,7 +37,7 @@ _FOLDER = "cards"
 
 
 def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Cards:
-    """Measure encoders and write their cards and the page."""
+    """Return the cards asked for; write them, and the page, which has what was measured before too."""
     groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
     subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
@@ -56,20 +56,22 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
             yield _tasks(subject, request, groups, folder, known, on_progress)
 
     is_whole = not (refusal or request.train_limit or request.test_limit or request.scaling)
-    cards: list[Card] = []
+    cards, kept = list[Card](), list[Card]()
     unsaved: UnsavedError | None = None
     measured = _spread(list(tasks()), request, on_progress) if request.workers else map(_one_after_the_other, tasks())
-    for subject, together in zip(subjects, measured, strict=True):
+    for subject, pairs in zip(subjects, measured, strict=True):
+        together = [card for card, _ in pairs]
         if is_whole:  # exports show these as the run's scores
             try:
                 _keep_scores(subject, together)
             except UnsavedError as error:
                 unsaved = unsaved or error
         cards += together
+        kept += [whole for _, whole in pairs]
     done = Cards(tuple(_once(cards)), _address(subjects, base))
     if refusal:
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {refusal}", done)
-    _write(base, done)
+    _write(base, replace(done, cards=tuple(_once(kept))))
     _send(subjects)
     if unsaved is not None:
         raise UnsavedError(f"{unsaved}; the card with them is in {done.page}", done) from unsaved
@@ -117,24 +119,29 @@ def _tasks(
     return tasks
 
 
-def _one_after_the_other(tasks: Sequence[CardTask]) -> list[Card]:
+_Pairs = list[tuple[Card, Card]]
+"""Cards with the groups that are asked for, each beside the one with what else is kept."""
+
+
+def _one_after_the_other(tasks: Sequence[CardTask]) -> _Pairs:
     cards = []
     for task in tasks:
         threads = set_threads(min(task.threads, num_cores()))  # the run's machine may have had more cores
         environment = describe_environment(task.measuring.device, threads, 1, sys.argv)
         with _room():
-            cards.append(measure_card(task, environment))
+            card = measure_card(task, environment)
+        cards.append((card, task.with_kept(card)))
     return cards
 
 
-def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progress: OnProgress) -> list[list[Card]]:
+def _spread(tasks: Sequence[Sequence[CardTask]], request: CardRequest, on_progress: OnProgress) -> list[_Pairs]:
     """Return the cards of all encoders, encoder by encoder, measured by Ray workers."""
     set_ray_switches()
     from ebclab.card.ray_workers.spread import measure_on_workers  # Ray takes a second to import
 
     with _room():
         cards = iter(measure_on_workers([each for some in tasks for each in some], request.workers, on_progress))
-    return [[next(cards) for _ in some] for some in tasks]
+    return [[(card := next(cards), task.with_kept(card)) for task in some] for some in tasks]
 
 
 @contextmanager

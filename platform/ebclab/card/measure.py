@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ebclab.card.card import Card, CardFolder, Findings, GroupResult
@@ -88,6 +88,14 @@ class CardTask:
             "options": asdict(measuring.options),
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def with_kept(self, card: Card) -> Card:
+        """Return the card of this task with the other groups that were measured before with its options."""
+        if self.folder is None:
+            return card
+        version, asked = str(card.environment["ebclab"]), {result.group: result for result in card.results}
+        every = (asked.get(group) or self.folder.read(group, self.key(group, version)) for group in GROUPS)
+        return replace(card, results=tuple(filter(None, every)))
 
     def card(self, results: Mapping[str, GroupResult], environment: Mapping[str, Any]) -> Card:
         """Return the card with these results."""

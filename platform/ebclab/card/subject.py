@@ -18,7 +18,7 @@ from ebclab.config.encoder import TIMM, weights_problem
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.photograph import Resampling
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.data.sources.location import short_name
+from ebclab.data.sources.location import distinct_name
 from ebclab.encoders.build import DESCRIPTION, digest_of, new_encoder
 from ebclab.encoders.timm_encoder import create, pretrained_encoder
 from ebclab.errors import UserError
@@ -99,7 +99,7 @@ class Subject:
         if self.run is None:
             return None
         own = self.trained.config.data.name if self.trained else ""
-        return self.run.own("card" if dataset in (None, own) else f"card-{short_name(dataset)}")
+        return self.run.own("card" if dataset in (None, own) else f"card-{distinct_name(dataset)}")
 
     def scaled(self, side: int, resampling: Resampling) -> Subject:
         """Return the same encoder on images whose largest central squares are scaled to ``side`` pixels."""

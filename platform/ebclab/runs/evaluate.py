@@ -18,7 +18,7 @@ from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_both, open_source
-from ebclab.data.sources.location import short_name
+from ebclab.data.sources.location import distinct_name
 from ebclab.errors import DataError, RunError, UnsavedError, UserError
 from ebclab.evaluation.answers import Score
 from ebclab.evaluation.evaluate import evaluate_encoder
@@ -145,7 +145,7 @@ def evaluate_run(
 def write_evaluation(run: RunFolder, evaluation: Evaluation, own_dataset: str) -> None:
     """Write ``evaluation.json``, or ``evaluation-<dataset>.json`` for another dataset, into the run folder."""
     name = evaluation.dataset
-    file = EVALUATION if name == own_dataset else f"evaluation-{short_name(name)}.json"
+    file = EVALUATION if name == own_dataset else f"evaluation-{distinct_name(name)}.json"
     try:
         atomic.write_json(run.path / file, evaluation.to_mapping())
         run.send(file)

@@ -57,6 +57,19 @@ def test_a_run_gets_a_card_beside_it_and_keeps_its_scores(copies: Path, capsys: 
     assert "| kNN ↑ |" in Path("runs/s0/card/card.md").read_text()
 
 
+def test_a_page_keeps_groups_that_were_measured_before_with_equal_options(copies: Path) -> None:
+    for asked, shown in (
+        ({"only": ("geometry",)}, ["geometry"]),
+        ({"only": ("pictures",)}, ["geometry", "pictures"]),
+        ({"only": ("pictures",), "test_limit": 50}, ["pictures"]),  # of other images
+    ):
+        done = measure_cards(CardRequest(("runs/s0",), **{"train_limit": 99, "test_limit": 60} | asked))
+        (card,) = json.loads(Path("runs/s0/card/card.json").read_text())["cards"]
+        assert sorted(each["group"] for each in card["groups"]) == shown
+        assert [each.group for each in done.cards[0].results] == list(asked["only"])
+        assert ("uniformity" in Path("runs/s0/card/card.html").read_text()) == ("geometry" in shown)
+
+
 def test_the_card_has_the_scores_of_the_single_probes(copies: Path) -> None:
     scores = []
     for only in ("knn,linear,top5", "classification"):

@@ -1,5 +1,6 @@
 """A run knows its images: their name and digest stand in its settings, and no others are taken for them."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.load import load_both, load_split
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.export.run import export_run
+from ebclab.runs.evaluate import Evaluation, write_evaluation
 from ebclab.runs.folder import RunFolder
 from ebclab.training.display import Listener
 
@@ -167,3 +169,13 @@ def test_a_run_that_says_nothing_of_its_images_is_measured_with_a_warning(own, c
     monkeypatch.setattr(module, "load_trained_encoder", lambda *a, **k: replace(usual(*a, **k), data_digest=""))
     ebclab.evaluate(own, only=["knn"])
     assert "digits: the run does not say which images it was trained on; measured on those of today" in caplog.text
+
+
+def test_scores_on_folders_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    names = ("folder:/a/birds", "folder:/b/birds", "digits", "mnist")
+    for name in names:
+        write_evaluation(RunFolder(tmp_path), Evaluation(name, "last", 1, True, 10, 10, {}), "digits")
+    files = sorted(tmp_path.glob("evaluation*.json"))
+    assert sorted(json.loads(file.read_text())["dataset"] for file in files) == sorted(names)
+    assert {"evaluation.json", "evaluation-mnist.json"} < {file.name for file in files}

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from ebclab.config.addresses import LOCATIONS, is_address
+from ebclab.config.addresses import LOCATIONS, expanded, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError
 from ebclab.formatting import first_few
@@ -53,6 +53,14 @@ def short_name(name: str) -> str:
     """Return a dataset's name in a form for file names: ``folder:/data/birds`` becomes folder-birds."""
     location = location_of(name)
     return f"{location[0]}-{last_part(name)}" if location else name.replace(":", "-")  # own:NAME
+
+
+def distinct_name(name: str) -> str:
+    """Return ``short_name`` and, for a location, a hash of it: folders with one last part have different results."""
+    if (location := location_of(name)) is None:
+        return short_name(name)
+    place = location[1] if is_address(location[1]) else str(expanded(location[1]).absolute())
+    return f"{short_name(name)}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 
 def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[[str], str]) -> dict[str, str]:
