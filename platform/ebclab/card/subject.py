@@ -28,6 +28,7 @@ from ebclab.export.description import read_description
 from ebclab.export.encoder_folder import load_encoder
 from ebclab.export.energies import Energies, no_energy
 from ebclab.export.load_energies import energies_in, is_export, no_heads
+from ebclab.export.place import present_folder
 from ebclab.formatting import count
 from ebclab.hardware import resolve_device
 from ebclab.runs import checkpoint
@@ -194,7 +195,7 @@ def _of_run(run: RunFolder, kind: checkpoint.Kind) -> Subject:
 def _of_export(where: str) -> Subject:
     loaded = load_encoder(where)
     folder = expanded(where).resolve()
-    description, _ = read_description(folder / DESCRIPTION)
+    description, _ = read_description(present_folder(folder) / DESCRIPTION)
     energies = energies_in(folder, loaded)
     return Subject(
         label=folder.name,

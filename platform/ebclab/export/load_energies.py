@@ -56,7 +56,7 @@ def load_energies(
 
 def is_export(where: str) -> bool:
     """Return whether ``where`` names the folder of an exported encoder."""
-    return not is_address(where) and (expanded(where) / DESCRIPTION).is_file()
+    return not is_address(where) and (present_folder(expanded(where)) / DESCRIPTION).is_file()
 
 
 def no_heads(got: str) -> str:

@@ -10,6 +10,7 @@ import torch
 from kill_points import LOSSES, Loss, killed_everywhere
 from safetensors.torch import load_file
 
+from ebclab.card.subject import open_subject
 from ebclab.config.encoder import EncoderConfig
 from ebclab.errors import UserError
 from ebclab.export import CardFacts, load_encoder
@@ -197,6 +198,9 @@ def test_an_export_that_is_replaced_is_whole_at_every_moment(tmp_path: Path, los
     ):
         found = load_encoder(folder / "out").encoder
         seen.append(first.index(next(found.parameters()).flatten()[0].item()))
+        subject = open_subject(str(folder / "out"))
+        assert subject.label == "out"
+        assert torch.equal(next(subject.encoder.parameters()), next(found.parameters()))
         with pytest.raises(UserError, match="already holds an exported encoder"):
             save(folder / "out", encoder=new)
         save(folder / "out", encoder=new, overwrite=True)
