@@ -101,6 +101,9 @@ class ExportError(EbclabError):
 
 
 class InterruptedRunError(EbclabError):
-    """The user (or the machine's scheduler) requested a stop; the text says what was saved and how to resume."""
+    """The user (or the machine's scheduler) requested a stop; the text says what was saved, if anything."""
 
     exit_code = 130
+
+    def __init__(self, text: str = "stopped before it was done") -> None:
+        super().__init__(text)

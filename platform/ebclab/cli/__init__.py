@@ -17,11 +17,9 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from ebclab.config.addresses import credentials_problem, expanded, named_hosts, without_credentials
-from ebclab.errors import EbclabError, UserError
+from ebclab.errors import EbclabError, InterruptedRunError, UserError
 from ebclab.formatting import bounded, fitted, visible
 from ebclab.terminal import open_missing_streams, say, write
-
-_INTERRUPTED = 130
 
 _LONGEST_LINE = 4_000  # characters of a message, which may hold values of someone's files
 _MOST_LINES = 200
@@ -93,8 +91,8 @@ def main(argv: list[str] | None = None) -> int:
         say(fitted(f"error: {_shown(str(error))}", sys.stderr), err=True)
         return error.exit_code
     except KeyboardInterrupt:
-        say("error: stopped before it was done", err=True)
-        return _INTERRUPTED
+        say(f"error: {InterruptedRunError()}", err=True)
+        return InterruptedRunError.exit_code
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     except OSError as error:
@@ -123,7 +121,7 @@ def _run(argv: list[str]) -> int:
         return parser(args=argv, prog_name="ebclab", standalone_mode=False) or 0
     except typer.Abort:  # Ctrl-C or the end of the input at a prompt
         say("aborted", err=True)
-        return _INTERRUPTED
+        return InterruptedRunError.exit_code
     except typer.TyperException as error:
         if text := usage_problem(error):
             raise UserError(text) from error

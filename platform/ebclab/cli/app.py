@@ -49,7 +49,7 @@ class _Plain:
         try:
             return super().invoke(ctx)  # type: ignore[misc]
         except KeyboardInterrupt:
-            raise InterruptedRunError("stopped before it was done") from None
+            raise InterruptedRunError from None
 
 
 class _Verb(_Plain, TyperCommand):

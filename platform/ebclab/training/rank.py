@@ -70,7 +70,8 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         resumed = continue_or_start(spec.run, prepared)
 
         def begin() -> Recorder:
-            writer = opened.enter_context(SummaryWriter(str(run.own("tensorboard"))))
+            undone = 1 + (resumed.step if resumed else 0)  # from here on, TensorBoard hides what earlier launches wrote
+            writer = opened.enter_context(SummaryWriter(str(run.own("tensorboard")), purge_step=undone))
             recorder = Recorder(
                 spec,
                 prepared,

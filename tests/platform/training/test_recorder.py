@@ -7,6 +7,8 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from small_runs import Killed, small_run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ebclab.config import compose
 from ebclab.errors import RunError
@@ -155,3 +157,13 @@ def test_one_flipped_bit_in_the_answers_of_a_run_is_noticed(tmp_path: Path) -> N
     run.answers_path.write_text(text.replace(ANSWERS.right[0], "IA=="))
     with pytest.raises(RunError, match=rf"^{run.answers_path}: cannot be read, got its content does not match"):
         run.read_answers()
+
+
+@pytest.mark.parametrize("checkpoint_every", [1, 4])
+def test_tensorboard_shows_no_step_twice_after_a_kill(checkpoint_every: int, tmp_path: Path) -> None:
+    often = ["training.epochs=4", "training.log_every=1", f"training.checkpoint_every={checkpoint_every}"]
+    with pytest.raises(KeyboardInterrupt):
+        small_run(tmp_path, "run", *often, display=Killed(5))
+    small_run(tmp_path, "run", *often)
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("train/loss")] == list(range(1, 9))
