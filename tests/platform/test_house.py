@@ -1,6 +1,7 @@
 """The house rules that no linter knows: layers, circles, long functions, where Ray may be, forbidden names."""
 
 import ast
+import re
 import sys
 from collections import Counter
 from functools import cache
@@ -255,3 +256,22 @@ def test_files_of_folders_are_named_in_one_table() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rpartition("/")[2] in named
     ]
     assert not elsewhere
+
+
+def test_what_a_public_function_returns_or_a_public_class_has_is_public() -> None:
+    """Who calls the function, or reads the field, uses the attributes of what it gets."""
+    private = re.compile(r"\b_[A-Z]\w+")
+    classes = {node.name for path in EVERY_SOURCE for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)}
+    wrong = []
+    for path in EVERY_SOURCE:
+        bodies = [_tree(path).body]
+        while bodies:
+            for node in bodies.pop():
+                name = getattr(node, "name", None) or ast.unparse(getattr(node, "target", ast.Name("")))
+                if name.startswith("_"):
+                    continue
+                bodies += [node.body] if isinstance(node, ast.ClassDef) else []
+                hint = getattr(node, "returns", None) or getattr(node, "annotation", None)
+                used = {*private.findall(ast.unparse(hint))} & classes if hint else set()
+                wrong += [f"{path.relative_to(ROOT)}: {name} has {each}" for each in used]
+    assert wrong == []

@@ -140,7 +140,7 @@ TOKEN, TOKEN_PATH = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 @dataclass(frozen=True)
-class _TokenSource:
+class TokenSource:
     """The place from which Ray takes this user's token."""
 
     name: str  # name of the place in messages
@@ -166,14 +166,14 @@ class _TokenSource:
         return token or None
 
 
-def token_source(environment: Mapping[str, str]) -> _TokenSource:
+def token_source(environment: Mapping[str, str]) -> TokenSource:
     """Return the first source, in Ray's search order, that the environment names; else Ray's default file."""
     if token := environment.get(TOKEN, "").strip():
-        return _TokenSource(TOKEN, text=token)
+        return TokenSource(TOKEN, text=token)
     if path := environment.get(TOKEN_PATH):
-        return _TokenSource(f"{TOKEN_PATH} ({path})", file=Path(path), required=True)
+        return TokenSource(f"{TOKEN_PATH} ({path})", file=Path(path), required=True)
     home = Path(environment.get("HOME") or Path.home())
-    return _TokenSource("~/.ray/auth_token", file=home / ".ray" / "auth_token")
+    return TokenSource("~/.ray/auth_token", file=home / ".ray" / "auth_token")
 
 
 def sends_token(environment: Mapping[str, str], *, unasked: bool = False) -> bool:
@@ -228,7 +228,7 @@ def require_answer(address: str, *, discovered: bool = False) -> None:
     _require_entry(address, source, token, is_sent)
 
 
-def _require_entry(address: str, source: _TokenSource, token: str | None, is_sent: bool) -> None:
+def _require_entry(address: str, source: TokenSource, token: str | None, is_sent: bool) -> None:
     """Request the cluster's id, as Ray would, and refuse a cluster that does not admit this process."""
     import grpc
 
@@ -273,7 +273,7 @@ def who_answers(address: str) -> bytes | None:
         return b""
 
 
-def _refused(address: str, token: str | None, source: _TokenSource, is_sent: bool) -> str:
+def _refused(address: str, token: str | None, source: TokenSource, is_sent: bool) -> str:
     """Return a message why a cluster that requires a token refuses this process, with a remedy."""
     where = f"resources.address: the cluster at {address}"
     if token:

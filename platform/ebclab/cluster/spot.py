@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Notice:
+class Notice:
     """The announcement that a machine will be taken away."""
 
     what: str  # description of the event
@@ -75,7 +75,7 @@ class Cloud(ABC):
         """Return False if the service reports that this is not a spot machine."""
 
     @abstractmethod
-    def notice(self) -> _Notice | None:
+    def notice(self) -> Notice | None:
         """Return the preemption notice, or None if there is none."""
 
 
@@ -94,7 +94,7 @@ class Amazon(Cloud):
     def is_spot(self) -> bool:
         return self._get("instance-life-cycle") != "on-demand"
 
-    def notice(self) -> _Notice | None:
+    def notice(self) -> Notice | None:
         text = self._get("spot/instance-action")
         if text is None:
             return None
@@ -105,7 +105,7 @@ class Amazon(Cloud):
             action = at = None
         if action not in _AMAZONS_ACTIONS:
             raise MetadataError(f"{self._host}: no notice that Amazon's documentation knows, got {text[:200]!r}")
-        return _Notice(f"Amazon will {action} this machine", _seconds(at, time.time() + _AMAZONS_SECONDS))
+        return Notice(f"Amazon will {action} this machine", _seconds(at, time.time() + _AMAZONS_SECONDS))
 
     def _get(self, name: str) -> str | None:
         """Return the entry of the service with this name, or None if there is none."""
@@ -141,11 +141,11 @@ class Google(Cloud):
     def is_spot(self) -> bool:
         return self._get("scheduling/preemptible") != "FALSE"
 
-    def notice(self) -> _Notice | None:
+    def notice(self) -> Notice | None:
         text = self._get("preempted")
         if text not in ("TRUE", "FALSE"):
             raise MetadataError(f"{self._host}: neither TRUE nor FALSE, as Google's documentation says, got {text!r}")
-        return None if text == "FALSE" else _Notice("Google will end this machine", time.time() + _GOOGLES_SECONDS)
+        return None if text == "FALSE" else Notice("Google will end this machine", time.time() + _GOOGLES_SECONDS)
 
     def _get(self, name: str) -> str:
         path = f"/computeMetadata/v1/instance/{name}"
@@ -169,7 +169,7 @@ def find_cloud(environment: Mapping[str, str]) -> tuple[Cloud, bool]:
     raise UserError(f"no machine of Amazon or Google, got {'; '.join(failures)}; there is nothing to watch here")
 
 
-def await_notice(cloud: Cloud, say: Callable[[str], None]) -> _Notice:
+def await_notice(cloud: Cloud, say: Callable[[str], None]) -> Notice:
     """Wait for the cloud's notice and return it."""
     answered = True
     while True:
@@ -235,7 +235,7 @@ def watch(say: Callable[[str], None], node_address: str = "") -> None:
     say(f"{notice.what} at {when}: node {', '.join(node[:6] for node in nodes)} drains, what trains there saves")
 
 
-def _drain(head: str, address: str, notice: _Notice, until: float) -> list[str]:
+def _drain(head: str, address: str, notice: Notice, until: float) -> list[str]:
     """Request the head to drain the nodes at ``address`` with the deadline ``until``; return their ids."""
     nodes = _nodes_here(head, address)
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]

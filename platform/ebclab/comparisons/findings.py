@@ -99,7 +99,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class _Pace:
+class Pace:
     """Time to a score of a method on a task: medians over the seeds of its tuned settings."""
 
     method: str  # name of the method
@@ -291,7 +291,7 @@ class ComparisonFindings:
         return len(done), len(self._asked_for()["tuned"])
 
     @cached_property
-    def paces(self) -> tuple[_Pace, ...]:
+    def paces(self) -> tuple[Pace, ...]:
         """Time of each method to the target, and to the final score of the methods it is compared with."""
         found = []
         for each in self.searches:
@@ -327,15 +327,15 @@ class ComparisonFindings:
                 )
 
 
-def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> _Pace:
+def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> Pace:
     """Return the median time to a score; runs that never reach it, or were lost, count as infinite."""
     reached = [curve.reaches(score) for curve in runs.curves] + [None] * runs.lost
     epochs = median(found[0] if found else math.inf for found in reached)
     seconds = median(found[1] if found else math.inf for found in reached)
     if not math.isfinite(epochs):
-        return _Pace(sweep.method, sweep.task, goal, score, None, None, None)
+        return Pace(sweep.method, sweep.task, goal, score, None, None, None)
     budget = sweep.planned.plan.config.training.epochs
-    return _Pace(sweep.method, sweep.task, goal, score, epochs, seconds, epochs / budget)
+    return Pace(sweep.method, sweep.task, goal, score, epochs, seconds, epochs / budget)
 
 
 def read_findings(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonFindings:

@@ -49,7 +49,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class _SeedCurve:
+class SeedCurve:
     """Learning curve of a confirmation run."""
 
     epochs: tuple[int, ...]  # numbers of completed epochs
@@ -57,7 +57,7 @@ class _SeedCurve:
     scores: tuple[float, ...]  # score on held-out images after each of them
 
     @classmethod
-    def of(cls, trial: Trial) -> _SeedCurve:
+    def of(cls, trial: Trial) -> SeedCurve:
         """Return the curve of a run."""
         points = sorted(trial.curve.items())
         return cls(
@@ -82,7 +82,7 @@ class SettingsRuns:
     settings: Settings
     held_out: Measurements  # the objective of each run
     tested: dict[str, Measurements]  # accuracies on the test images by probe; empty if they have not been measured
-    curves: tuple[_SeedCurve, ...]  # learning curves of the runs that finished
+    curves: tuple[SeedCurve, ...]  # learning curves of the runs that finished
     lost: int  # number of runs that did not finish: they diverged, were stopped due to collapse, or failed
     metric: Metric = "knn"  # the probe whose accuracies are compared
 
@@ -264,7 +264,7 @@ def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog,
         settings,
         held_out,
         _tested(log, source, seeds, done),
-        tuple(_SeedCurve.of(by_seed[seed]) for seed in done),
+        tuple(SeedCurve.of(by_seed[seed]) for seed in done),
         len(seeds) - len(done),
         metric,
     )

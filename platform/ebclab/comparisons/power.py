@@ -81,7 +81,7 @@ class Design(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Power:
+class Power:
     """What a comparison can find at some places; numbers of accuracies are in [0, 1]."""
 
     places: tuple[Task, ...]  # where methods are compared, with all repeats of the search
@@ -203,7 +203,7 @@ def smallest_difference(design: Design, key: int) -> float | None:
 
 
 @lru_cache(maxsize=256)
-def _power(design: Design, differences: int, key: int) -> _Power:
+def _power(design: Design, differences: int, key: int) -> Power:
     """Return what a comparison can find, without its places."""
     margin = design.margin
 
@@ -222,7 +222,7 @@ def _power(design: Design, differences: int, key: int) -> _Power:
                 middle = (low + high) // 2
                 low, high = (low, middle) if is_found(middle) else (middle, high)
             fewest = high
-    return _Power(
+    return Power(
         (),
         design,
         differences,
@@ -234,7 +234,7 @@ def _power(design: Design, differences: int, key: int) -> _Power:
     )
 
 
-def _powers(findings: ComparisonFindings, known: Mapping[Task, tuple[Noise, int]]) -> tuple[_Power, ...]:
+def _powers(findings: ComparisonFindings, known: Mapping[Task, tuple[Noise, int]]) -> tuple[Power, ...]:
     """Return what a comparison can find at places with known noise and number of test images; like ones together."""
     alike: dict[tuple[Noise, int], list[Task]] = {}
     for place, given in known.items():
@@ -247,13 +247,13 @@ def _powers(findings: ComparisonFindings, known: Mapping[Task, tuple[Noise, int]
     return tuple(made)
 
 
-def measured_power(findings: ComparisonFindings) -> tuple[_Power, ...]:
+def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise of its own runs; places without runs are left out."""
     known = {place: _noise_at(findings, place, OWN) for place in _places(findings)}
     return _powers(findings, {place: noise for place, noise in known.items() if noise is not None})
 
 
-def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[_Power, ...]:
+def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
     findings = read_findings(folder, plan)
     piloted, known = _pilot_noise(plan, folder), dict[Task, tuple[Noise, int] | None]()
@@ -426,7 +426,7 @@ def _components(table: Table) -> tuple[float, float, float]:
     return both - rest / images, image, rest
 
 
-def power_facts(powers: Sequence[_Power]) -> dict[str, str]:
+def power_facts(powers: Sequence[Power]) -> dict[str, str]:
     """Return what a comparison can find, and by which simulation, by label; empty if nothing is known."""
     texts = {"can find": _can_find, "simulated": _simulated}
     return {
@@ -436,7 +436,7 @@ def power_facts(powers: Sequence[_Power]) -> dict[str, str]:
     }
 
 
-def power_warnings(powers: Sequence[_Power]) -> list[str]:
+def power_warnings(powers: Sequence[Power]) -> list[str]:
     """Return one line if there are places where the margin is not found, which names them and what it takes."""
     blind = [
         f"{_where(power, powers)}found in {100 * power.at_margin:.0f} of 100 such comparisons, {_remedy(power)}"
@@ -448,7 +448,7 @@ def power_warnings(powers: Sequence[_Power]) -> list[str]:
     return [lines] if blind else []
 
 
-def _where(power: _Power, powers: Sequence[_Power]) -> str:
+def _where(power: Power, powers: Sequence[Power]) -> str:
     """Return the places of a group, as the start of a sentence; empty if there is one group."""
     if len(powers) == 1:
         return ""
@@ -457,7 +457,7 @@ def _where(power: _Power, powers: Sequence[_Power]) -> str:
     return f"at batch size {' and '.join(named)}: "
 
 
-def _can_find(power: _Power) -> str:
+def _can_find(power: Power) -> str:
     found = "no true difference" if power.found is None else f"a true difference of {points(power.found)}"
     return (
         f"{found} is found ahead, beyond noise, in 80 of 100 such comparisons, a true tie as no difference larger than "
@@ -465,7 +465,7 @@ def _can_find(power: _Power) -> str:
     )
 
 
-def _simulated(power: _Power) -> str:
+def _simulated(power: Power) -> str:
     design, noise, times = power.design, power.design.noise, _times(power.design.images)
     error = 100 * (WANTED * (1 - WANTED) / times) ** 0.5
     return (
@@ -476,7 +476,7 @@ def _simulated(power: _Power) -> str:
     )
 
 
-def _remedy(power: _Power) -> str:
+def _remedy(power: Power) -> str:
     if not power.images_suffice:
         return f"and {count(power.design.images, 'test image')} do not allow 80 of 100, however many seeds"
     if power.seeds_for_margin is None:

@@ -84,7 +84,7 @@ def pretrained(name: str) -> dict[str, Tensor]:
     return dict(_pretrained_network(name).state_dict())
 
 
-class _PretrainedEncoder(NamedTuple):
+class PretrainedEncoder(NamedTuple):
     """An unmodified timm network with pretrained weights."""
 
     encoder: nn.Module  # maps normalised images to embeddings; in eval mode
@@ -93,7 +93,7 @@ class _PretrainedEncoder(NamedTuple):
     std: tuple[float, ...]  # channel standard deviations for normalisation
 
 
-def pretrained_encoder(name: str) -> _PretrainedEncoder:
+def pretrained_encoder(name: str) -> PretrainedEncoder:
     """Return timm's network ``name`` with pretrained weights, and the normalisation of its images."""
     network = _pretrained_network(name).eval()
     facts = network.pretrained_cfg
@@ -103,7 +103,7 @@ def pretrained_encoder(name: str) -> _PretrainedEncoder:
     if not isinstance(output, Tensor) or output.ndim != 2:
         raise ValueError(f"{TIMM}{name} gives no vector for each image; take another network")
     mean, std = (tuple(map(float, facts[key])) for key in ("mean", "std"))  # type: ignore[index]
-    return _PretrainedEncoder(network, size, mean, std)
+    return PretrainedEncoder(network, size, mean, std)
 
 
 def _pretrained_network(name: str) -> nn.Module:

@@ -19,7 +19,7 @@ _BLIND = "a classifier that sees no image and says how common the classes are ha
 
 
 @dataclass(frozen=True)
-class _MonitorNumber:
+class MonitorNumber:
     """One metric of a monitor."""
 
     monitor: str  # that measures it: a value of ``evaluation.monitor``
@@ -37,32 +37,30 @@ class _MonitorNumber:
         return self.name if self.better == "higher" else f"minus_{self.name}"
 
 
-NUMBERS: dict[str, _MonitorNumber] = {
+NUMBERS: dict[str, MonitorNumber] = {
     number.name: number
     for number in (
-        _MonitorNumber("classification", "holdout_linear", "held-out linear", "higher", is_share=True),
-        _MonitorNumber("geometry", "holdout_alignment", "alignment", "lower", trap=_COLLAPSED),
-        _MonitorNumber("geometry", "holdout_uniformity", "uniformity", "lower"),
-        _MonitorNumber("geometry", "holdout_effective_rank", "effective rank", "higher"),
-        _MonitorNumber("geometry", "holdout_info_nce", "InfoNCE", "lower"),
-        _MonitorNumber("geometry", "holdout_log_k_saturation", "log-K saturation", "neither", True, _INFORMATIVE),
-        _MonitorNumber("geometry", "holdout_ess", "effective sample size", "neither", True, _INFORMATIVE),
-        _MonitorNumber("information", "holdout_information", "information, nats", "neither", trap=_KEEPS_ALL),
-        _MonitorNumber(
+        MonitorNumber("classification", "holdout_linear", "held-out linear", "higher", is_share=True),
+        MonitorNumber("geometry", "holdout_alignment", "alignment", "lower", trap=_COLLAPSED),
+        MonitorNumber("geometry", "holdout_uniformity", "uniformity", "lower"),
+        MonitorNumber("geometry", "holdout_effective_rank", "effective rank", "higher"),
+        MonitorNumber("geometry", "holdout_info_nce", "InfoNCE", "lower"),
+        MonitorNumber("geometry", "holdout_log_k_saturation", "log-K saturation", "neither", True, _INFORMATIVE),
+        MonitorNumber("geometry", "holdout_ess", "effective sample size", "neither", True, _INFORMATIVE),
+        MonitorNumber("information", "holdout_information", "information, nats", "neither", trap=_KEEPS_ALL),
+        MonitorNumber(
             "information", "holdout_information_share", "information, share of log K", "neither", trap=_KEEPS_ALL
         ),
-        _MonitorNumber("calibration", "holdout_nll", "NLL", "lower"),
-        _MonitorNumber("calibration", "holdout_brier", "Brier score", "lower"),
-        _MonitorNumber("calibration", "holdout_ece", "ECE, 15 bins", "lower", True, _BLIND),
-        _MonitorNumber("few-labels", "holdout_few_labels", "10 % of the labels", "higher", is_share=True),
-        _MonitorNumber(
-            "out-of-distribution", "holdout_auroc_rotated", "AUROC, rotated images", "higher", is_share=True
-        ),
-        _MonitorNumber(
+        MonitorNumber("calibration", "holdout_nll", "NLL", "lower"),
+        MonitorNumber("calibration", "holdout_brier", "Brier score", "lower"),
+        MonitorNumber("calibration", "holdout_ece", "ECE, 15 bins", "lower", True, _BLIND),
+        MonitorNumber("few-labels", "holdout_few_labels", "10 % of the labels", "higher", is_share=True),
+        MonitorNumber("out-of-distribution", "holdout_auroc_rotated", "AUROC, rotated images", "higher", is_share=True),
+        MonitorNumber(
             "out-of-distribution", "holdout_auroc_inverted", "AUROC, inverted images", "higher", is_share=True
         ),
-        _MonitorNumber("robustness", "holdout_fgsm", "FGSM, 8/255", "higher", is_share=True),
-        _MonitorNumber("robustness", "holdout_pgd", "PGD-20, 8/255", "higher", is_share=True),
+        MonitorNumber("robustness", "holdout_fgsm", "FGSM, 8/255", "higher", is_share=True),
+        MonitorNumber("robustness", "holdout_pgd", "PGD-20, 8/255", "higher", is_share=True),
     )
 }
 """All metrics of monitors by name."""

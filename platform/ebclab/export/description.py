@@ -24,7 +24,7 @@ OF_TORCHVISION = ("resnet18", "resnet50")  # our encoders that have the name of 
 
 
 @dataclass(frozen=True)
-class _Normalisation:
+class ChannelNormalisation:
     """Per-channel normalisation of images in [0, 1]: subtract ``mean``, then divide by ``std``."""
 
     mean: tuple[FiniteFloat, ...]
@@ -39,7 +39,7 @@ class EncoderDescription:
     architecture: EncoderConfig  # the run's ``encoder`` section
     in_channels: PositiveInt  # channels of the images
     input_size: PositiveInt  # side of the square images, pixels
-    normalisation: _Normalisation  # applied after the resize to ``input_size``
+    normalisation: ChannelNormalisation  # applied after the resize to ``input_size``
     feature_size: PositiveInt  # length of an embedding
     encoder_class: str  # class of the encoder, importable without ebclab
     # function of torchvision or timm whose network loads the weights under the same names, if any
@@ -77,7 +77,7 @@ def describe(
         architecture=architecture,
         in_channels=in_channels,
         input_size=preprocessing.image_size,
-        normalisation=_Normalisation(preprocessing.mean, preprocessing.std),
+        normalisation=ChannelNormalisation(preprocessing.mean, preprocessing.std),
         feature_size=int(encoder.embedding_size),  # type: ignore[arg-type]
         encoder_class=f"{type(encoder).__module__}.{type(encoder).__qualname__}",
         counterpart=_counterpart(architecture),

@@ -32,7 +32,7 @@ _UNCONFIRMED = (
 
 
 @dataclass(frozen=True)
-class _LeaderboardRow:
+class LeaderboardRow:
     """One set of settings on a sweep's leaderboard."""
 
     rank: int  # rank, starting at 1
@@ -60,17 +60,17 @@ class _LeaderboardRow:
 
 
 @dataclass(frozen=True)
-class _Leaderboard:
+class Leaderboard:
     """The settings that a sweep tried, ranked."""
 
     sweep: str  # name of the sweep
     plan: SweepPlan
-    places: list[_LeaderboardRow]  # the rows, best first
+    places: list[LeaderboardRow]  # the rows, best first
     test: dict[str, SeedScores]  # test scores of the first row by probe; empty if the test set was not read
     is_confirmed: bool  # whether the settings were run again with other seeds
 
 
-def _confirmed(folder: SweepFolder, plan: SweepPlan) -> _Leaderboard:
+def _confirmed(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """Return the leaderboard of a finished sweep: its confirmed settings, each with the run of its first seed."""
     instead = "or export its unconfirmed best trials with --unconfirmed"
     if not folder.result.is_file():
@@ -86,23 +86,23 @@ def _confirmed(folder: SweepFolder, plan: SweepPlan) -> _Leaderboard:
             f"{folder.address}: nothing was confirmed, got --top {plan.top}; resume the sweep with --top 1, {instead}"
         )
     runs = [(entry, confirming_run(entry.source, entry.seeds[0])) for entry in result.candidates]
-    return _Leaderboard(folder.path.name, plan, _places(runs), result.test or {}, is_confirmed=True)
+    return Leaderboard(folder.path.name, plan, _places(runs), result.test or {}, is_confirmed=True)
 
 
-def _unconfirmed(folder: SweepFolder, plan: SweepPlan) -> _Leaderboard:
+def _unconfirmed(folder: SweepFolder, plan: SweepPlan) -> Leaderboard:
     """Return the leaderboard of a search: its trials, each with the single value that it was ranked by."""
     trials = ranked(folder.read_log().of_kind("search"))
     if not trials:
         raise RunError(f"{folder.address}: no trial has measured anything, got nothing to export; resume the sweep")
     runs = [(ConfirmedSettings.of_trial(trial), trial.run_name) for trial in trials]
-    return _Leaderboard(folder.path.name, plan, _places(runs), {}, is_confirmed=False)
+    return Leaderboard(folder.path.name, plan, _places(runs), {}, is_confirmed=False)
 
 
-def _places(runs: Sequence[tuple[ConfirmedSettings, str]]) -> list[_LeaderboardRow]:
-    return [_LeaderboardRow(rank, entry, run) for rank, (entry, run) in enumerate(runs, start=1)]
+def _places(runs: Sequence[tuple[ConfirmedSettings, str]]) -> list[LeaderboardRow]:
+    return [LeaderboardRow(rank, entry, run) for rank, (entry, run) in enumerate(runs, start=1)]
 
 
-def lines_for(board: _Leaderboard, place: _LeaderboardRow) -> list[str]:
+def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     """Return the lines about the sweep on the card of an exported encoder, one fact per line."""
     plan, objective, entry = board.plan, board.plan.config.evaluation.objective, place.confirmed
     shown = [format_of(objective).number(value) for value in entry.values]
@@ -126,7 +126,7 @@ def lines_for(board: _Leaderboard, place: _LeaderboardRow) -> list[str]:
     return lines
 
 
-def _why(board: _Leaderboard) -> str:
+def _why(board: Leaderboard) -> str:
     if board.is_confirmed:
         return "the first of the confirming seeds, whatever it scored: no seed was chosen by its score"
     return "the one of the search"
@@ -153,7 +153,7 @@ def _mean(objective: str, measured: SeedScores) -> str:
     return f"{mean}, 95 % interval {form.ends(measured.low, measured.high)} over {over}"
 
 
-def write_leaderboard(folder: Path, board: _Leaderboard, exported: Sequence[_LeaderboardRow]) -> None:
+def write_leaderboard(folder: Path, board: Leaderboard, exported: Sequence[LeaderboardRow]) -> None:
     """Write leaderboard.json and leaderboard.csv: every row, and the folder of each exported one."""
     plan = board.plan
     rows = [{**place.to_mapping(), "folder": place.folder if place in exported else None} for place in board.places]
@@ -197,7 +197,7 @@ def export_sweep(
     unconfirmed: bool = False,
     formats: Sequence[Format] = (),
     overwrite: bool = False,
-) -> tuple[Path, list[_LeaderboardRow], list[str]]:
+) -> tuple[Path, list[LeaderboardRow], list[str]]:
     """Write the encoders of the best ``top`` confirmed settings of a sweep into ``to``, atomically.
 
     Each is a folder ``<rank>-<trial>`` with the weights of the first confirming seed, so no seed is selected by score.
@@ -227,7 +227,7 @@ def export_sweep(
     return target, chosen, notes
 
 
-def _best(board: _Leaderboard, top: int) -> list[_LeaderboardRow]:
+def _best(board: Leaderboard, top: int) -> list[LeaderboardRow]:
     if top < 1:
         raise UserError(f"--top: at least one, got {top}")
     if top > len(board.places):
@@ -236,7 +236,7 @@ def _best(board: _Leaderboard, top: int) -> list[_LeaderboardRow]:
     return board.places[:top]
 
 
-def _require_weights(sweep: SweepFolder, places: Sequence[_LeaderboardRow]) -> None:
+def _require_weights(sweep: SweepFolder, places: Sequence[LeaderboardRow]) -> None:
     gone = [place for place in places if not sweep.run(place.run).newest_checkpoint()]
     if gone:
         raise UserError(

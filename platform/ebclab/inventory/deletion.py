@@ -51,7 +51,7 @@ _log = logging.getLogger("ebclab.sweeps")
 
 
 @dataclass(frozen=True)
-class _Deletable:
+class Deletable:
     """A run, sweep, comparison or reproduction that may be deleted."""
 
     folder: Workspace
@@ -65,7 +65,7 @@ class _Deletable:
 
 def find_named(
     names: list[str], runs: str | None, sweeps: str | None, comparisons: str | None = None
-) -> list[_Deletable]:
+) -> list[Deletable]:
     """Return the runs, sweeps, comparisons and reproductions with these names, without duplicates.
 
     ``runs``, ``sweeps`` and ``comparisons`` are folders or addresses. If some are given, only these are searched; if
@@ -88,7 +88,7 @@ def find_named(
     return found
 
 
-def deletable(place: str, name: str, kind: str) -> _Deletable | None:
+def deletable(place: str, name: str, kind: str) -> Deletable | None:
     """Return what of this kind is called ``name`` in a folder or at an address; None if there is none.
 
     A folder without the settings of its kind is not ours and is never deleted.
@@ -98,14 +98,14 @@ def deletable(place: str, name: str, kind: str) -> _Deletable | None:
         files = Store(folder.remote).names()
         if folder.kind.settings not in files:
             return None
-        return _Deletable(folder, folder.kind.result in files, sum(file.num_bytes for file in files.values()))
+        return Deletable(folder, folder.kind.result in files, sum(file.num_bytes for file in files.values()))
     if folder.path.is_symlink():
         raise UserError(
             f"{folder.path}: a symbolic link, and nothing behind one is deleted; name the folder it leads to"
         )
     if not (folder.path / folder.kind.settings).is_file():
         return None
-    return _Deletable(folder, (folder.path / folder.kind.result).exists(), room([folder.path]))
+    return Deletable(folder, (folder.path / folder.kind.result).exists(), room([folder.path]))
 
 
 def _not_found(name: str, places: dict[str, str]) -> str:
@@ -125,7 +125,7 @@ def require_unused(folder: Workspace) -> None:
             raise RunError(f"{path}: another process {folder.kind.busy}; wait for it or stop it")
 
 
-def delete(target: _Deletable) -> None:
+def delete(target: Deletable) -> None:
     """Delete a folder of ours; symbolic links in it are deleted, but not their targets.
 
     On a disk the folder is first renamed atomically, so that after a kill all of it or nothing has the original name.
@@ -173,7 +173,7 @@ def obstacle(run: RunFolder, config: ExperimentConfig) -> Obstacle | None:
 
 
 @dataclass(frozen=True)
-class _Waste:
+class Waste:
     """A folder that can be deleted."""
 
     path: Path  # the folder
@@ -183,7 +183,7 @@ class _Waste:
 
 def find_waste(
     runs: Path, sweeps: Path, comparisons: Path | None = None, reproductions: Path | None = None
-) -> list[_Waste]:
+) -> list[Waste]:
     """Return the folders that can be deleted from runs and sweeps, also those of comparisons and reproductions.
 
     Runs and sweeps in use by a process are skipped. Complete checkpoints are never returned for: runs outside sweeps,
@@ -198,7 +198,7 @@ def find_waste(
     return [waste for owner in owners if not is_running(owner) for waste in _waste_of(owner)]
 
 
-def remove(wasted: Sequence[_Waste]) -> tuple[int, list[Path]]:
+def remove(wasted: Sequence[Waste]) -> tuple[int, list[Path]]:
     """Delete the folders that ``find_waste`` returned, except those that are needed in the meantime.
 
     The freed bytes are returned, and the runs and sweeps that were skipped because a process uses them by now.
@@ -220,12 +220,12 @@ def remove(wasted: Sequence[_Waste]) -> tuple[int, list[Path]]:
     return freed, busy
 
 
-def _waste_of(owner: Path) -> list[_Waste]:
+def _waste_of(owner: Path) -> list[Waste]:
     """Return the folders that can be deleted from a run or sweep that no process uses."""
-    wasted = [_Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
+    wasted = [Waste(owner / ".ray", owner, "what Ray left behind")] if _is_own_folder(owner / ".ray", owner) else []
     wasted += _left_of_checkpoints(owner)
     deleted = [path for path in sorted(owner.glob(_DELETED)) if _is_own_folder(path, owner)]
-    wasted += [_Waste(path, owner, "what killed deletions left") for path in deleted]
+    wasted += [Waste(path, owner, "what killed deletions left") for path in deleted]
     if not SweepFolder(owner).plan.is_file():
         return wasted
     try:
@@ -237,18 +237,18 @@ def _waste_of(owner: Path) -> list[_Waste]:
         if _is_own_folder(run.path / CHECKPOINTS, owner) and not is_running(run.path):
             folders = sorted(path for pattern in _SPENT for path in run.checkpoints.glob(pattern))
             wasted += [
-                _Waste(path, owner, "checkpoints of search trials that are over")
+                Waste(path, owner, "checkpoints of search trials that are over")
                 for path in folders
                 if _is_own_folder(path, owner)
             ]
     return wasted
 
 
-def _left_of_checkpoints(owner: Path) -> list[_Waste]:
+def _left_of_checkpoints(owner: Path) -> list[Waste]:
     """Return hidden folders left by killed saves and removals in a run, or in the trials of a sweep."""
     runs = [RunFolder(owner), *map(RunFolder, sorted((owner / SWEEP.inside).glob("*")))]
     return [
-        _Waste(path, owner, "what killed saves left of checkpoints")
+        Waste(path, owner, "what killed saves left of checkpoints")
         for run in runs
         if _is_own_folder(run.path / CHECKPOINTS, owner) and not (run.path != owner and is_running(run.path))
         for path in sorted(path for pattern in _LEFT for path in run.checkpoints.glob(pattern))

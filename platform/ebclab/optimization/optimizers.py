@@ -18,7 +18,7 @@ _NORM_TYPES = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: 
 LARS_TRUST_COEFFICIENT = 0.001  # eta of the LARS and SimCLR papers
 
 
-class _ParameterGroup(TypedDict):
+class ParameterGroup(TypedDict):
     """A group of an optimizer's parameters, as torch takes it."""
 
     params: list[nn.Parameter]
@@ -68,7 +68,7 @@ def build_optimizer(
 
 def parameter_groups(
     module: nn.Module, weight_decay: float, decay_norm_and_bias: bool, constant: Sequence[nn.Parameter] = ()
-) -> list[_ParameterGroup]:
+) -> list[ParameterGroup]:
     """Split the trainable parameters of ``module`` into a group with weight decay and one without.
 
     Exempt from decay are all parameters of normalisation layers, every parameter named ``bias``, and every
@@ -84,7 +84,7 @@ def parameter_groups(
         raise UserError(f"{type(module).__name__}: every weight is frozen, got none to train; leave some free")
     exempt = set() if decay_norm_and_bias else _norm_and_bias_ids(module)
     held = {id(parameter) for parameter in constant}
-    groups: list[_ParameterGroup] = []
+    groups: list[ParameterGroup] = []
     for is_held in (False, True):
         own = [p for p in trainable if (id(p) in held) == is_held]
         groups += [
@@ -125,7 +125,7 @@ def state_names(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
     return ("momentum_buffer",) if any(group["momentum"] for group in optimizer.param_groups) else ()
 
 
-def _lars(groups: list[_ParameterGroup], config: OptimizerConfig) -> torch.optim.Optimizer:
+def _lars(groups: list[ParameterGroup], config: OptimizerConfig) -> torch.optim.Optimizer:
     """Return LARS (You, Gitman & Ginsburg, 2017, algorithm 1), timm's implementation.
 
     For a weight w with gradient g, with norms over the complete tensor:

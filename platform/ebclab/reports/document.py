@@ -60,7 +60,7 @@ OTHER_IMAGES = "scored on other images"
 
 
 @dataclass(frozen=True)
-class _Row:
+class RankedSweep:
     """One of several sweeps."""
 
     record: SweepRecord
@@ -94,7 +94,7 @@ def budget_of(records: Sequence[SweepRecord]) -> float:
     return min(sum(trial.seconds for trial in record.search) for record in records)
 
 
-def ranked(records: Sequence[SweepRecord]) -> list[_Row]:
+def ranked(records: Sequence[SweepRecord]) -> list[RankedSweep]:
     """Return the sweeps sorted by their winner's mean; then those without a winner by their best at equal budget."""
     budget = budget_of(records)
     winners = [next(iter(record.confirmed), None) for record in records]
@@ -109,9 +109,9 @@ def ranked(records: Sequence[SweepRecord]) -> list[_Row]:
             gap = difference(best[1].measured, winner.measured, compared)
             if not have_same_images(record, best[0]):
                 gap = Interval(gap.mean, open=OTHER_IMAGES)
-        sweeps.append(_Row(record, within[-1] if within else None, len(within), winner, gap))
+        sweeps.append(RankedSweep(record, within[-1] if within else None, len(within), winner, gap))
 
-    def merit(row: _Row) -> tuple[bool, float]:
+    def merit(row: RankedSweep) -> tuple[bool, float]:
         value = row.winner.mean if row.winner else row.at_equal_budget
         return row.winner is not None, float("-inf") if value is None else value
 

@@ -27,7 +27,7 @@ def write_result(numbers: Path, content: Mapping[str, object], document: Documen
 
 
 @dataclass(frozen=True)
-class _PagePlace:
+class PagePlace:
     """The place of a page."""
 
     path: Path  # path of the page on this disk
@@ -54,14 +54,14 @@ class _PagePlace:
         return (self.remote / self.path.name).address
 
 
-def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> _PagePlace:
+def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: str) -> PagePlace:
     """Return the place of a page about some folders.
 
     If ``to`` is None, that is report.html in the only one, or a file with the name ``of_several`` in the current
     folder.
     """
     if to is None and len(folders) == 1:
-        place = _PagePlace(folders[0].path / "report.html", folders[0].remote)
+        place = PagePlace(folders[0].path / "report.html", folders[0].remote)
     else:
         place = _place_at(of_several if to is None else to)
     page, remote = place.path, place.remote
@@ -75,9 +75,9 @@ def page_place(to: str | Path | None, folders: Sequence[Workspace], of_several: 
     return place
 
 
-def _place_at(to: str | Path) -> _PagePlace:
+def _place_at(to: str | Path) -> PagePlace:
     if not is_address(str(to)):
-        return _PagePlace(Path(to), None)
+        return PagePlace(Path(to), None)
     base, mark, options = str(to).partition("?")
     parent, _, name = base.rpartition("/")
     remote = remote_at(f"{parent}{mark}{options}") if name else None
@@ -85,4 +85,4 @@ def _place_at(to: str | Path) -> _PagePlace:
         raise UserError(f"--to: not a page, got {to}; name a file, such as {base.rstrip('/')}/report.html")
     remote = remote.of("reader")
     remote.cache.mkdir(parents=True, exist_ok=True)
-    return _PagePlace(remote.cache / name, remote)
+    return PagePlace(remote.cache / name, remote)

@@ -90,7 +90,7 @@ def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: 
 
 
 @dataclass(frozen=True)
-class _OverReference:
+class OverReference:
     """The winner of a sweep beside one reference on the test set."""
 
     probe: str  # the probe of both
@@ -110,7 +110,7 @@ def _beside(folder: SweepFolder) -> References:
 
 def over_references(
     folder: SweepFolder, plan: SweepPlan, log: SweepLog, winner: ConfirmedSettings, test: dict[str, SeedScores]
-) -> tuple[_OverReference, ...]:
+) -> tuple[OverReference, ...]:
     """Return the winner's test scores beside the references that the sweep measured by the same protocol."""
     known = _beside(folder)
     train_limit = SettingsTest.limit_in(log, plan)
@@ -121,7 +121,7 @@ def over_references(
         if (reference := known.scores(name, Protocol(plan.config, train_limit, probe), winner.seeds))
     ]
     return tuple(
-        _OverReference(
+        OverReference(
             probe,
             name,
             mean_and_interval(reference, 1, is_rate=True),
@@ -133,7 +133,7 @@ def over_references(
     )
 
 
-def learnt(found: Sequence[_OverReference]) -> str:
+def learnt(found: Sequence[OverReference]) -> str:
     """Return whether the winner of a sweep is above the references, beyond noise."""
     if not found:
         return (
@@ -236,7 +236,7 @@ class SweepRecord:
         return gain_on_test_set(winner, self.test, start, self.test_of_start, len(self.confirmed))
 
     @cached_property
-    def references(self) -> tuple[_OverReference, ...]:
+    def references(self) -> tuple[OverReference, ...]:
         """The winner beside raw pixels and the untrained encoder on the test set, where these were measured."""
         return over_references(self.folder, self.plan, self.log, self.confirmed[0], self.test) if self.test else ()
 

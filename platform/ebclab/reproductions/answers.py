@@ -21,7 +21,7 @@ Answer = Literal["holds", "does not hold", "cannot be told"]
 
 
 @dataclass(frozen=True)
-class _AnsweredComparison:
+class AnsweredComparison:
     """One comparison of a claim."""
 
     compares: str  # the cells, in words
@@ -43,7 +43,7 @@ class AnsweredClaim:
     answer: Answer  # the answer by our numbers
     why: str  # the comparison that decides it or leaves it open, or why no cell answers it
     in_print: Answer  # the answer by the published numbers
-    parts: tuple[_AnsweredComparison, ...]
+    parts: tuple[AnsweredComparison, ...]
 
 
 def answer_claims(
@@ -91,7 +91,7 @@ def _answered(claim: Claim, cells: _Cells) -> AnsweredClaim:
 
 def _correlation(
     claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
-) -> _AnsweredComparison:
+) -> AnsweredComparison:
     """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
     pairs = list(zip(claim.correlate, claim.against, strict=True))
     points: dict[int, list[tuple[float, float]]] = {}
@@ -106,7 +106,7 @@ def _correlation(
     low, high = claim.bounds
     titles = " and ".join(study.columns[column].title for column in pairs[0])
     compares = f"r over {len(both) or len(pairs) * len(study.rows)} points, the first of {titles}"
-    found = partial(_AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
+    found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
     low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
     by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
     if not by_seed:
@@ -141,7 +141,7 @@ def _any(answers: Iterable[Answer]) -> Answer:
     return "holds" if "holds" in given else "cannot be told" if "cannot be told" in given else "does not hold"
 
 
-def _why(answer: Answer, compared: Sequence[tuple[Inequality, _AnsweredComparison]]) -> str:
+def _why(answer: Answer, compared: Sequence[tuple[Inequality, AnsweredComparison]]) -> str:
     """Return the comparison that decides, or that leaves the claim open; of several, the one nearest to its bounds."""
     deciding = [(asked, part) for asked, part in compared if part.answer == answer] or compared
     near = [
@@ -159,7 +159,7 @@ def _why(answer: Answer, compared: Sequence[tuple[Inequality, _AnsweredCompariso
     return f"{in_words(nearest)}{more}"
 
 
-def in_words(part: _AnsweredComparison) -> str:
+def in_words(part: AnsweredComparison) -> str:
     """Return a comparison as text: cells, number, interval, and what the claim needs."""
     if part.number is None:
         return f"{part.compares}: {part.why}"
@@ -169,12 +169,12 @@ def in_words(part: _AnsweredComparison) -> str:
     return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
 
 
-def _part(part: Inequality, chances: _Chances, table: _Cells) -> _AnsweredComparison:
+def _part(part: Inequality, chances: _Chances, table: _Cells) -> AnsweredComparison:
     study, measured, missing = table
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
     needs = f"{part.low:g} to {part.high:g}" if math.isfinite(part.high) else f"above {part.low:g}"
-    answered = partial(_AnsweredComparison, _compared(part, study), needs, unit, in_print=_in_print(part, study))
+    answered = partial(AnsweredComparison, _compared(part, study), needs, unit, in_print=_in_print(part, study))
     if lacking := [cell for cell in cells if cell not in measured]:
         return answered(None, None, None, "cannot be told", missing.get(lacking[0], "no number"))
     factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]

@@ -52,7 +52,7 @@ Assignments = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class _StudyAbout:
+class StudyAbout:
     """Description of a study, and the origin of the published numbers."""
 
     title: str = setting("", "What the table or figure shows.")
@@ -67,7 +67,7 @@ class _StudyAbout:
 
 
 @dataclass(frozen=True)
-class _StudyColumn:
+class StudyColumn:
     """The metric of a column, and the settings that the column adds to a run."""
 
     title: str = setting("", "Heading of the column.")
@@ -100,7 +100,7 @@ class CellOfRow(SettingsOfSome):
 
 
 @dataclass(frozen=True)
-class _StudyRow:
+class StudyRow:
     """A method with its recipe and settings; columns with settings of their own have a separate run."""
 
     title: str = setting("", "Heading of the row.")
@@ -128,7 +128,7 @@ class ColumnAtScale:
 
 
 @dataclass(frozen=True)
-class _StudyScale:
+class StudyScale:
     """The scale at which a study is run."""
 
     seeds: tuple[int, ...] = setting(
@@ -156,13 +156,13 @@ class Study:
     """One table or figure."""
 
     name: str  # paper and table or figure, e.g. ``ebclr/table1``
-    about: _StudyAbout  # its description
-    columns: Mapping[str, _StudyColumn]  # columns by name, with what is measured
-    rows: Mapping[str, _StudyRow]  # rows by name, with what is trained
+    about: StudyAbout  # its description
+    columns: Mapping[str, StudyColumn]  # columns by name, with what is measured
+    rows: Mapping[str, StudyRow]  # rows by name, with what is trained
     # published numbers by row and column, in the unit of the column
     published: Mapping[str, Mapping[str, PublishedNumber]]
     claims: tuple[Claim, ...]  # what the paper says of them
-    scales: Mapping[Scale, _StudyScale]  # changes of each scale
+    scales: Mapping[Scale, StudyScale]  # changes of each scale
 
     @property
     def is_of_paper(self) -> bool:
@@ -205,14 +205,14 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     """Return the validated study in the plain values of its YAML file, which messages call ``where``."""
     problems = Problems()
     _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
-    about = _section("about", _StudyAbout, given.get("about"), problems)
-    columns = _sections("columns", _StudyColumn, given.get("columns"), problems)
-    rows = _sections("rows", _StudyRow, given.get("rows"), problems, columns=CellOfRow)
+    about = _section("about", StudyAbout, given.get("about"), problems)
+    columns = _sections("columns", StudyColumn, given.get("columns"), problems)
+    rows = _sections("rows", StudyRow, given.get("rows"), problems, columns=CellOfRow)
     by_scale = _mapping("scales", given.get("scales"), problems)
     _refuse_others(by_scale, SCALES, problems, "scales.")
     parts = {"columns": ColumnAtScale, "rows": SettingsOfSome}
     scales = {
-        scale: _section(f"scales.{scale}", _StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
+        scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
     }
     published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
     study = Study(name, about, columns, rows, published, claims, scales)
@@ -421,7 +421,7 @@ def _wrong_measures(study: Study) -> list[str]:
     ]
 
 
-def _not_of_its_kind(place: str, column: _StudyColumn | ColumnAtScale, measure: str) -> list[str]:
+def _not_of_its_kind(place: str, column: StudyColumn | ColumnAtScale, measure: str) -> list[str]:
     """Return a line for each key of a column, in the study or at a scale, that its measure would ignore."""
     kind, lines = measure.partition("/")[0], []
     if column.epoch and kind not in (*PROBES, "log"):

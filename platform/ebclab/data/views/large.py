@@ -112,7 +112,7 @@ def _shift_hue(planes: Tensor, turns: float) -> None:
     torch.addcmul(base, planes, six_chroma, out=planes)
 
 
-class _Band(NamedTuple):
+class ResizeBand(NamedTuple):
     """How lines of pixels are filtered, in blocks."""
 
     weights: Tensor  # (blocks, BLOCK, n) weights of n inputs; those of block k begin at input k * step
@@ -149,7 +149,7 @@ def blur_alone(planes: Tensor, sigma: float, kernel_size: int) -> Tensor:
     reach = min(kernel_size // 2, math.ceil(_SIGMAS * sigma))
     weights = torch.tensor([*_gaussian(sigma, kernel_size // 2)[: reach + 1], 0.0])[_distances(reach)]
     rows, columns = (
-        _Band(weights.expand(math.ceil(side / BLOCK), -1, -1), BLOCK, before=reach) for side in (height, width)
+        ResizeBand(weights.expand(math.ceil(side / BLOCK), -1, -1), BLOCK, before=reach) for side in (height, width)
     )
     right, below = columns.inputs - width - 2 * reach, rows.inputs - height - 2 * reach
     # each result takes the place of the one before it, so that a core's cache holds all
@@ -166,7 +166,7 @@ def _gaussian(sigma: float, radius: int) -> list[float]:
 
 
 @lru_cache(maxsize=512)
-def resize_band(length: int, size: int, *, total: float) -> _Band:
+def resize_band(length: int, size: int, *, total: float) -> ResizeBand:
     """Return the weights of `ResizeLine` for ``size`` pixels of ``length``; no one may write to them."""
     scale = length / size
     half_width = max(scale, 1.0)
@@ -178,7 +178,7 @@ def resize_band(length: int, size: int, *, total: float) -> _Band:
     pixels = torch.arange(inputs) - before + step * torch.arange(blocks)[:, None]  # (blocks, inputs)
     distance = pixels[:, None] + 0.5 - centres.view(blocks, BLOCK, 1)
     triangle = (1 - distance.abs() / half_width).clamp_min(0) * ((pixels >= 0) & (pixels < length))[:, None]
-    return _Band((triangle * (total / triangle.sum(2, keepdim=True))).float(), step, before)
+    return ResizeBand((triangle * (total / triangle.sum(2, keepdim=True))).float(), step, before)
 
 
 @lru_cache(maxsize=64)
@@ -194,7 +194,7 @@ def _mirrored(planes: Tensor, mirrored: tuple[int, ...], zeros: tuple[int, ...])
     return functional.pad(padded, zeros) if any(zeros) else padded
 
 
-def _filter_columns(planes: Tensor, band: _Band) -> Tensor:
+def _filter_columns(planes: Tensor, band: ResizeBand) -> Tensor:
     """Return (C, h, blocks * BLOCK) of contiguous planes (C, h, inputs)."""
     channels, height, width = planes.shape
     blocks, _, inputs = band.weights.shape
@@ -204,7 +204,7 @@ def _filter_columns(planes: Tensor, band: _Band) -> Tensor:
     return result.view(channels, height, blocks * BLOCK)
 
 
-def _filter_rows(planes: Tensor, band: _Band) -> Tensor:
+def _filter_rows(planes: Tensor, band: ResizeBand) -> Tensor:
     """Return (C, blocks * BLOCK, w) of contiguous planes (C, inputs, w)."""
     channels, height, width = planes.shape
     blocks, _, inputs = band.weights.shape

@@ -51,7 +51,7 @@ _BLOCK = 1_024  # first views at a time
 
 
 @dataclass(frozen=True)
-class _Geometry:
+class Geometry:
     """Label-free metrics of embeddings."""
 
     distances: Tensor  # (n,) float64 squared distance of the unit embeddings of two views; their mean is the alignment
@@ -68,7 +68,7 @@ class _Geometry:
         return math.log(self.num_negatives + 1)
 
 
-def geometry(first: Tensor, second: Tensor, features: Tensor) -> _Geometry:
+def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
     """Return the metrics of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
 
     ``first`` and ``second`` are (n, D) embeddings of two views of each image, ``features`` (m, D) those of all images
@@ -77,7 +77,7 @@ def geometry(first: Tensor, second: Tensor, features: Tensor) -> _Geometry:
     positive, negatives = pair_similarities(first, second)
     loss = info_nce(positive, negatives, temperature=TEMPERATURE)
     apart = functional.normalize(first, dim=1) - functional.normalize(second, dim=1)
-    return _Geometry(
+    return Geometry(
         distances=apart.square().sum(dim=1),
         uniformity=float((uniformity(first) + uniformity(second)) / 2),
         effective_rank=float(effective_rank(features)),
@@ -114,7 +114,7 @@ def two_views(
     return first, second
 
 
-class _Information(NamedTuple):
+class Information(NamedTuple):
     """An estimate of mutual information."""
 
     nats: float
@@ -122,13 +122,13 @@ class _Information(NamedTuple):
     bound: float  # log K, which it cannot exceed
 
 
-def view_information(first: Tensor, second: Tensor, device: torch.device | str) -> _Information:
+def view_information(first: Tensor, second: Tensor, device: torch.device | str) -> Information:
     """Return the estimate for cosines of two views' vectors (K, D), computed in float32 on ``device``."""
     one, other = (functional.normalize(view, dim=1).float().to(device) for view in (first, second))
     return pool_information(one, other)
 
 
-def pool_information(first: Tensor, second: Tensor, temperatures: tuple[float, ...] = TEMPERATURES) -> _Information:
+def pool_information(first: Tensor, second: Tensor, temperatures: tuple[float, ...] = TEMPERATURES) -> Information:
     """Return the largest estimate over ``temperatures``; s_ij is the inner product of first[i] and second[j]."""
     log_odds = torch.zeros(len(temperatures), dtype=torch.float64)
     for rows in torch.split(torch.arange(len(first)), _BLOCK):
@@ -140,4 +140,4 @@ def pool_information(first: Tensor, second: Tensor, temperatures: tuple[float, .
     bound = math.log(len(first))
     found = bound - log_odds / len(first)
     best = int(found.argmax())
-    return _Information(float(found[best]), temperatures[best], bound)
+    return Information(float(found[best]), temperatures[best], bound)

@@ -63,7 +63,7 @@ _WORDS = METRICS | {
 }
 
 
-class _Look(NamedTuple):
+class LineStyle(NamedTuple):
     """Line style of a run's curves: seven colours with solid lines, then dashed, then dotted."""
 
     colour: str
@@ -74,9 +74,9 @@ class _Look(NamedTuple):
         return f"3px {_DASHES[self.dash]} {self.colour}"
 
 
-def look(number: int) -> _Look:
+def look(number: int) -> LineStyle:
     """Return the line style of the run with this index."""
-    return _Look(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
+    return LineStyle(COLOURS[number % len(COLOURS)], [*_DASHES][number // len(COLOURS) % len(_DASHES)])
 
 
 def curves(records: Sequence[RunRecord]) -> list[Plot]:

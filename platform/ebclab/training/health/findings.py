@@ -66,7 +66,7 @@ class FindingRules:
     images: int = 0  # number of held-out images
 
 
-class _Collapse(NamedTuple):
+class Collapse(NamedTuple):
     """A metric that is below its limit: for how many epochs, whether it ever was above, and the same as text."""
 
     name: str
@@ -112,7 +112,7 @@ def _of_knn(values: list[float], rules: FindingRules) -> Iterator[tuple[Kind, st
 
 def collapses(
     metrics_by_epoch: Metrics, min_effective_rank: float, min_spread: float, after: int = 0
-) -> Iterator[_Collapse]:
+) -> Iterator[Collapse]:
     """Yield every metric of ``COLLAPSES`` that is below its limit after the newest epoch that measured it.
 
     ``after`` is the number of epochs at the start that are not among the metrics.
@@ -122,7 +122,7 @@ def collapses(
         if epochs := epochs_below(curve, least, after):
             was_above = any(not value < least for value in curve.values())
             text = f"collapsed: {name} {curve[max(curve)]:.3g}, below {least:g} for {epochs} epochs"
-            yield _Collapse(name, epochs, was_above, text)
+            yield Collapse(name, epochs, was_above, text)
 
 
 def curve_of(metrics_by_epoch: Metrics, name: str) -> dict[int, float]:
