@@ -1,9 +1,11 @@
-"""What a launch on Ray refuses before any worker starts. Runs on Ray are in tests/integration/test_ray_train.py."""
+"""What a launch refuses, asks of Ray and says when Ray gives up. Runs on Ray: tests/integration/test_ray_train.py."""
 
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from small_runs import Notes
 import ebclab
 from ebclab.cli import main
 from ebclab.cluster.placement import Placement
-from ebclab.errors import UserError
+from ebclab.errors import StoreError, TrainingError, UserError
+from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.training import pretrain as pretrain_module
 from ebclab.training.setup import RunSpec
@@ -190,3 +193,195 @@ def test_who_waits_for_machines_is_told_so_each_time_they_are_missing(cluster: C
         "the cluster's nodes hold 1 of 2 workers now: the run waits for machines",
         "the cluster's nodes hold 0 of 2 workers now: the run waits for machines",
     ]
+
+
+def _spec(path: Path, *settings: str) -> RunSpec:
+    return RunSpec(RunFolder(path), ebclab.compose("simclr", overrides=[*TINY, *settings]), Simclr, None, ())
+
+
+@pytest.mark.parametrize(
+    ("there", "setting", "gpus"),
+    [
+        ({"CPU": 8.0, "GPU": 2.0}, "resources.device=auto", 1),
+        ({"CPU": 8.0}, "resources.device=auto", 0),
+        ({"CPU": 8.0, "GPU": 2.0}, "resources.device=cpu", 0),
+        ({"CPU": 8.0, "GPU": 2.0}, "resources.device=cuda", 1),
+    ],
+)
+def test_workers_take_gpus_if_there_are_any_unless_told_not_to(there, setting, gpus, tmp_path, cluster):
+    cluster([there])
+    assert _placed(tmp_path, (2,), setting) == Placement((2,), 4.0, gpus)
+    assert _placed(tmp_path, (2,), setting, "resources.cpus_per_worker=1.5") == Placement((2,), 1.5, gpus)
+
+
+def test_gpus_that_are_asked_for_and_not_there_are_refused(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    cluster([{"CPU": 8.0}])
+    with pytest.raises(UserError, match=r"2 workers x 1 GPU = 2 GPUs, the cluster has 0"):
+        _placed(tmp_path, (2,), "resources.device=cuda")
+
+
+@pytest.fixture
+def policy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that makes the policy of a run on 2, 4 or 8 workers, on a clock and a cluster of its own.
+
+    Ray's own policy, were it asked, would answer "Ray's".
+    """
+    from ray.train.v2.api.config import ScalingConfig
+
+    from ebclab.training.ray_train import launch
+
+    def made(world: SimpleNamespace, *, streamed: bool = False, remote: object = None) -> Any:
+        def newest(seconds: float | None = None) -> str:
+            world.asked += 1
+            if world.newest is None:
+                raise StoreError("no answer")
+            return str(world.newest)
+
+        monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=lambda: world.now))
+        monkeypatch.setattr(launch.ray, "cluster_resources", lambda: {"CPU": world.cpus})
+        monkeypatch.setattr(launch.ElasticScalingPolicy, "make_decision_for_running_worker_group", lambda *_: "Ray's")
+        run: Any = SimpleNamespace(remote=remote, newest_checkpoint=newest)
+        scaling = ScalingConfig(num_workers=(2, 8), resources_per_worker={"CPU": 1.0})
+        return launch._ElasticPolicy(scaling, Placement((2, 4, 8), 1.0, 0), run, streamed)
+
+    return made
+
+
+def _resizes(policy: Any, workers: int) -> bool:
+    """Return whether a running group of workers is left to Ray's policy, which may resize it."""
+    decision = policy.make_decision_for_running_worker_group(SimpleNamespace(num_workers=workers), None)
+    assert decision == "Ray's" or type(decision).__name__ == "NoopDecision"
+    return bool(decision == "Ray's")
+
+
+def test_an_elastic_run_is_resized_only_after_a_checkpoint_or_without_cpus(policy: Callable[..., Any]) -> None:
+    world = SimpleNamespace(now=0.0, asked=0, newest="last-2", cpus=4.0)
+    resident = policy(world)
+    assert not _resizes(resident, 4)
+    world.newest = "last-4"
+    assert [_resizes(resident, 4), _resizes(resident, 4)] == [True, False]
+    world.cpus = 3.0
+    assert _resizes(resident, 4)
+    world.cpus = 4.0
+    assert _resizes(policy(world, streamed=True), 4)  # none is left for Ray Data
+    world.cpus = 5.0
+    assert not _resizes(policy(world, streamed=True), 4)
+
+
+def test_an_elastic_run_looks_into_a_store_every_few_seconds_and_outlives_it(policy: Callable[..., Any]) -> None:
+    world = SimpleNamespace(now=0.0, asked=0, newest="last-2", cpus=8.0)
+    stored = policy(world, remote=object())
+    world.newest = "last-4"
+    for now, resizes, asked in ((4.9, False, 1), (5.1, True, 2), (5.2, False, 2)):
+        world.now = now
+        assert (_resizes(stored, 4), world.asked) == (resizes, asked)
+    world.now, world.newest = 11.0, None
+    assert (_resizes(stored, 4), world.asked) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "cpus", "streamed", "workers"),
+    [(8, 8, False, 8), (7, 8, False, 4), (8, 7, False, 4), (8, 8, True, 4), (1, 8, False, 0), (16, 16, True, 8)],
+)
+def test_a_new_group_has_the_largest_size_that_fits_and_splits_a_batch(reserved, cpus, streamed, workers, policy):
+    world = SimpleNamespace(now=0.0, asked=0, newest="", cpus=float(cpus))
+    assert policy(world, streamed=streamed)._count_possible_workers({"node": {"CPU": float(reserved)}}) == workers
+
+
+def test_what_ray_is_asked_for_is_the_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ebclab.training.ray_train import launch
+
+    monkeypatch.setattr(launch.TorchTrainer, "_initialize_and_run_controller", lambda _, **arguments: arguments)
+    delivering = launch.DatasetsCallback.__new__(launch.DatasetsCallback)
+    monkeypatch.setattr(launch.TorchTrainer, "_create_default_callbacks", lambda _: [delivering, "another"])
+    spec = _spec(tmp_path, "resources.max_failures=3")
+    for placement, workers, each, backend in (
+        (Placement((2,), 1.5, 0), 2, {"CPU": 1.5}, "gloo"),
+        (Placement((2, 4, 8), 2.0, 1), (2, 8), {"CPU": 2.0, "GPU": 1}, "cpu:gloo,cuda:nccl"),
+    ):
+        trainer = launch._Trainer(spec, placement, None)
+        scaling = trainer.scaling_config
+        assert (scaling.num_workers, scaling.resources_per_worker, scaling.use_gpu) == (workers, each, "GPU" in each)
+        assert trainer.backend_config.backend == backend
+        assert trainer.run_config.failure_config.max_failures == 3
+        assert trainer.run_config.storage_path == str(tmp_path / ".ray")
+        assert trainer._create_default_callbacks() == ["another"]  # without data, nothing that would deliver it
+        trainer.datasets = {"train": "a stream"}
+        assert trainer._create_default_callbacks() == [delivering, "another"]
+        trainer.datasets = {}
+        rays = SimpleNamespace(scaling_config=scaling)
+        policy = trainer._initialize_and_run_controller(scaling_policy=rays)["scaling_policy"]
+        assert isinstance(policy, launch._ElasticPolicy) == placement.elastic
+        assert placement.elastic or policy is rays
+
+
+@pytest.fixture
+def launched(tmp_path: Path, cluster: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that launches a run on a cluster of four CPUs, whose trainer does what a test says."""
+    from ebclab.training.ray_train import launch
+
+    cluster([{"CPU": 4.0}])
+    run = RunFolder(tmp_path)
+
+    def with_fit(fit: Callable[[], Any], lost: Exception | None = None) -> Any:
+        monkeypatch.setattr(launch, "cluster_session", lambda *_: nullcontext(SimpleNamespace(lost=lambda: lost)))
+        monkeypatch.setattr(launch, "require_same_versions", lambda: None)
+        monkeypatch.setattr(launch, "on_drain", lambda _: nullcontext())
+        monkeypatch.setattr(launch, "_Trainer", lambda *_: SimpleNamespace(fit=fit))
+        monkeypatch.setattr(launch, "watch", lambda fit, *_: SimpleNamespace(return_value=fit()))
+        return launch.launch(_spec(tmp_path, "resources.workers=2", "resources.max_failures=1"), Notes())
+
+    for name in (launch.REFUSAL, launch.DEATHS):
+        run.signal(name).write(b"of an earlier launch")
+    run.save_now.set()
+    return with_fit
+
+
+def test_a_launch_forgets_what_earlier_ones_left_and_returns_the_result(launched: Callable[..., Any], tmp_path: Path):
+    from ebclab.training.ray_train.worker import DEATHS, REFUSAL, WorkerOutcome
+
+    run, summary = RunFolder(tmp_path), object()
+
+    def fit() -> WorkerOutcome:
+        assert [run.signal(name).read() for name in (REFUSAL, DEATHS)] == [None, None]
+        assert not run.save_now.is_set
+        return WorkerOutcome(None, "", summary)  # type: ignore[arg-type]
+
+    assert launched(fit) is summary
+    with pytest.raises(StoreError, match=r"^no answer$"):
+        launched(lambda: WorkerOutcome("StoreError", "no answer"))
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_when_ray_gives_up_the_sentence_says_why_and_what_is_kept(has_checkpoint, launched, tmp_path):
+    from ray.exceptions import RayError
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    from ebclab.training.ray_train.worker import REFUSAL
+
+    def raising(error: Exception, refusal: str = "") -> Callable[[], None]:
+        def fit() -> None:
+            if refusal:
+                RunFolder(tmp_path).signal(REFUSAL).write(refusal.encode())
+            raise error
+
+        return fit
+
+    kept = "there is no checkpoint"
+    if has_checkpoint:
+        checkpoint.save(tmp_path / "checkpoints", "last", checkpoint.Checkpoint(2, {}, {}, {}, {}))
+        newest = RunFolder(tmp_path).newest_checkpoint()
+        assert newest.endswith("last-0000000002")
+        kept = f"the last checkpoint is {newest}; the same command resumes from there"
+    failed = WorkerGroupError("long", {1: ValueError("two\nlines"), 0: OSError()})
+    twice = "workers failed 2 times, resources.max_failures allows 1; the last time worker 0: OSError: no text; "
+    for error, refusal, kind, said in (
+        (failed, "", TrainingError, f"{twice}worker 1: ValueError: two; {kept}"),
+        (RayError("gone\nfar"), "", TrainingError, f"Ray could not run the workers, got RayError: gone; {kept}"),
+        (failed, '{"kind": "StoreError", "text": "no answer"}', StoreError, "no answer"),
+    ):
+        with pytest.raises(kind) as raised:
+            launched(raising(error, refusal))
+        assert (type(raised.value), str(raised.value)) == (kind, said)
+    with pytest.raises(UserError, match="the head is gone"):
+        launched(raising(failed), lost=UserError("the head is gone"))
