@@ -20,6 +20,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.training import pretrain as pretrain_module
 from ebclab.training.setup import RunSpec
 from energy_contrast.contrastive.simclr import Simclr
+from energy_contrast.method import Requirements
 
 TINY = ["data.train_limit=96", "training.batch_size=32", "resources.threads=1"]
 
@@ -214,10 +215,44 @@ def test_workers_take_gpus_if_there_are_any_unless_told_not_to(there, setting, g
     assert _placed(tmp_path, (2,), setting, "resources.cpus_per_worker=1.5") == Placement((2,), 1.5, gpus)
 
 
+def test_a_single_gpu_is_taken_too(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    cluster([{"CPU": 8.0, "GPU": 1.0}])
+    assert _placed(tmp_path, (1,)) == Placement((1,), 8.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("workers", "most", "chunks", "sizes"),
+    [(2, 0, 1, (2,)), (2, 9, 1, (2, 4, 8)), (1, 8, 8, (1, 2, 4)), (1, 2, 32, (1,))],
+)
+def test_numbers_of_workers_split_each_chunk_of_a_batch_of_32(workers, most, chunks, sizes, tmp_path):
+    from ebclab.training.ray_train.launch import _sizes
+
+    settings = {"workers": workers, "max_workers": most}
+    given = [f"resources.{name}={value}" for name, value in settings.items()]
+    spec = _spec(tmp_path, *given, f"training.accumulate={chunks}")
+    assert _sizes(spec, Requirements(2)) == sizes
+
+
 def test_gpus_that_are_asked_for_and_not_there_are_refused(tmp_path: Path, cluster: Callable[..., None]) -> None:
     cluster([{"CPU": 8.0}])
     with pytest.raises(UserError, match=r"2 workers x 1 GPU = 2 GPUs, the cluster has 0"):
         _placed(tmp_path, (2,), "resources.device=cuda")
+
+
+def test_a_stream_keeps_a_cpu_that_no_worker_has(tmp_path: Path, cluster: Callable[..., None]) -> None:
+    cluster([{"CPU": 4.0}])
+    assert _placed(tmp_path, (2,), "resources.cpus_per_worker=2") == Placement((2,), 2.0, 0)
+    with pytest.raises(UserError, match=r"too few CPUs, got 4 for 2 workers x 2 \+ 1 for Ray Data"):
+        _placed(tmp_path, (2,), "resources.cpus_per_worker=2", streamed=True)
+
+
+def test_workers_are_told_to_save_when_a_machine_will_be_taken_away(tmp_path: Path) -> None:
+    from ebclab.training.ray_train.launch import _save_now
+
+    spec, notes = _spec(tmp_path), Notes()
+    _save_now(spec, notes, ["10.0.0.7", "10.0.0.8"])
+    assert spec.run.save_now.is_set
+    assert notes.lines == ["10.0.0.7, 10.0.0.8 will be taken away: the workers save at their next log step"]
 
 
 @pytest.fixture
@@ -305,6 +340,7 @@ def test_what_ray_is_asked_for_is_the_placement(tmp_path: Path, monkeypatch: pyt
         assert trainer.backend_config.backend == backend
         assert trainer.run_config.failure_config.max_failures == 3
         assert trainer.run_config.storage_path == str(tmp_path / ".ray")
+        assert [type(each) for each in trainer.run_config.callbacks] == [launch._TellsDeaths]
         assert trainer._create_default_callbacks() == ["another"]  # without data, nothing that would deliver it
         trainer.datasets = {"train": "a stream"}
         assert trainer._create_default_callbacks() == [delivering, "another"]
