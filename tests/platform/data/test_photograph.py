@@ -196,7 +196,7 @@ def test_grey_of_any_depth_may_have_a_transparent_level(depth: int, row: bytes, 
     assert read(content, 3)[0].tolist() == [[255] * 3, [other] * 3]
 
 
-def test_a_transparent_colour_of_16_bits_is_refused_since_half_of_them_is_read() -> None:
+def test_a_transparent_colour_of_16_bits_is_refused_since_half_is_read() -> None:
     row, transparent = struct.pack(">6H", 1, 2, 3, 1, 2, 4), struct.pack(">3H", 1, 2, 3)
     with pytest.raises(NoBytesError, match="a transparent colour of 16 bits a channel"):
         read(png(16, 2, row, transparent))

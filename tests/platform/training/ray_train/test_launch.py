@@ -303,7 +303,7 @@ def test_an_elastic_run_is_resized_only_after_a_checkpoint_or_without_cpus(polic
     assert not _resizes(policy(world, streamed=True), 4)
 
 
-def test_an_elastic_run_looks_into_a_store_every_few_seconds_and_outlives_it(policy: Callable[..., Any]) -> None:
+def test_an_elastic_run_looks_into_a_store_now_and_then_and_outlives_it(policy: Callable[..., Any]) -> None:
     world = SimpleNamespace(now=0.0, asked=0, newest="last-2", cpus=8.0)
     stored = policy(world, remote=object())
     world.newest = "last-4"
