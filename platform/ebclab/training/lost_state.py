@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
 
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdRef
@@ -24,7 +25,7 @@ def outside_checkpoints(method: Method) -> dict[str, object]:
     usual = vars(nn.Module()).keys() | vars(nn.Module).keys()
     layers = {type(part) for part in method.encoder.modules()}
     return {
-        f"{place}.{name}".removeprefix("."): tuple(_facts(value, saved, [_MOST]))
+        f"{place}.{name}".removeprefix("."): tuple(_facts(value, saved))
         for place, part in method.named_modules()
         if type(part) not in layers
         for name, value in vars(part).items()
@@ -44,22 +45,25 @@ def lost_at_a_resume(method: Method, before: Mapping[str, object]) -> str:
     )
 
 
-def _facts(value: object, saved: Collection[int], left: list[int]) -> Iterator[object]:
+def _facts(value: object, saved: Collection[int]) -> Iterator[object]:
     """Yield plain values of which an attribute consists, and for any other object which one it is."""
-    left[0] -= 1
-    if left[0] < 0:
-        return
-    yield type(value)
-    if isinstance(value, Tensor):
-        yield value.shape
-        if value.numel() and id(value) not in saved:
-            yield WeakIdRef(value)
-            yield value._version
-    elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        yield repr(value)
-    elif isinstance(value, Mapping | Collection) and type(value).__module__ in ("builtins", "collections"):
-        yield len(value)
-        for each in value.items() if isinstance(value, Mapping) else value:
-            yield from _facts(each, saved, left)
-    else:
-        yield id(value)
+    left = [value]
+    for _ in range(_MOST):
+        if not left:
+            return
+        each = left.pop()
+        yield type(each)
+        if isinstance(each, Tensor):
+            yield each.shape
+            if each.numel() and id(each) not in saved:
+                yield WeakIdRef(each)
+                yield None if each.is_inference() else each._version
+        elif isinstance(each, float | complex):
+            yield repr(each)
+        elif each is None or isinstance(each, bool | int | str | bytes):
+            yield each
+        elif isinstance(each, Mapping | Collection) and type(each).__module__ in ("builtins", "collections"):
+            yield len(each)
+            left += islice(each.items() if isinstance(each, Mapping) else each, _MOST)
+        else:
+            yield id(each)

@@ -1,5 +1,6 @@
 """State of a method that no checkpoint holds: every kind is named once, and what a checkpoint holds is not."""
 
+import math
 from collections import deque
 from pathlib import Path
 
@@ -35,6 +36,10 @@ class Forgetful(Simclr):
         self.names, self.given = ("a", "b"), torch.ones(2)
         self.register_buffer("kept", torch.zeros(()))
         self.handed_on: Tensor | None = None
+        self.constants = [math.nan, 10**5000, range(10**15), b"bytes", print]
+        self.constants.append(self.constants)
+        with torch.inference_mode():
+            self.measured = torch.ones(2)
 
     def start(self, draw: Draw) -> None:
         self.started = True
