@@ -169,9 +169,8 @@ def _opened(content: bytes) -> Image.Image:
 
 def _scale_transparent_colour(picture: PngImageFile) -> None:
     """Give the transparent colour of a PNG file the range of its pixels, which Pillow scales to bytes."""
-    stored = (
-        str(picture.tile[0].args) if picture.tile else ""
-    )  # how pixels are stored: grey of 2 or 4 bits, colours of 16
+    # how pixels are stored, such as grey of 2 or 4 bits, or colours of 16
+    stored = str(picture.tile[0].args) if picture.tile else ""
     if stored == "RGB;16B":
         raise NoBytesError("a transparent colour of 16 bits a channel, of which only the higher 8 are read")
     picture.info["transparency"] *= {"L;2": 85, "L;4": 17}.get(stored, 1)

@@ -41,7 +41,7 @@ def delivery_of(config: ExperimentConfig, images: Split | None, device: torch.de
     The user's own ``images`` are always resident; ``device`` would hold resident ones.
     """
     if images is not None:
-        return Choice("resident", "images in memory: they are there already")
+        return Choice("resident", "images in memory: given as such")
     workers = config.resources.workers
     return choose_delivery(
         _recorded_delivery(config) or config.data.delivery,
