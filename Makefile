@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 QUICK_BENCHMARKS := views simclr_step startup precision
-LONG_BENCHMARKS := steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
+LONG_BENCHMARKS := busy_machine steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, end_to_end, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a machine is found to be dead
