@@ -23,7 +23,7 @@ from ebclab.formatting import size
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.environment import ONE_BY_ONE, describe_environment
 from ebclab.runs.folder import RunFolder, in_place
-from ebclab.runs.references import REFERENCES, reference_encoder
+from ebclab.runs.references import PIXELS, REFERENCES, THE, reference_encoder
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import RunSummary
@@ -41,6 +41,7 @@ from ebclab.training.setup import Prepared, RunSpec, memory_of
 from energy_contrast.sampling_method import SamplingMethod
 
 _KNN: Literal["holdout_knn"] = "holdout_knn"
+_MOST_PIXELS = 1 << 30  # bytes of raw pixels as features
 
 
 def train_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop, syncer: Syncer) -> RunSummary | None:
@@ -166,13 +167,19 @@ def _monitor(config: ExperimentConfig, prepared: Prepared) -> Callable[[bool], H
 
 
 def _references(spec: RunSpec, prepared: Prepared, recorder: Recorder, listener: Listener) -> dict[str, float]:
-    """Return the held-out kNN of raw pixels and of the untrained encoder; empty unless the run's own was asked for."""
+    """Return the held-out kNN of raw pixels and of the untrained encoder; empty unless the spec asks for them.
+
+    Raw pixels of many large images would be features of gigabytes, and are left out.
+    """
     if not spec.references or _KNN not in recorder.last_scores:
         return {}
-    listener.note(f"{OBJECTIVES[_KNN]} of raw pixels and of the untrained encoder, to compare with")
+    pixels = 4 * sum(part.images.numel() for part in (prepared.bank, prepared.holdout))
+    names = [name for name in REFERENCES if name != PIXELS or pixels <= _MOST_PIXELS]
+    left_out = "" if PIXELS in names else f" ({PIXELS} would take {size(pixels)} of memory, and are left out)"
+    listener.note(f"{OBJECTIVES[_KNN]} of {' and '.join(THE[name] for name in names)}, to compare with{left_out}")
     evaluation = replace(spec.config.evaluation, objective=_KNN)
     device, found = _device_of(prepared), dict[str, float]()
-    for name in REFERENCES:
+    for name in names:
         encoder, as_input = reference_encoder(name, spec.config, prepared.preprocessing)
         scores = holdout_scores(
             encoder.to(device),

@@ -19,6 +19,7 @@ from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.errors import ConfigError, InterruptedRunError, RunError, UserError
 from ebclab.storage.lease import NAME, FencingToken, held_by
 from ebclab.storage.object_store import COPIES, RemoteFolder, Store, Stored
+from ebclab.training import rank
 from ebclab.training.display import Listener
 from ebclab.training.recorder import Recorder
 from ebclab.training.setup import RunSpec, load_images
@@ -280,7 +281,7 @@ def test_a_share_that_holds_out_none_of_few_images_is_a_warning(tmp_path: Path, 
     assert (done.summary.best is None) == (given != ["data.holdout_rate=0.2"])
 
 
-def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path):
+def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path, monkeypatch):
     settings = [
         "data.name=digits",
         "data.train_limit=200",
@@ -304,6 +305,11 @@ def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path)
             votes[split.train.labels[n]] += math.exp(row[n] / config.evaluation.knn_temperature)
         right += int(votes.argmax() == label)
     assert run.summary.references["raw pixels"] == right / len(held)
+    monkeypatch.setattr(rank, "_MOST_PIXELS", 4 * 200 * 64 - 1)
+    notes = Notes()
+    large = ebclab.pretrain(config, runs=tmp_path, name="c", display=notes, references=True)
+    assert list(large.summary.references) == ["untrained encoder"]
+    assert "held-out kNN of the untrained encoder, to compare with (raw pixels would take 51 kB" in " ".join(notes.lines)
     plain = ebclab.pretrain(config, runs=tmp_path, name="b", display=Listener())
     assert (plain.summary.references, plain.summary.scores) == ({}, run.summary.scores)
 
