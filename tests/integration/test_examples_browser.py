@@ -63,7 +63,9 @@ TITLES = """[...document.querySelectorAll(".canvas")].map((at) => {
 def test_titles_of_a_narrow_plot_stay_within_it_and_apart(browser: Any, pages: list[Path]) -> None:
     for page in pages:
         visit = Visit(browser, page, viewport={"width": 400, "height": 900})
-        for (first, last, *_), *titles in visit.tab.evaluate(TITLES):
+        plots = visit.tab.evaluate(TITLES)
+        assert sum(map(len, plots)) > len(plots), (page, "no titles")
+        for (first, last, *_), *titles in plots:
             assert all(first <= left and right <= last for left, right, *_ in titles), page
             for one, other in itertools.combinations(titles, 2):
                 apart = one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
@@ -78,6 +80,8 @@ def test_no_plot_and_no_table_is_cut_in_print(browser: Any, pages: list[Path]) -
         visit.tab.emulate_media(media="print")
         visit.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         wide = "[...document.querySelectorAll('.canvas, .scroll, main')].map((at) => [at.scrollWidth, at.clientWidth])"
+        visit.tab.wait_for_timeout(500)  # plots are drawn anew
         sizes = visit.tab.evaluate(wide)
+        assert len(sizes) > 1, (page, "neither plots nor tables")
         assert all(0 < needed <= shown for needed, shown in sizes), (page, sizes)
         visit.tab.close()

@@ -71,7 +71,7 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     done = Cards(tuple(_once(cards)), _address(subjects, base))
     if refusal:
         raise UnsavedError(f"{done.page}: the card was measured and cannot be written, got {refusal}", done)
-    _write(base, replace(done, cards=tuple(_once(kept))))
+    _write(base, replace(done, cards=tuple(_once(_alike(kept, request)))))
     _send(subjects)
     if unsaved is not None:
         raise UnsavedError(f"{unsaved}; the card with them is in {done.page}", done) from unsaved
@@ -117,6 +117,12 @@ def _tasks(
         threads = each.trained.config.resources.threads if each.trained else 0
         tasks.append(CardTask(measuring, groups, card_folder, named, threads))
     return tasks
+
+
+def _alike(cards: Sequence[Card], request: CardRequest) -> list[Card]:
+    """Return cards with what was asked for, and of what else is kept, the groups that all of them have."""
+    shared = set.intersection(*({result.group for result in card.results} for card in cards)) | {*groups_of(request)}
+    return [replace(card, results=tuple(result for result in card.results if result.group in shared)) for card in cards]
 
 
 _Pairs = list[tuple[Card, Card]]

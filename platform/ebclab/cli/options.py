@@ -82,7 +82,8 @@ class SettingsOptions:
         Args:
             more: Settings of options that give several, by the name of the option.
         """
-        if problems := given_twice(self, self.assignments, more):
+        typed = {name: {key: value for key, value in each.items() if value} for name, each in more.items()}
+        if problems := given_twice(self, self.assignments, typed):
             raise UserError("\n".join(problems))
         named = [entry for entry in fields(self) if entry.metadata["sets"]]
         given = {entry.metadata["sets"]: getattr(self, entry.name) for entry in named}

@@ -117,11 +117,10 @@ def _print(table: ReproducedTable) -> None:
     from ebclab.document.document import Remark
     from ebclab.document.text import print_blocks
     from ebclab.reproductions.document import beside_the_paper, claims_asked, cost_in_words
-    from ebclab.reproductions.references import learnt
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
     printed = any(table.plan.study.published.values())
-    lines = [text for text in [learnt(table.plan, table.beside)] if text]
+    lines = [table.learnt] if table.learnt else []
     lines += [
         f"claim: {each.says} {each.answer}: {each.why}{f'; in print: {each.in_print}' if printed else ''}"
         for each in table.claims

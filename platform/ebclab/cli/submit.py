@@ -21,7 +21,7 @@ from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.config.addresses import is_address
 from ebclab.config.encoder import TIMM
-from ebclab.errors import EbclabError, UserError
+from ebclab.errors import EbclabError, InterruptedRunError, UserError
 from ebclab.formatting import fitted
 from ebclab.methods_by_name import code_of, import_method, is_import_name
 from ebclab.terminal import say
@@ -29,8 +29,6 @@ from ebclab.terminal import say
 if TYPE_CHECKING:
     from ebclab.cluster.jobs import JobState
     from ebclab.cluster.jobs_client import Cluster
-
-_INTERRUPTED = 130
 
 
 def _note(line: str) -> None:
@@ -197,7 +195,7 @@ def _follow(cluster: Cluster, job_id: str, address: str | None) -> None:
         job = follow(cluster, job_id, partial(say, end=""), note=_note)
     except KeyboardInterrupt:
         _note(f"\n{job_id} continues; {_how_to_go_on(job_id, address)}")
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(InterruptedRunError.exit_code) from None
     except UserError:
         raise
     except EbclabError as error:

@@ -36,13 +36,15 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-def _read(plan: ComparisonPlan, dataset: str) -> Split:
-    """Return the images of a dataset of a comparison."""
-    return load_images(next(each.plan.config for each in plan.sweeps if each.task.dataset == dataset))
+def _read(plan: ComparisonPlan, data: DataConfig) -> Split:
+    """Return the images of sweeps of a comparison."""
+    return load_images(next(each.plan.config for each in plan.sweeps if each.plan.config.data == data))
 
 
-def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: DataConfig) -> str:
+def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder | None, data: DataConfig) -> str:
     """Return the digest of the images of the first sweep of this data that has begun; empty if none has."""
+    if folder is None:
+        return ""
     same = (each for each in plan.sweeps if each.plan.config.data == data)
     logs = (folder.sweep(each.name).of("reader").pull().read_log() for each in same)
     return next((log.images for log in logs if log.images), "")
@@ -51,15 +53,15 @@ def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: Data
 def require_runnable(plan: ComparisonPlan, folder: ComparisonFolder | None = None) -> list[str]:
     """Refuse a comparison with a sweep that could not run, beside those in ``folder``; return warnings."""
     images, problems, warnings = Kept(partial(_read, plan)), dict[str, None](), dict[str, None]()
-    begun = Kept(partial(images_trained_on, plan, folder)) if folder else None
+    begun = Kept(partial(images_trained_on, plan, folder))
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
     for planned in _different(plan).values():
         try:
-            split = images(planned.task.dataset)
-            if begun and folder:
-                require_same_images(folder.address, split, begun(planned.plan.config.data))
+            data = planned.plan.config.data
+            split = images(data)
+            require_same_images(folder.address if folder else "", split, begun(data))
             require_judgeable(planned.plan, split)
             lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
             warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
@@ -101,7 +103,7 @@ def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
 def _epoch_seconds(images: Kept[Split], planned: PlannedSweep) -> float:
     config = planned.plan.config
     threads = max(1, config.resources.threads)
-    return epoch_seconds(config, images(planned.task.dataset), methods_of(config), threads=threads)
+    return epoch_seconds(config, images(config.data), methods_of(config), threads=threads)
 
 
 def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
@@ -114,7 +116,7 @@ def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
         protocol = Protocol(config, config.data.train_limit, probe)
         key = protocol.key(UNTRAINED)
         if key not in one:
-            one[key] = reading_seconds(config, probe, images(planned.task.dataset), num_test_images(config))
+            one[key] = reading_seconds(config, probe, images(config.data), num_test_images(config))
         beside |= {(key, seed): one[key] for seed in sweep.confirming_seeds} | {(protocol.key(PIXELS), 0): one[key]}
         number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
     return number + len(beside), seconds + sum(beside.values())

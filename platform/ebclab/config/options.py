@@ -111,12 +111,14 @@ def given_twice(options: Any, assignments: Iterable[str], more: Mapping[str, Map
     words = {entry.name: word_of(entry) for entry in fields(options) if "doc" in entry.metadata}
     named = [entry for entry in fields(options) if entry.metadata.get("sets")]
     settings = {entry.name: {entry.metadata["sets"]: getattr(options, entry.name)} for entry in named}
-    lines = []
+    lines, may_differ = [], getattr(options, "may_differ", ())
     for text in assignments:
         start = text.partition("=")[0].rfind(":") + 1
         layer, _ = read_overrides([text[start:]])  # what is no assignment is reported with the settings
         for name, values in {**settings, **more}.items():
             for key, value in values.items():
+                if start and key in may_differ:  # of one method
+                    continue
                 other: Any = layer
                 for part in key.split("."):
                     other = other.get(part) if isinstance(other, Mapping) else None

@@ -89,11 +89,13 @@ def error_bars(values: Sequence[Interval], thickness: float) -> JsonObject:
     }
 
 
-def range_of(values: Sequence[Interval], *, least_margin: float, most: float = math.inf) -> list[float]:
-    """Return the range of an axis that spans all intervals: by itself, a grouped one would begin at 0."""
+def range_of(
+    values: Sequence[Interval], *, least_margin: float, least: float = 0.0, most: float = math.inf
+) -> list[float]:
+    """Return the range of an axis that spans all intervals, within bounds: by itself, a grouped one begins at 0."""
     ends = [end for value in values for end in (value.low, value.mean, value.high) if end is not None]
     margin = 0.04 * (max(ends) - min(ends)) or least_margin
-    return [max(0.0, min(ends) - margin), min(most, max(ends) + margin)]
+    return [max(least, min(ends) - margin), min(most, max(ends) + margin)]
 
 
 def epoch_ticks(most: float) -> dict[str, int]:

@@ -70,13 +70,15 @@ def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: 
     """Return whether results, by what each is called, are above the references, beyond noise.
 
     Args:
-        over: How much higher each is than each reference; all of them have the same references.
+        over: How much higher each is than each reference that was measured; one at least is measured for all.
         kind: What a result is called, in the singular.
         note: What follows where none is above.
     """
-    names: list[Name] = list(next(iter(over.values())))
+    names = [name for name in REFERENCES if all(name in gaps for gaps in over.values())]
     both = " and ".join(THE[name] for name in names)
-    low = {what: [against(name, gap) for name, gap in gaps.items() if not is_above(gap)] for what, gaps in over.items()}
+    low = {
+        what: [against(name, gaps[name]) for name in names if not is_above(gaps[name])] for what, gaps in over.items()
+    }
     below = [f"{what} is {' and '.join(lines)}" for what, lines in low.items() if lines]
     if not below:
         what, name = min(

@@ -10,6 +10,7 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.reproductions.plan import StudyPlan
+from ebclab.reproductions.references import protocols
 
 ARITHMETIC: Mapping[str, float] = {
     "moco": 0.67,
@@ -86,7 +87,7 @@ def estimate(plan: StudyPlan) -> StudyCost:
     """Estimate the cost of a study: on two CPU cores or, at the scale "paper", on one GPU."""
     on_gpu = plan.scale == "paper"
     seconds = sum((_gpu_seconds if on_gpu else _core_seconds)(config) for config in plan.runs.values())
-    seconds += SECONDS_PER_RUN * len(plan.runs) + (0.0 if on_gpu else _probe_seconds(plan))
+    seconds += SECONDS_PER_RUN * len(plan.runs) + (0.0 if on_gpu else _probe_seconds(plan) + _reference_seconds(plan))
     basis = (
         f"operations of the passes of all steps at {GPU_FLOPS / 1e12:.0f} TFLOP/s, which is assumed; methods weighed "
         "by counted arithmetic; probes left out"
@@ -123,6 +124,15 @@ def _probe_seconds(plan: StudyPlan) -> float:
     others = ("card/", "samples/")
     beside = {run for cell in plan.cells if cell.wanted.measure.startswith(others) for run in cell.runs.values()}
     return PROBE_SECONDS * images + CARD_SECONDS * len(beside)
+
+
+def _reference_seconds(plan: StudyPlan) -> float:
+    """Return the time for raw pixels, once, and for the untrained encoder of each seed."""
+    return sum(
+        PROBE_SECONDS * DATASETS[protocol.config.data.name].num_images["train"] * (1 + len(seeds))
+        for protocol, seeds in protocols(plan)
+        if protocol.config.data.name in DATASETS
+    )
 
 
 def _images(config: ExperimentConfig) -> float:

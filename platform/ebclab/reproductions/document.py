@@ -27,7 +27,6 @@ from ebclab.reports.place import write_result
 from ebclab.reproductions.answers import in_words
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.plots import plots
-from ebclab.reproductions.references import learnt
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit
 from ebclab.reproductions.table import FORMATS, NOT_REACHED, NOT_RUN, UNITS, ReproducedCell, ReproducedTable
 
@@ -49,7 +48,7 @@ def table_document(table: ReproducedTable) -> Document:
     """Return the document of a reproduction."""
     about = table.plan.study.about
     failures = [Remark(f"No number: {line}", "warning") for line in table.failures]
-    seen = [Remark(text, "lead") for text in (about.asks, learnt(table.plan, table.beside)) if text]
+    seen = [Remark(text, "lead") for text in (about.asks, table.learnt) if text]
     status = [Remark(table.what_it_shows, "status")] if table.what_it_shows else []
     head = (*seen, *status, *failures)
     of_paper = table.plan.study.is_of_paper
@@ -80,7 +79,8 @@ def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: b
     Of a study without published numbers, a column has our number alone.
     """
     study = table.plan.study
-    parts = ("ours", "paper", "difference") if any(study.published.values()) else ("ours",)
+    theirs = "paper" if study.is_of_paper else "published"
+    parts = ("ours", theirs, "difference") if any(study.published.values()) else ("ours",)
     here = {cell.column: cell.here for cell in table.cells}
     columns = {name: column for name, column in study.columns.items() if name in here}
     heads: list[str | ColumnHead] = [ColumnHead("row")]

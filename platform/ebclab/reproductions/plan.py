@@ -20,6 +20,7 @@ from ebclab.reproductions.study import (
     SettingsOfSome,
     Shared,
     Study,
+    StudyScale,
     paper_of,
     shared_at,
 )
@@ -105,6 +106,10 @@ def plan_study(
     ``rows``, the plan has no other rows; with ``datasets``, it has no cell that needs other images.
     """
     _require_no_seed(assignments)
+    if study.is_own and scale in ("small", "quick") and study.scales[scale] == StudyScale():
+        raise ConfigError(
+            [f"--scale: {study.name} does not say what {scale} is; use paper, or write scales.small in its file"]
+        )
     own = [*assignments, *([f"data.root={json.dumps(data_root)}"] if data_root else [])]
     layers = _Layers(study, scale, tuple(own), images or {})
     used, seeds_from = _seeds(study, scale, tuple(seeds))
@@ -121,7 +126,10 @@ def plan_study(
             is_new = (row, of_column) not in names
             base = names.setdefault((row, of_column), f"{row}-{name}" if of_column else row)
             cells[row, name] = replace(cell, runs={seed: f"{base}-seed{seed}" for seed in used})
-            if is_new:
+            if is_new and [*names.values()].count(base) > 1:
+                line = f"rows and columns: a run of row {row} has the name of another; rename the row or its column"
+                problems.setdefault(line, []).append(base)
+            elif is_new:
                 try:
                     configs[base] = layers.compose(row, name)
                 except ConfigError as error:
@@ -144,6 +152,8 @@ def _seeds(study: Study, scale: Scale, given: tuple[int, ...]) -> tuple[tuple[in
         return (given, "--seeds") if given else (own, "the study's at this scale")
     if scale != "paper":
         return (0,), "one, as at every scale where the study names none"
+    if not study.is_of_paper:
+        return (0,), "one, as --seeds names none"
     return tuple(range(max(repeats, 1))), "as in the paper" if repeats else "the paper does not say how often"
 
 
@@ -312,7 +322,7 @@ class _Layers:
             what.set,
             self.study.columns[column].set,
             self._of_row(row, column).set,
-            *_shared_settings(shared_at(self.scale), what.method),
+            *_shared_settings(shared_at(self.study, self.scale), what.method),
             at_scale.set,
             at_scale.rows.get(row, SettingsOfSome()).set,
             self._change(column).set,

@@ -48,8 +48,10 @@ def _epochs(table: ReproducedTable, columns: Sequence[str]) -> dict[str, int]:
     if not one_measure or any(runs[cell.row] != tuple(cell.runs.values()) for cell in cells):
         return {}
     settings = table.plan.runs
-    found = {cell.column: cell.wanted.epoch or settings[runs[cell.row][0]].training.epochs for cell in cells}
-    return found if len(set(found.values())) == len(found) >= _FEWEST_EPOCHS else {}
+    epochs = {(cell.column, cell.wanted.epoch or settings[runs[cell.row][0]].training.epochs) for cell in cells}
+    found = dict(epochs)
+    is_one_each = len(found) == len(epochs) == len(set(found.values()))
+    return found if is_one_each and len(found) >= _FEWEST_EPOCHS else {}
 
 
 def _by_row(table: ReproducedTable, cells: Sequence[ReproducedCell], columns: Sequence[str]) -> Plot:
@@ -95,9 +97,10 @@ def _by_row(table: ReproducedTable, cells: Sequence[ReproducedCell], columns: Se
     numbers = [cell.ours for cell in cells if cell.ours is not None] + [value for _, _, value in references]
     numbers += [Interval(cell.published.value) for cell in cells if cell.published and cell.published.value is not None]
     unit = cells[0].unit
-    spanned = range_of(numbers, least_margin=1.0, most=FACTORS[unit] if unit == "percent" else math.inf)
+    least, most = {"percent": (0.0, 100.0), "plain": (-math.inf, math.inf)}.get(unit, (0.0, math.inf))
+    spanned = range_of(numbers, least_margin=1.0, least=least, most=most)
     figure.update_xaxes(title=_TITLES[unit], range=spanned)
-    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_yaxes(autorange="reversed", automargin=True, type="category")  # titles may be numbers
     figure.update_layout(scattermode="group")
     height = 150 + len(titles) * (16 + 12 * len(columns))
     title = study.columns[columns[0]].title if len(columns) == 1 else "Numbers by row"
@@ -130,8 +133,10 @@ def _over_epochs(table: ReproducedTable, cells: Sequence[ReproducedCell], epochs
             )
     ends = [min(epochs.values()), max(epochs.values())]
     references = {(each.name, (FACTORS["percent"] * each.value).mean) for each in table.beside if each.column in epochs}
-    for name, number in sorted(references):
-        figure.add_scatter(x=ends, y=[number] * 2, mode="lines", name=name, line=_line_of(name))
+    for name, number in sorted(references):  # several untrained encoders have one entry in the legend
+        is_first = all(trace.name != name for trace in figure.data)
+        line = _line_of(name)
+        figure.add_scatter(x=ends, y=[number] * 2, mode="lines", name=name, line=line, showlegend=is_first)
     figure.update_xaxes(title="epoch", **epoch_ticks(max(epochs.values())))
     figure.update_yaxes(title=_TITLES[cells[0].unit])
     return plot("Over epochs", _note(table), figure, height=440)

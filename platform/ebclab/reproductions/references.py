@@ -46,8 +46,9 @@ def protocols(plan: StudyPlan) -> list[tuple[Protocol, tuple[int, ...]]]:
 def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: References) -> tuple[BesideRows, ...]:
     """Return the measured references of a plan by name and column, and how much higher the rows are."""
     groups: dict[tuple[Name, str, str], list[tuple[PlannedCell, Measurements]]] = {}
+    with_protocol = _cells(plan)
     for name in REFERENCES:
-        for cell, protocol in _cells(plan):
+        for cell, protocol in with_protocol:
             if scores := known.scores(name, protocol, list(cell.runs)):
                 groups.setdefault((name, cell.column, protocol.key(name)), []).append((cell, scores))
     number = sum(map(len, groups.values()))
@@ -81,8 +82,8 @@ def learnt(plan: StudyPlan, beside: tuple[BesideRows, ...]) -> str:
             if each.column == cell.column and cell.row in each.over:
                 titles = plan.study.rows[cell.row].title, plan.study.columns[cell.column].title
                 over.setdefault(f"{titles[0]} ({titles[1]})", {})[each.name] = each.over[cell.row]
-    if last and not over:
-        return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured."
-    if len(plan.seeds) == 1 and over:
+    if last and not any(over and all(name in gaps for gaps in over.values()) for name in REFERENCES):
+        return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not all measured."
+    if any(gap.low is None for gaps in over.values() for gap in gaps.values()):
         return "With one seed it cannot be told whether a row is above raw pixels and the untrained encoder."
     return all_learnt(over, "row") if over else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ebclab.data.sources.catalogue import DATASETS, missing_files
+from ebclab.data.sources.load import splits_of
 from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
@@ -87,8 +88,12 @@ def reproduce(
 def require_data(plan: StudyPlan, data_root: str | None) -> None:
     """Require that all datasets of the catalogue that a plan uses are present."""
     lines = []
+    reads_test = any(not cell.wanted.measure.startswith(("log/", "seconds-per-")) for cell in plan.cells if cell.runs)
     for name in plan.datasets:
         known = DATASETS.get(name)
+        if reads_test and "test" not in splits_of(name):
+            lines.append(f"{plan.study.name}: numbers are measured on test images, got {name}, which has none")
+            continue
         if known and (missing_files(known, data_root, "train") or missing_files(known, data_root, "test")):
             root = f" --data-root {data_root}" if data_root else ""
             lines.append(

@@ -61,7 +61,7 @@ class StudyAbout:
     numbers: str = setting(
         "", "How the published numbers are known: printed, or read off a plot, and of how many runs."
     )
-    repeats: int = setting(0, "Runs behind each published number, as printed; 0: not said.", minimum=0)
+    repeats: int = setting(0, "Runs behind each published number, as printed; 0: not said.", minimum=0, maximum=100)
     unknown: str = setting("", "What is not known of the published numbers, and why.")
     released: tuple[str, ...] = setting((), "What the released code does differently from the paper.")
 
@@ -163,6 +163,10 @@ class Study:
     published: Mapping[str, Mapping[str, PublishedNumber]]
     claims: tuple[Claim, ...]  # what the paper says of them
     scales: Mapping[Scale, StudyScale]  # changes of each scale
+
+    @property
+    def is_own(self) -> bool:
+        return self.name.partition("/")[0] == OWN
 
     @property
     def is_of_paper(self) -> bool:
@@ -336,6 +340,16 @@ def _gaps(study: Study) -> list[str]:
         f"rows.{name}.{key}" for name, row in study.rows.items() for key in ("title", "method") if not getattr(row, key)
     ]
     lines = [f"{key}: missing; write it" for key in missing]
+    for kind, titles in (
+        ("rows", [(name, row.title) for name, row in study.rows.items()]),
+        ("columns", [(name, column.title) for name, column in study.columns.items()]),
+    ):
+        first = {title: name for name, title in reversed(titles)}
+        lines += [
+            f"{kind}.{name}.title: that of {kind}.{first[title]} too, got {shown(title)}; give each its own"
+            for name, title in titles
+            if title and first[title] != name
+        ]
     if study.is_of_paper and not any(study.published.values()) and not study.about.unknown:
         lines.append("published: no number, and about.unknown does not say why; write one of them")
     if any(study.published.values()) and not study.about.numbers:
@@ -522,9 +536,9 @@ def paper_of(study: Study) -> Shared:
     return _in_common()[0].get(study.name.partition("/")[0], Shared())
 
 
-def shared_at(scale: Scale) -> Shared:
-    """Return the defaults of all studies at a scale."""
-    return _in_common()[1][scale]
+def shared_at(study: Study, scale: Scale) -> Shared:
+    """Return the defaults of all studies at a scale; a user's own has its own, except at smoke."""
+    return _in_common()[1][scale] if scale == "smoke" or not study.is_own else Shared()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The table of a reproduction: our numbers beside the published ones, how to interpret them, and its page."""
+"""The table of a reproduction: our numbers beside the published ones, and how to interpret them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ReproducedTable:
         """How these numbers differ from the paper's setup, one sentence each."""
         study, scale = self.plan.study, self.plan.scale
         given = [f"Settings given by --set: {' '.join(self.assignments)}."] if self.assignments else []
-        layers = (study.scales[scale], shared_at(scale), paper_of(study))
+        layers = (study.scales[scale], shared_at(study, scale), paper_of(study))
         return [*given, *self.stand_ins, *(line for layer in layers for line in layer.differs)]
 
     @property
@@ -111,6 +111,11 @@ class ReproducedTable:
         heads = self.plan.study.columns
         columns = {cell.column: cell.here for cell in self.cells if cell.here}
         return [f"{heads[name].title}: here {here}." for name, here in columns.items()]
+
+    @property
+    def learnt(self) -> str:
+        """Whether runs are above raw pixels and the untrained encoder; empty if they have none."""
+        return learnt(self.plan, self.beside)
 
     @property
     def source(self) -> str:
@@ -151,7 +156,7 @@ class ReproducedTable:
             "what_it_shows": self.what_it_shows,
             "claims": [asdict(claim) | {"scale": self.plan.scale} for claim in self.claims],
             "cells": [cell.to_mapping() for cell in self.cells],
-            "learnt": learnt(self.plan, self.beside),
+            "learnt": self.learnt,
             "references": [asdict(each) for each in self.beside],
             "differs": self.differs,
             "not_run": self.plan.left_out,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from ebclab.config import ExperimentConfig
@@ -18,12 +19,13 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.load import load_both
-from ebclab.errors import EbclabError, RunError, TrainingError, UserError
+from ebclab.errors import DataError, EbclabError, RunError, TrainingError, UserError
 from ebclab.evaluation.answers import Answers, Score
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
-from ebclab.hardware import num_cores, resolve_device, set_threads
+from ebclab.formatting import size
+from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.trained_encoder import untrained_encoder
 from ebclab.storage import atomic
@@ -114,16 +116,22 @@ def _seed(name: Name, seed: int) -> int:
 def measure_references(
     path: Path, protocol: Protocol, seeds: Sequence[int], on_progress: OnProgress = silent, each: Each = one_by_one
 ) -> References:
-    """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known."""
-    known = References.read(path)
+    """Measure the references of runs that ``path`` does not have yet; each is written as soon as it is known.
+
+    An error of one of them is raised when the others have been measured.
+    """
+    known, errors = References.read(path), list[EbclabError]()
     wanted = dict.fromkeys((name, _seed(name, seed)) for name in REFERENCES for seed in seeds)
     there = {(each.name, each.key, each.seed) for each in known.references}
     missing = [(name, seed) for name, seed in wanted if (name, protocol.key(name), seed) not in there]
     for _, outcome in each(partial(_measured, protocol, Kept(load_both), on_progress), missing):
         if isinstance(outcome, EbclabError):
-            raise outcome
+            errors.append(outcome)
+            continue
         known = References((*known.references, outcome))
         known.write(path)
+    if errors:
+        raise errors[0]
     return known
 
 
@@ -138,6 +146,8 @@ def _measured(
 
     train, test = load(config.data.name, config.data.root, Reading.of(config.data))
     train = limit(train, protocol.train_limit)
+    if name == PIXELS:
+        _require_room(train, test)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))
     encoder, as_input = reference_encoder(name, replace(config, seed=seed), preprocessing_for(config.views, train))
@@ -155,18 +165,35 @@ def _measured(
     return _reference(name, protocol, seed, rows[protocol.probe])
 
 
+def pixel_bytes(*parts: ImageSet) -> int:
+    """Return the size of raw pixels as features, in float32."""
+    return 4 * sum(part.images.numel() for part in parts)
+
+
+def _require_room(*parts: ImageSet) -> None:
+    """Refuse raw pixels that would take more than half of the free memory: probes hold them twice."""
+    needed, free = pixel_bytes(*parts), free_bytes(torch.device("cpu"))
+    if 2 * needed > free:
+        raise DataError(
+            f"{PIXELS} of {parts[0].name}: do not fit into memory twice, got {size(needed)}, {size(free)} free"
+        )
+
+
 def try_references(
     path: Path,
     wanted: Iterable[tuple[Protocol, Sequence[int]]],
     say: Callable[[str], None],
     each: Each = one_by_one,
 ) -> None:
-    """Measure the references of runs of several protocols, each with its seeds; a failure is only said."""
-    try:
-        for protocol, seeds in wanted:
+    """Measure the references of runs of several protocols, each with its seeds; a failure is only said, once."""
+    said = set[str]()
+    for protocol, seeds in wanted:
+        try:
             measure_references(path, protocol, seeds, in_lines(say) if each is one_by_one else silent, each)
-    except (UserError, TrainingError) as error:
-        say(f"raw pixels and the untrained encoder were not measured: {error}")
+        except (UserError, TrainingError) as error:
+            if str(error) not in said:
+                say(f"not all of raw pixels and the untrained encoder were measured: {error}")
+            said.add(str(error))
 
 
 class _Pixels(nn.Module):

@@ -25,7 +25,7 @@ def outside_checkpoints(method: Method) -> dict[str, object]:
     usual = vars(nn.Module()).keys() | vars(nn.Module).keys()
     layers = {type(part) for part in method.encoder.modules()}
     return {
-        f"{place}.{name}".removeprefix("."): tuple(_facts(value, saved))
+        f"{place}.{name}".removeprefix("."): _all_facts(value, saved)
         for place, part in method.named_modules()
         if type(part) not in layers
         for name, value in vars(part).items()
@@ -43,6 +43,14 @@ def lost_at_a_resume(method: Method, before: Mapping[str, object]) -> str:
         f"their first values, got {', '.join(changed)}; keep what steps remember in a buffer (register_buffer) or in "
         "memories"
     )
+
+
+def _all_facts(value: object, saved: Collection[int]) -> object:
+    """Return the facts of a value; of one that cannot be looked at, which object it is."""
+    try:
+        return tuple(_facts(value, saved))
+    except Exception:  # an object of the user's may do anything when it is looked at
+        return id(value)
 
 
 def _facts(value: object, saved: Collection[int]) -> Iterator[object]:

@@ -16,14 +16,14 @@ from ebclab.config import ExperimentConfig
 from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.sources.location import short_name
 from ebclab.data.views.large import are_large
-from ebclab.errors import DataError, DivergedError, InterruptedRunError, MethodError
+from ebclab.errors import DataError, DivergedError, EbclabError, InterruptedRunError, MethodError
 from ebclab.evaluation.monitor import HoldoutScores, holdout_scores, require_images
 from ebclab.evaluation.objectives import NEED_LABELS, OBJECTIVES, labels_problem
-from ebclab.formatting import size
+from ebclab.formatting import bounded, size
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.environment import ONE_BY_ONE, describe_environment
 from ebclab.runs.folder import RunFolder, in_place
-from ebclab.runs.references import PIXELS, REFERENCES, THE, reference_encoder
+from ebclab.runs.references import PIXELS, REFERENCES, THE, pixel_bytes, reference_encoder
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import RunSummary
@@ -101,8 +101,11 @@ def lead_rank(spec: RunSpec, prepared: Prepared, listener: Listener, stop: Stop,
         if skipped := training.loss_scale.in_words(training.step):
             listener.note(skipped)
         require_in_place()
-        summary = replace(recorder.summary(), references=_references(spec, prepared, recorder, listener))
+        summary = recorder.summary()
         summary.write(spec.run.result)
+        if references := _references(spec, prepared, recorder, listener):
+            summary = replace(summary, references=references)
+            summary.write(spec.run.result)
         return summary
 
 
@@ -173,7 +176,7 @@ def _references(spec: RunSpec, prepared: Prepared, recorder: Recorder, listener:
     """
     if not spec.references or _KNN not in recorder.last_scores:
         return {}
-    pixels = 4 * sum(part.images.numel() for part in (prepared.bank, prepared.holdout))
+    pixels = pixel_bytes(prepared.bank, prepared.holdout)
     names = [name for name in REFERENCES if name != PIXELS or pixels <= _MOST_PIXELS]
     left_out = "" if PIXELS in names else f" ({PIXELS} would take {size(pixels)} of memory, and are left out)"
     listener.note(f"{OBJECTIVES[_KNN]} of {' and '.join(THE[name] for name in names)}, to compare with{left_out}")
@@ -181,16 +184,13 @@ def _references(spec: RunSpec, prepared: Prepared, recorder: Recorder, listener:
     device, found = _device_of(prepared), dict[str, float]()
     for name in names:
         encoder, as_input = reference_encoder(name, spec.config, prepared.preprocessing)
-        scores = holdout_scores(
-            encoder.to(device),
-            prepared.bank,
-            prepared.holdout,
-            as_input,
-            evaluation,
-            spec.config.views,
-            device=device,
-        )
-        found[name] = scores.by_name[_KNN]
+        parts = (prepared.bank, prepared.holdout)
+        try:
+            scores = holdout_scores(encoder.to(device), *parts, as_input, evaluation, spec.config.views, device=device)
+        except (EbclabError, MemoryError, RuntimeError) as error:  # the run is complete without them
+            listener.note(f"{THE[name]}: not measured, {type(error).__name__}: {bounded(str(error), 200)}")
+        else:
+            found[name] = scores.by_name[_KNN]
     return found
 
 

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from ebclab.reproductions import study as studies
 
@@ -78,8 +79,8 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, mon
     assert lines[0] == "ebclr/figure4b: Where chains start (1 claim)"
     assert lines[1:5] == [
         "  smoke  4 s, 2 runs, digits",
-        "  quick  4 min, 2 runs, fashion-mnist",
-        "  small  49 min, 6 runs, fashion-mnist",
+        "  quick  5 min, 2 runs, fashion-mnist",
+        "  small  51 min, 6 runs, fashion-mnist",
         "  paper  9.0 GPU h, 2 runs, cifar10",
     ]
     assert "  paper  not run: needs images of your own; give --images imagenet=PATH" in lines
@@ -153,13 +154,27 @@ def test_a_study_of_ones_own_runs_from_its_file_and_is_of_no_paper(ebclab: Ebcla
     out = ebclab("reproduce", "my-question.yaml").ok.out
     assert "claim: Cold is better. cannot be told" in out
     page = Path("reproductions/own-my-question-smoke/table.md").read_text()
-    assert "paper" not in page.replace("own-my-question", "")
-    assert [line.split("|")[2].strip() for line in page.splitlines() if line.startswith(("| cold", "| warm"))] == [
-        "kNN, %",
-        "kNN, %",
+    results, origin = page.split("## Where the numbers come from")
+    assert "paper" not in results
+    assert "**Source" not in origin
+    rows = [line.split("|")[1:3] for line in results.splitlines() if line.startswith(("| cold", "| warm"))]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["cold (simclr, digits-demo)", "kNN, %"],
+        ["warm (dcl, digits-demo)", "kNN, %"],
     ]
-    listed = ebclab("reproduce", "my-question.yaml", "--scale", "paper", "--seeds", "2", "--show").ok.out
-    assert "cold-seed1: simclr on digits, small, 200 epochs" in " ".join(listed.split())
+    listed = " ".join(ebclab("reproduce", "my-question.yaml", "--scale", "paper", "--show").ok.out.split())
+    assert "cold-seed0: simclr on digits, small, 200 epochs" in listed
+    assert "1 seed (0): one, as --seeds names none" in listed
+
+
+def test_a_study_of_images_without_a_test_part_is_refused_before_it_trains(ebclab: Ebclab) -> None:
+    for number in range(4):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(Path(f"{number}.png"))
+    photos = ["--set", "data.name=folder:.", "--scale", "paper"]
+    Path("my-question.yaml").write_text(OWN.replace("METHOD", "dcl"))
+    refused = ebclab("reproduce", "my-question.yaml", *photos).refusal
+    assert f"own/my-question: numbers are measured on test images, got folder:{Path.cwd()}, which has none" in refused
+    assert not Path("reproductions").exists()
 
 
 def test_a_file_of_a_study_decides_nothing_that_is_imported(ebclab: Ebclab) -> None:

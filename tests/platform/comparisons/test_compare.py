@@ -21,6 +21,7 @@ from small_runs import content_of
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
 from ebclab.comparisons import compare as compare_module
+from ebclab.comparisons import cost as cost_module
 from ebclab.comparisons.compare import compare, plan_of_request
 from ebclab.comparisons.cost import SweepCost, equal_seconds, reading_cost, require_runnable
 from ebclab.comparisons.plan import make_comparison
@@ -156,6 +157,23 @@ def test_growth_on_other_images_is_refused_before_the_plan_is_written(made_up, t
     said = "/comparison: the images of digits are not those that trials were trained on, got "
     assert capsys.readouterr().err.count(said) == 1
     assert content_of(made.folder.path) == before
+
+
+def test_methods_whose_images_may_differ_are_each_compared_with_their_own(made_up, monkeypatch):
+    of_one = ("simclr:data.train_limit=200", "dcl:data.train_limit=300")
+    plan = make_comparison(request_for("simclr", "dcl", assignments=of_one, may_differ=("data.train_limit",)))
+    made = made_up(request_for("simclr", "dcl"))
+    digests = {each.method: load_images(each.plan.config).content for each in plan.sweeps}
+    assert len({*digests.values()}) == 2
+    monkeypatch.setattr(cost_module, "images_trained_on", lambda plan, folder, data: digests[_with(plan, data)])
+    require_runnable(plan, made.folder)
+    monkeypatch.setattr(cost_module, "images_trained_on", lambda plan, folder, data: digests["dcl"])
+    with pytest.raises(UserError, match="the images of digits are not those that trials were trained on"):
+        require_runnable(plan, made.folder)
+
+
+def _with(plan, data):
+    return next(each.method for each in plan.sweeps if each.plan.config.data == data)
 
 
 def test_searches_that_began_at_once_on_other_images_are_not_compared(made_up, tmp_path, monkeypatch, capsys):

@@ -23,9 +23,12 @@ from .conftest import TINY, study_mapping, study_of
 NO_NORM = {"title": "warm", "method": "simclr", "set": ["encoder.batch_norm=none"]}
 
 
-def _table(scores, *, scale="small", seeds=(0, 1, 2), encoder_of_warm="the same", pixels=60, untrained=80):
+def _table(
+    scores, *, scale="small", seeds=(0, 1, 2), encoder_of_warm="the same", measured=(PIXELS, UNTRAINED), titles=None
+):
     """Return a table whose rows are right about so many of 200 images, beside references that are about so many."""
     rows = study_mapping()["rows"] | ({} if encoder_of_warm == "the same" else {"warm": NO_NORM})
+    rows = {name: row | {"title": (titles or {}).get(name, name)} for name, row in rows.items()}
     plan = plan_study(study_of(rows=rows), scale, seeds=seeds, assignments=TINY)
     outcomes = {}
     for row, number in scores.items():
@@ -38,7 +41,8 @@ def _table(scores, *, scale="small", seeds=(0, 1, 2), encoder_of_warm="the same"
     made = [
         Reference(name, protocol.key(name), seed, number / IMAGES, right(number))
         for protocol, _ in protocols(plan)
-        for name, number in ((PIXELS, pixels), (UNTRAINED, untrained))
+        for name, number in ((PIXELS, 60), (UNTRAINED, 80))
+        if name in measured
         for seed in (seeds if name == UNTRAINED else (0,))
     ]
     return table_of_plan(plan, outcomes, (), References(tuple(dict.fromkeys(made))))
@@ -93,6 +97,25 @@ def test_references_are_rows_of_the_table_and_those_of_one_encoder_alone_name_it
     assert names == ["raw pixels", "untrained encoder (of cold)", "untrained encoder (of warm)"]
 
 
+@pytest.mark.parametrize("measured", [PIXELS, UNTRAINED])
+def test_a_reference_that_is_missing_is_not_spoken_of(measured):
+    said = _table({"cold": 180, "warm": 40}, measured=(measured,)).learnt
+    the = {PIXELS: "raw pixels", UNTRAINED: "the untrained encoder"}
+    assert said.startswith(f"Not every row is above {the[measured]} beyond noise: warm (kNN) is below {the[measured]}")
+    assert not any(name in said for reference, name in the.items() if reference != measured)
+
+
+def test_of_one_seed_that_was_measured_nothing_can_be_told():
+    table = _table({"cold": 180, "warm": 160})
+    outcomes = {run: RunOutcome(problem="nan") for run in table.plan.runs}
+    wanted = next(cell.wanted for cell in table.plan.cells if cell.column == "knn")
+    outcomes |= {f"{row}-seed0": RunOutcome(1.0, {wanted: Found(0.9, "kNN", right(180))}) for row in ("cold", "warm")}
+    keys = [protocol for protocol, _ in protocols(table.plan)]
+    made = tuple(Reference(PIXELS, each.key(PIXELS), 0, 0.3, right(60)) for each in keys)
+    said = table_of_plan(table.plan, outcomes, (), References(made)).learnt
+    assert said.startswith("With one seed it cannot be told")
+
+
 def test_one_seed_or_no_reference_is_said_and_smoke_has_none():
     one = _table({"cold": 180, "warm": 160}, seeds=(0,))
     assert one.to_mapping()["learnt"].startswith("With one seed it cannot be told whether a row is above raw pixels")
@@ -129,3 +152,17 @@ def test_one_measure_at_several_epochs_of_a_run_is_a_curve():
     assert (list(cold["x"]), list(cold["y"])) == ([1, 2, 3], [0.0, 10.0, 20.0])
     assert (list(printed["x"]), list(printed["y"])) == ([3], [50.0])
     assert (list(warm["x"]), list(warm["y"])) == ([1, 2, 3], [30.0, 40.0, 50.0])
+
+
+def test_a_plot_shows_negative_numbers_and_rows_whose_titles_are_numbers():
+    titles = {"cold": "0.1", "warm": "0.5"}
+    knn, ess = plots(_table({"cold": 180, "warm": 160}, titles=titles))
+    assert list(knn.figure["data"][0]["y"]) == ["0.1", "0.5"]
+    assert knn.figure["layout"]["yaxis"]["type"] == ess.figure["layout"]["yaxis"]["type"] == "category"
+    table = _table({"cold": 180, "warm": 160})
+    wanted = next(cell.wanted for cell in table.plan.cells if cell.column == "ess")
+    numbers = {run: Found(-2.0 - place, "") for place, run in enumerate(table.plan.runs)}
+    below = {run: RunOutcome(1.0, {wanted: found}) for run, found in numbers.items()}
+    (drawn,) = plots(table_of_plan(table.plan, below))
+    low, high = drawn.figure["layout"]["xaxis"]["range"]
+    assert low < -7 < -2 < high

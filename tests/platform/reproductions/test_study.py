@@ -1,11 +1,15 @@
 """Studies are read with every mistake at once, and names that are near."""
 
+from dataclasses import replace
+
 import pytest
 
+from ebclab.config import compose
 from ebclab.errors import ConfigError
-from ebclab.reproductions.study import PublishedNumber, parse_common
+from ebclab.reproductions.plan import plan_study
+from ebclab.reproductions.study import PublishedNumber, parse_common, parse_study
 
-from .conftest import refused, study_mapping, study_of
+from .conftest import ABOUT, refused, study_mapping, study_of
 
 
 def test_a_whole_study_has_what_its_file_says():
@@ -121,3 +125,37 @@ def test_what_studies_share_is_checked_like_a_study():
         "common.yaml: scales.tiny: no such section",
         "common.yaml: scales.smoke.sett: no such key",
     ]
+
+
+def test_rows_and_columns_have_titles_of_their_own_and_repeats_an_end():
+    rows = {name: {"title": "the same", "method": "simclr"} for name in ("cold", "warm")}
+    assert refused(rows=rows) == ["rows.warm.title: that of rows.cold too, got 'the same'; give each its own"]
+    (line,) = refused(about=ABOUT | {"numbers": "Printed.", "repeats": 3_000_000})
+    assert line.startswith("about.repeats: out of range, got 3000000")
+
+
+def test_a_study_in_a_file_says_itself_what_a_scale_is():
+    own, usual = parse_study("own/mine", study_mapping(published={}, scales={}), "mine.yaml"), compose("simclr")
+    for scale in ("quick", "small"):
+        with pytest.raises(ConfigError, match=f"--scale: own/mine does not say what {scale} is; use paper, or write"):
+            plan_study(own, scale)
+    (run, *_) = plan_study(own, "paper").runs.values()
+    assert replace(run, method=usual.method, seed=usual.seed) == usual  # but for the temperature
+    assert plan_study(own, "paper").seeds_from == "one, as --seeds names none"
+    own = parse_study("own/mine", study_mapping(scales={"small": {"set": ["data.name=mnist"]}}), "mine.yaml")
+    usual = compose("simclr", overrides=["data.name=mnist"])
+    for run in plan_study(own, "small", seeds=[0]).runs.values():
+        assert replace(run, method=usual.method) == usual
+
+
+def test_runs_whose_names_would_be_one_are_refused():
+    columns = {
+        "knn": {"title": "kNN", "measure": "knn"},
+        "small": {"title": "small", "measure": "knn", "set": ["views.crop_scale_min=0.1"]},
+    }
+    rows = {
+        "low": {"title": "low", "method": "simclr"},
+        "low-small": {"title": "low, small crops", "method": "simclr", "only": ["knn"]},
+    }
+    with pytest.raises(ConfigError, match="a run of row low-small has the name of another; rename the row"):
+        plan_study(study_of(columns=columns, rows=rows, published={}, about=ABOUT | {"unknown": "all"}), "smoke")

@@ -309,7 +309,9 @@ def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path,
     notes = Notes()
     large = ebclab.pretrain(config, runs=tmp_path, name="c", display=notes, references=True)
     assert list(large.summary.references) == ["untrained encoder"]
-    assert "held-out kNN of the untrained encoder, to compare with (raw pixels would take 51 kB" in " ".join(notes.lines)
+    assert "held-out kNN of the untrained encoder, to compare with (raw pixels would take 51 kB" in " ".join(
+        notes.lines
+    )
     plain = ebclab.pretrain(config, runs=tmp_path, name="b", display=Listener())
     assert (plain.summary.references, plain.summary.scores) == ({}, run.summary.scores)
 

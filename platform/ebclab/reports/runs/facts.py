@@ -106,7 +106,7 @@ def references_in_words(summary: RunSummary) -> str:
     """Return the held-out kNN of raw pixels and the untrained encoder, and which of them the run is not above."""
     known, ours = summary.references, summary.scores.get(_KNN)
     numbers = ", ".join(f"{name} {shown_number(_KNN, value)}" for name, value in known.items())
-    above = [THE[name] for name, value in known.items() if ours is not None and ours <= value]
+    above = [THE.get(name, name) for name, value in known.items() if ours is not None and ours <= value]
     return f"{numbers}; the run is not above {' and '.join(above)}" if above else numbers
 
 
