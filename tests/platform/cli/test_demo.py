@@ -70,7 +70,7 @@ def test_a_folder_that_cannot_be_had_is_one_sentence(ebclab: Ebclab) -> None:
 @pytest.mark.slow
 def test_the_demo_runs_from_any_folder_and_again(cluster: str, ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = [*TINY, "--set", "training.epochs=2"]
-    shorter = {"pretrain": tiny, "evaluate": ["--only", "classification"], "sweep": [*tiny, *FEW]}
+    shorter = {"pretrain": [*TINY, "--epochs", "2"], "evaluate": ["--only", "classification"], "sweep": [*tiny, *FEW]}
     monkeypatch.setattr(sys, "argv", ["ebclab", "demo"])
     monkeypatch.setattr("ebclab.cli.main", lambda words: main([*words, *shorter.get(words[0], ())]))
     first, again = ebclab("demo"), ebclab("demo")
