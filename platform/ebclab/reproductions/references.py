@@ -23,7 +23,7 @@ class BesideRows:
     column: str  # column of the study
     rows: tuple[str, ...]  # rows that have it as their reference
     value: Interval  # its accuracy
-    over: dict[str, Interval]  # how much higher each measured row is; their intervals hold together
+    over: dict[str, Interval]  # how much higher each measured row is; 95 % each
 
 
 def _cells(plan: StudyPlan) -> list[tuple[PlannedCell, Protocol]]:
@@ -44,14 +44,17 @@ def protocols(plan: StudyPlan) -> list[tuple[Protocol, tuple[int, ...]]]:
 
 
 def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: References) -> tuple[BesideRows, ...]:
-    """Return the measured references of a plan by name and column, and how much higher the rows are."""
+    """Return the measured references of a plan by name and column, and how much higher the rows are.
+
+    Each difference has the whole chance of error: that every row is above takes all of them (an intersection-union
+    test), and a row that is not above is said of that row alone.
+    """
     groups: dict[tuple[Name, str, str], list[tuple[PlannedCell, Measurements]]] = {}
     with_protocol = _cells(plan)
     for name in REFERENCES:
         for cell, protocol in with_protocol:
             if scores := known.scores(name, protocol, list(cell.runs)):
                 groups.setdefault((name, cell.column, protocol.key(name)), []).append((cell, scores))
-    number = sum(map(len, groups.values()))
     return tuple(
         BesideRows(
             name,
@@ -59,7 +62,7 @@ def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: R
             tuple(cell.row for cell, _ in cells),
             mean_and_interval(cells[0][1], 1, is_rate=True),
             {
-                cell.row: difference_with_chance(ours, scores, CHANCE / number)
+                cell.row: difference_with_chance(ours, scores, CHANCE)
                 for cell, scores in cells
                 if (ours := measured[cell.row, cell.column]).by_seed
             },

@@ -122,7 +122,12 @@ def test_the_command_of_an_old_finished_sweep_prints_its_result(ebclab: Ebclab) 
     asked = [word for name in ("trials", "epochs", "top", "seeds") for word in (f"--{name}", str(plan[name]))]
     settings = ["--config", "settings.yaml", "--space", "space.yaml", "--name", "sweep"]
     outcome = ebclab("sweep", "flatclr", *settings, *asked, "--resume").ok
-    for words in ("25.7% (0.0% to 62.0%)", "24.3% (0.0% to 100.0%)", "winner: trial 0001", "kNN 48.9%, linear probe 49.9%"):
+    for words in (
+        "25.7% (0.0% to 62.0%)",
+        "24.3% (0.0% to 100.0%)",
+        "winner: trial 0001",
+        "kNN 48.9%, linear probe 49.9%",
+    ):
         assert words in outcome.out
     assert log.read_bytes() == before
 
