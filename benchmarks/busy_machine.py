@@ -2,8 +2,8 @@
 
     python benchmarks/busy_machine.py
 
-Each run is a process of its own, in turns: as the command `ebclab` starts it, and as Python would, where threads of
-torch that have nothing to do keep their processors until the others are done.
+Each run is a process of its own, in turns: as torch waits by itself, where threads that have nothing to do keep their
+processors until the others are done, and with OMP_WAIT_POLICY=PASSIVE, where they sleep.
 """
 
 from __future__ import annotations
@@ -24,24 +24,18 @@ from pathlib import Path
 from page import write_page
 
 RUN = "pretrain simclr --recipe digits-demo --set training.epochs=10"
-WAYS = {
-    "`ebclab`": [shutil.which("ebclab", path=str(Path(sys.executable).parent)) or "ebclab"],
-    "threads that wait as torch starts them": [
-        sys.executable,
-        "-c",
-        "import sys; from ebclab.cli import main; sys.exit(main())",
-    ],
-}
+PROGRAM = shutil.which("ebclab", path=str(Path(sys.executable).parent)) or "ebclab"
+WAYS = {"as it is": {}, "`OMP_WAIT_POLICY=PASSIVE`": {"OMP_WAIT_POLICY": "PASSIVE"}}
 VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
-def train(program: list[str]) -> tuple[float, float]:
+def train(variables: dict[str, str]) -> tuple[float, float]:
     """Return seconds of a whole command, and images a second of its training."""
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        words = [*program, *RUN.split(), "--runs", folder, "--name", "run"]
-        subprocess.run(words, check=True, capture_output=True, env=environment)
+        words = [PROGRAM, *RUN.split(), "--runs", folder, "--name", "run"]
+        subprocess.run(words, check=True, capture_output=True, env=environment | variables)
         seconds = time.perf_counter() - start
         return seconds, json.loads(Path(folder, "run", "result.json").read_text())["images_per_second"]["mean"]
 
@@ -70,8 +64,8 @@ def main() -> None:
         with beside(programs):
             measured = {way: list[tuple[float, float]]() for way in WAYS}
             for _ in range(rounds):
-                for way, program in WAYS.items():
-                    measured[way].append(train(program))
+                for way, variables in WAYS.items():
+                    measured[way].append(train(variables))
         for way, runs in measured.items():
             seconds, rates = zip(*runs, strict=True)
             spread, median = f"{min(seconds):.1f} to {max(seconds):.1f}", statistics.median(seconds)

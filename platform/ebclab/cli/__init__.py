@@ -39,12 +39,7 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     garbage and freeing them one by one at the end takes a third of a command that imports torch and does little else
     (benchmarks/startup.py). So the collector runs less often, and the process ends as soon as exit functions have run
     and the output is written. Under a profiler or `python -i`, and while other threads are at work, it ends as usual.
-
-    Threads of torch that wait for each other sleep, unless $OMP_WAIT_POLICY says otherwise. By default they keep their
-    processors, and where another program takes one of these, training is many times slower
-    (benchmarks/busy_machine.py).
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # is read when torch is imported
     gc.set_threshold(*_COLLECT_AFTER)
     sys.excepthook = _say_exception
     warnings.formatwarning = _visible_warning

@@ -405,7 +405,12 @@ class ResourcesConfig:
         "auto",
         "auto, or a type of device that torch has: cpu, cuda, xpu and the like; auto takes a GPU, if there is one.",
     )
-    threads: int = setting(0, "CPU threads of torch; 0 means all it may use.", unit="threads", minimum=0)
+    threads: int = setting(
+        0,
+        "CPU threads of torch; 0 means all it may use. Beside other programs, set OMP_WAIT_POLICY=PASSIVE too.",
+        unit="threads",
+        minimum=0,
+    )
     deterministic: bool = setting(True, "Refuse kernels whose result depends on timing (GPU only; CPU is exact).")
     workers: int = setting(
         0,

@@ -49,14 +49,6 @@ def test_a_profiler_sees_the_end_of_the_command() -> None:
     assert "function calls" in done.stdout
 
 
-@pytest.mark.parametrize(("before", "after"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
-def test_threads_of_a_command_sleep_while_they_wait_unless_told_otherwise(before, after):
-    program = f"{START}import os; run_process(lambda: print(os.environ['OMP_WAIT_POLICY']) or 0)"
-    others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=others | before)
-    assert done.stdout == f"{after}\n"
-
-
 PRINT = {
     "words": "say('x', err=err)",
     "many words": "say('x' * 300_000, err=err)",
