@@ -119,7 +119,7 @@ def _print(table: ReproducedTable) -> None:
     from ebclab.reproductions.document import beside_the_paper, claims_asked, cost_in_words
 
     title = f"{table.plan.study.about.title} ({table.plan.scale})"
-    printed = any(table.plan.study.published.values())
+    printed = table.plan.study.has_numbers
     lines = [table.learnt] if table.learnt else []
     lines += [
         f"claim: {each.says} {each.answer}: {each.why}{f'; in print: {each.in_print}' if printed else ''}"

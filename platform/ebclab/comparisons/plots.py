@@ -19,14 +19,21 @@ from ebclab.document.document import Plot
 from ebclab.formatting import PROBES, count
 from ebclab.interval import Interval
 from ebclab.reports.comparable import as_text
-from ebclab.reports.plots import BLUE, COLOURS, GREY, SCALE, error_bars, in_panels, plot, range_of
-from ebclab.runs.references import PIXELS, UNTRAINED, Name
+from ebclab.reports.plots import (
+    BLUE,
+    COLOURS,
+    GREY,
+    SCALE,
+    add_references,
+    error_bars,
+    in_panels,
+    plot,
+    range_of,
+    reference_line,
+)
+from ebclab.runs.references import Name
 
 MARKS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
-_REFERENCE = {
-    PIXELS: {"color": GREY, "width": 2, "dash": "dash"},
-    UNTRAINED: {"color": GREY, "width": 2, "dash": "dot"},
-}
 _SETTINGS: dict[Literal["default", "tuned"], str] = {"default": GREY, "tuned": BLUE}
 _COLUMNS = 3  # panels side by side
 _FEW = 10  # epochs or draws; with more, plotly's default ticks are integers
@@ -193,13 +200,13 @@ def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
             marker={"color": colour, "size": 9, "symbol": "circle" if settings == "tuned" else "circle-open"},
         )
     names = {(each.method, each.task): place for place, each in enumerate(found)}
-    for (task, name, value), methods in findings.references_at.items():
-        for place in (names[method, task] for method in methods if (method, task) in names):
-            figure.add_shape(
-                type="line", x0=value.mean, x1=value.mean, y0=place - 0.5, y1=place + 0.5, line=_REFERENCE[name]
-            )
-    for name in dict.fromkeys(name for _, name, _ in findings.references_at):  # shapes have no hover and no legend
-        figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_REFERENCE[name])
+    references = [
+        (name, names[method, task], value.mean)
+        for (task, name, value), methods in findings.references_at.items()
+        for method in methods
+        if (method, task) in names
+    ]
+    add_references(figure, references)
     spanned = range_of(values, least_margin=0.01, most=1.0)
     figure.update_xaxes(title=f"{PROBES[findings.request.metric]} accuracy", tickformat=".1%", range=spanned)
     figure.update_yaxes(autorange="reversed", automargin=True)
@@ -293,7 +300,7 @@ def _add_references(figure: go.Figure, findings: ComparisonFindings) -> None:
             mode="lines+markers",
             marker={"size": 3},
             name=name + whose,
-            line=_REFERENCE[name],
+            line=reference_line(name),
         )
 
 

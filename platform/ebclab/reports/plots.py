@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.interval import Interval
+from ebclab.runs.references import PIXELS, UNTRAINED, Name
 from ebclab.sweeps.log import Trial
 
 Point = TypeVar("Point")
@@ -67,6 +68,19 @@ def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot
     # By part: the whole figure would write NumPy's numbers as bytes, which a CSV or a card's JSON could not show.
     plain = {"data": [trace.to_plotly_json() for trace in figure.data], "layout": figure.layout.to_plotly_json()}
     return Plot(title, note, plain, height)
+
+
+def reference_line(name: Name) -> JsonObject:
+    """Return the line by which a reference is drawn everywhere."""
+    return {"color": GREY, "width": 2, "dash": {PIXELS: "dash", UNTRAINED: "dot"}[name]}
+
+
+def add_references(figure: go.Figure, references: Sequence[tuple[Name, int, float]]) -> None:
+    """Draw references, each a name, the place of a row and a value, as lines across the rows of a horizontal plot."""
+    for name, place, value in references:
+        figure.add_shape(type="line", x0=value, x1=value, y0=place - 0.5, y1=place + 0.5, line=reference_line(name))
+    for name in dict.fromkeys(name for name, _, _ in references):  # shapes have no hover and no legend
+        figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=reference_line(name))
 
 
 def in_panels(made: Plot) -> Plot:

@@ -80,7 +80,7 @@ def beside_the_paper(table: ReproducedTable, *, title: str = "", with_not_run: b
     """
     study = table.plan.study
     theirs = "paper" if study.is_of_paper else "published"
-    parts = ("ours", theirs, "difference") if any(study.published.values()) else ("ours",)
+    parts = ("ours", theirs, "difference") if study.has_numbers else ("ours",)
     here = {cell.column: cell.here for cell in table.cells}
     columns = {name: column for name, column in study.columns.items() if name in here}
     heads: list[str | ColumnHead] = [ColumnHead("row")]
@@ -137,7 +137,7 @@ def _claims(table: ReproducedTable) -> tuple[Block, ...]:
     """Return the claims with their answers; comparisons of claims that have several are listed below."""
     if not table.claims:
         return ()
-    printed = any(table.plan.study.published.values())
+    printed = table.plan.study.has_numbers
     heads = ("claim", "answer", "by", *(["in print"] if printed else []))
     rows: tuple[tuple[CellValue, ...], ...] = tuple(
         (each.says, RichText(each.answer, is_strong=True), each.why, *([each.in_print] if printed else []))
@@ -207,7 +207,7 @@ def claims_asked(table: ReproducedTable) -> str:
         f"Asked at scale {table.plan.scale} with {count(len(table.plan.seeds), 'seed')}. A claim holds if the 95 % "
         "intervals of all its comparisons say so; it does not hold if one of them says the opposite, with intervals "
         "wide enough to hold together."
-    ) + (" In print: by the published numbers alone, without intervals." * any(table.plan.study.published.values()))
+    ) + (" In print: by the published numbers alone, without intervals." * table.plan.study.has_numbers)
 
 
 def cost_in_words(table: ReproducedTable) -> str:

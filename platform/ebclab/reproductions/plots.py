@@ -9,14 +9,12 @@ import plotly.graph_objects as go
 
 from ebclab.document.document import Plot
 from ebclab.interval import Interval
-from ebclab.reports.plots import COLOURS, GREY, epoch_ticks, error_bars, plot, range_of
+from ebclab.reports.plots import COLOURS, add_references, epoch_ticks, error_bars, plot, range_of, reference_line
 from ebclab.reproductions.study import FACTORS, Unit
 from ebclab.reproductions.table import UNITS, ReproducedCell, ReproducedTable
-from ebclab.runs.references import PIXELS, UNTRAINED, Name
 
 _MOST_COLUMNS = len(COLOURS)  # in one plot, a colour each
 _FEWEST_EPOCHS = 3  # of a curve
-_DASHES: Mapping[Name, str] = {PIXELS: "dash", UNTRAINED: "dot"}
 _TITLES: Mapping[Unit, str] = {"percent": "per cent", "plain": "value", "seconds": "seconds", "hours": "hours"}
 
 
@@ -90,10 +88,7 @@ def _by_row(table: ReproducedTable, cells: Sequence[ReproducedCell], columns: Se
         for row in each.rows
         if row in places
     ]
-    for name, place, value in references:
-        figure.add_shape(type="line", x0=value.mean, x1=value.mean, y0=place - 0.5, y1=place + 0.5, line=_line_of(name))
-    for name in dict.fromkeys(name for name, _, _ in references):  # shapes have no legend
-        figure.add_scatter(x=[None], y=[None], mode="lines", name=name, line=_line_of(name))
+    add_references(figure, [(name, place, value.mean) for name, place, value in references])
     numbers = [cell.ours for cell in cells if cell.ours is not None] + [value for _, _, value in references]
     numbers += [Interval(cell.published.value) for cell in cells if cell.published and cell.published.value is not None]
     unit = cells[0].unit
@@ -135,15 +130,11 @@ def _over_epochs(table: ReproducedTable, cells: Sequence[ReproducedCell], epochs
     references = {(each.name, (FACTORS["percent"] * each.value).mean) for each in table.beside if each.column in epochs}
     for name, number in sorted(references):  # several untrained encoders have one entry in the legend
         is_first = all(trace.name != name for trace in figure.data)
-        line = _line_of(name)
+        line = reference_line(name)
         figure.add_scatter(x=ends, y=[number] * 2, mode="lines", name=name, line=line, showlegend=is_first)
     figure.update_xaxes(title="epoch", **epoch_ticks(max(epochs.values())))
     figure.update_yaxes(title=_TITLES[cells[0].unit])
     return plot("Over epochs", _note(table), figure, height=440)
-
-
-def _line_of(name: Name) -> dict[str, object]:
-    return {"color": GREY, "width": 2, "dash": _DASHES[name]}
 
 
 def _note(table: ReproducedTable) -> str:

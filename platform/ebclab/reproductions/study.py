@@ -165,6 +165,11 @@ class Study:
     scales: Mapping[Scale, StudyScale]  # changes of each scale
 
     @property
+    def has_numbers(self) -> bool:
+        """Whether numbers are published."""
+        return any(self.published.values())
+
+    @property
     def is_own(self) -> bool:
         return self.name.partition("/")[0] == OWN
 
@@ -350,9 +355,9 @@ def _gaps(study: Study) -> list[str]:
             for name, title in titles
             if title and first[title] != name
         ]
-    if study.is_of_paper and not any(study.published.values()) and not study.about.unknown:
+    if study.is_of_paper and not study.has_numbers and not study.about.unknown:
         lines.append("published: no number, and about.unknown does not say why; write one of them")
-    if any(study.published.values()) and not study.about.numbers:
+    if study.has_numbers and not study.about.numbers:
         lines.append("about.numbers: missing; say how the published numbers are known")
     if study.about.repeats < 2:
         lines += [
