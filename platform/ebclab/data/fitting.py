@@ -14,7 +14,7 @@ import torch
 
 from ebclab.config.experiment import flat
 from ebclab.config.recipes import merge, read_overrides
-from ebclab.config.sections import VIEW_RECIPES, TrainingConfig, fitting_views
+from ebclab.config.sections import VIEW_RECIPES, EvaluationConfig, TrainingConfig, fitting_views
 from ebclab.config.yaml_text import Plain
 from ebclab.data.hashing import hash_words
 from ebclab.data.photograph import Reading
@@ -105,7 +105,8 @@ def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> Plain:
         size = settings.get("views.image_size") or views.get("views.image_size") or usual
         chosen |= views | ({} if settings.get("init.weights") or "encoder.name" in settings else _encoder(size))
         limit = settings.get("data.train_limit")
-        chosen |= _batch(min(sample.num_images, limit) if isinstance(limit, int) and limit > 0 else sample.num_images)
+        used = min(sample.num_images, limit) if isinstance(limit, int) and limit > 0 else sample.num_images
+        chosen |= _batch(used) | _neighbours(used)
     return {key: value for key, value in chosen.items() if key not in settings}
 
 
@@ -129,6 +130,11 @@ def _batch(count: int) -> dict[str, int]:
     """Return a smaller batch size, a power of two, if an epoch would have fewer than four batches."""
     largest = max(_SMALLEST_BATCH, count // _FEWEST_STEPS)
     return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
+
+
+def _neighbours(count: int) -> dict[str, int]:
+    """Return fewer neighbours, half the images, if those that are not held out may be fewer than vote by default."""
+    return {"evaluation.knn_neighbours": max(1, count // 2)} if count < 2 * EvaluationConfig.knn_neighbours else {}
 
 
 def _reading(settings: Mapping[str, Any]) -> Reading:

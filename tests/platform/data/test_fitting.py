@@ -49,7 +49,11 @@ PHOTOGRAPHS = seen(*[(640, 480)] * 5, *[(300, 400)] * 5)
         (PHOTOGRAPHS, {"views.recipe": "byol-imagenet"}, {"data.resize": 224}),
         (seen((640, 480)), {"views.recipe": "byol-imagenet"}, {}),  # one size, and somebody's own views
         (seen((32, 32), count=452), {}, {**SMALL, "training.batch_size": 64}),  # 452 / 4 = 113
-        (seen((32, 32), count=20), {}, {**SMALL, "training.batch_size": 8}),
+        # cctd-ml-machine#461: no more neighbours than half the images
+        (seen((32, 32), count=40), {}, {**SMALL, "training.batch_size": 8}),
+        (seen((32, 32), count=39), {}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 19}),
+        (seen((32, 32), count=1), {}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 1}),
+        (seen((32, 32)), {"data.train_limit": 17}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 8}),
         (seen((32, 32)), {"data.train_limit": 452}, {**SMALL, "training.batch_size": 64}),
         (seen((32, 32), count=452), {"training.batch_size": 256}, SMALL),
     ],

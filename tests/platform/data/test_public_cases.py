@@ -140,6 +140,15 @@ def test_classes_that_cannot_be_matched_are_refused_by_name(tmp_path: Path, case
         load_split(f"{kind}:{tmp_path}", None, "test")
 
 
+@pytest.mark.parametrize("kind", ["folder", "parquet"])
+def test_classes_without_test_images_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    """ultralytics#13936, ml-cvnets#90."""
+    put_shown(kind, tmp_path / "train", TRAIN, TRAIN)
+    put_shown(kind, tmp_path / "test", ["bee", "bee"], ["bee", "bee"])
+    assert parts(f"{kind}:{tmp_path}")[1].labels.tolist() == [1, 1]
+    assert "2 classes of training images without test images: ant, cat" in caplog.text
+
+
 def test_names_that_differ_in_their_unicode_form_are_one_class(tmp_path: Path) -> None:
     composed, apart = "caf\u00e9", "cafe\u0301"
     put_shown("folder", tmp_path / "train", ["ant", "ant", "bee"], [composed, apart, "the"])
@@ -147,6 +156,29 @@ def test_names_that_differ_in_their_unicode_form_are_one_class(tmp_path: Path) -
     train, test = parts(f"folder:{tmp_path}")
     assert train.class_names == test.class_names == (apart, "the")
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 1], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "labels"), [(CAB, tuple(ABC), by(ABC, CAB)), (["a%2Fb", "é"], ("a/b", "é"), [0, 1])]
+)
+def test_labels_in_the_names_of_folders_of_parquet_are_read(tmp_path, caplog, values, names, labels):
+    """Daft#2957: a table that was partitioned by its labels."""
+    for number, value in enumerate(values):
+        put(tmp_path / f"x=1/label={value}" / f"{number}.parquet", b"")
+        pq.write_table(pa.table({"image": pictures(["ant"])}), tmp_path / f"x=1/label={value}" / f"{number}.parquet")
+    index = open_source(f"parquet:{tmp_path}", "train", Reading())
+    assert index.class_names == names
+    in_order = [file.split("label=")[1].split("/")[0] for file, _ in index._groups]
+    assert index.index.labels.tolist() == [labels[values.index(value)] for value in in_order]
+    assert caplog.text == ""
+
+
+def test_numbers_in_the_names_of_folders_of_parquet_are_numbers_and_a_column_goes_first(tmp_path: Path) -> None:
+    for folder, made in (("label=7", {}), ("label=8", {"label": [3]})):
+        put(tmp_path / folder / "0.parquet", b"")
+        pq.write_table(pa.table({"image": pictures(["ant"]), **made}), tmp_path / folder / "0.parquet")
+    found = load_split(f"parquet:{tmp_path}", None, "train")
+    assert (sorted(found.labels.tolist()), found.class_names) == ([3, 7], ())
 
 
 def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Path) -> None:
@@ -169,6 +201,10 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "a class train": ("folder", "bus/0.png car/1.png train/2.png", ["bus", "car", "train"], 3, 0),
     "classes valid and invalid": ("folder", "valid/0.png invalid/1.png", ["invalid", "valid"], 2, 0),
     "unlabelled images beside": ("folder", "train/a/0.png more/1.png", ["a"], 1, 0),
+    # vision#2605: letters, or folds, above the classes
+    "folds": ("folder", "f0/a/0.png f0/b/1.png f1/a/2.png f1/b/3.png", ["f0", "f1"], 4, 0),
+    "letters": ("folder", "a/airfield/0.png a/bar/1.png z/zoo/2.png", ["a", "z"], 3, 0),
+    "parts of classes": ("folder", "a/x/0.png a/y/1.png a/2.png b/x/3.png", ["a", "b"], 4, 0),
     # Kaggle's archives, each unpacked into a folder of its name
     "train in train": ("folder", "train/train/a/0.png train/train/b/1.png test/test/a/2.png", ["a", "b"], 2, 1),
     "test1": ("folder", "train/0.png train/1.png test1/2.png", [], 2, 1),
@@ -195,6 +231,8 @@ TOLD = {
     "a class test": "test are read as classes",
     "a class train": "train are read as classes, since the other folders are not splits",
     "classes valid and invalid": "valid are read as classes",
+    "folds": "classes are the folders f0, f1, not the folders within these, a, b",
+    "letters": "classes are the folders a, z, not the folders within these, airfield, bar, zoo",
     "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
     "shards": "outside of train and val were left out, 1 of 3: x/more-000.tar",
 }
@@ -476,12 +514,17 @@ def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files
 @pytest.mark.parametrize(
     ("file", "remedy"),
     # datasets#7337, MedMNIST#38
-    [("a.zip", "unpack it"), ("a.npz", r"give arrays to ebclab.pretrain\(images=...\)"), ("a.tar", "webdataset:PATH")],
+    [
+        ("a.zip", "unpack it"),
+        ("a.npz", r"give arrays to ebclab.pretrain\(images=...\)"),
+        ("a.tar", "webdataset:PATH"),
+        ("a.tfrecord-00000-of-00001", "write it as Parquet"),
+    ],
 )
 def test_a_folder_of_other_files_is_told_what_reads_them(tmp_path: Path, file: str, remedy: str) -> None:
     put(tmp_path / file, b"x")
     for place in (tmp_path, tmp_path / file):
-        with pytest.raises(DataError, match=rf"only 1 .{file[2:]}; .*{remedy}"):
+        with pytest.raises(DataError, match=rf"only 1 .{file[2:11]}; .*{remedy}"):
             load_split(f"folder:{place}", None, "train")
 
 

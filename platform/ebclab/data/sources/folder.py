@@ -51,6 +51,12 @@ _REMEDIES = {
     ".tar": "read tars by webdataset:PATH",
     ".parquet": "read Parquet by parquet:PATH",
     ".arrow": "read Arrow by arrow:PATH",
+    ".7z": "unpack it",
+    ".rar": "unpack it",
+    ".tfrecord": "write it as Parquet with encoded images, and read that by parquet:PATH",
+    ".h5": "give arrays to ebclab.pretrain(images=...) in Python",
+    ".hdf5": "give arrays to ebclab.pretrain(images=...) in Python",
+    ".mat": "give arrays to ebclab.pretrain(images=...) in Python",
     ".npz": "give arrays to ebclab.pretrain(images=...) in Python",
     ".npy": "give arrays to ebclab.pretrain(images=...) in Python",
 }
@@ -87,6 +93,7 @@ class FolderSource(ImageFiles):
         if labels is None:
             labels = of_words(path.partition("/")[0] if "/" in path else "" for path in chosen.values())
             tell_unlabelled(name, split, labels.numbers)
+            _tell_folders_below(name, chosen.values())
         listing = Listing({file: sizes[file] for file in chosen}, [*chosen.values()], labels.numbers, labels.names)
         super().__init__(name, place, split, reading, listing)
         self.files_digest = digest_of_files({path: sizes[file] for file, path in chosen.items()})
@@ -142,6 +149,21 @@ def _require_no_parts_below(files: list[str], name: str) -> None:
             f"data.name: {name} has test images among those for training, got folders {' and '.join(sorted(both))}; "
             "call them train and test"
         )
+
+
+def _tell_folders_below(name: str, paths: Iterable[str]) -> None:
+    """Log once that classes are the first folders in ``paths``, if all images are in folders further below.
+
+    These may be the classes, and the first folders parts of a split or letters.
+    """
+    below: dict[str, set[str]] = defaultdict(set)
+    for folder in {path.rpartition("/")[0] for path in paths}:
+        top, _, rest = folder.partition("/")
+        below[top].add(rest.partition("/")[0])
+    inner = set(chain(*below.values()))
+    if len(below) > 1 and "" not in inner and max(map(len, below.values())) > 1:
+        classes, others = (first_few(sorted(each), _SHOWN) for each in (below, inner))
+        tell_once(f"{name}: classes are the folders {classes}, not the folders within these, {others}")
 
 
 def _labels_in_tables(

@@ -38,11 +38,13 @@ from ebclab.data.sources.location import any_word, location_of, splits_among, te
 from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError, MixedSizesError
+from ebclab.formatting import count, first_few
 from ebclab.storage.filesystem import Location
 
 _log = logging.getLogger("ebclab.data")
 
 _AS_STORED = Reading()
+_CLASSES_SHOWN = 10  # in a message
 
 _Kinds = dict[str, tuple[Callable[[str, str, Split, Reading], ImageSource], Callable[[str], tuple[Split, ...]]]]
 
@@ -138,8 +140,17 @@ def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSour
             tell_once(f"{name}: its test images have no labels, its training images have")
         test_labels, train_labels = (Labels(each.index.labels, each.class_names) for each in (source, training))
         labels = as_in_training(test_labels, train_labels, name)
+        _tell_untested(name, labels, train_labels)
         source.index, source.class_names = replace(source.index, labels=labels.numbers), labels.names
     return source, training
+
+
+def _tell_untested(name: str, test: Labels, train: Labels) -> None:
+    """Log once which classes of the training part have no image in the test part, if that has labels."""
+    tested, known = (set(torch.unique(part.numbers[part.numbers >= 0]).tolist()) for part in (test, train))
+    if tested and (absent := sorted(known - tested)):
+        names = first_few([train.names[each] if train.names else str(each) for each in absent], _CLASSES_SHOWN)
+        tell_once(f"{name}: {count(len(absent), 'class', 'classes')} of training images without test images: {names}")
 
 
 def _numbers_alone(name: str, split: Split) -> bool:

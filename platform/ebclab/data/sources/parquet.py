@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from ebclab.data.class_labels import Labels, joined
+from ebclab.data.class_labels import Labels, joined, label_of, of_values
 from ebclab.data.hashing import hash_words
 from ebclab.data.image_set import digest_of_files
 from ebclab.data.photograph import Decoded, Example, Reading, decode_images, mixed_sizes
@@ -140,7 +142,9 @@ class ParquetSource(TableSource):
             opened = parquet.opened
             schema, label = opened.schema_arrow, self.reading.label_column
             str(schema.remove_metadata())  # names of columns and fields are decoded late
-            images = self._require_image_column(where, schema)
+            of_folder = None if label in schema.names else _partition_of(path_in_split, label)
+            with_label = schema if of_folder is None else schema.append(pa.field(label, pa.string()))
+            images = self._require_image_column(where, with_label)
             known = sorted(set(schema.names) & {INDEX_COLUMN, label})
             groups = range(opened.num_row_groups)
             rows_of_group = [opened.metadata.row_group(number).num_rows for number in groups]
@@ -158,7 +162,8 @@ class ParquetSource(TableSource):
         if not keys:
             keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
         if label not in known:
-            labels.append(Labels(torch.full((count,), -1)))
+            one = of_values([label_of(of_folder, where)], where)
+            labels.append(Labels(one.numbers.repeat(count), one.names))
         return FileIndex(images, rows_of_group, joined(labels, where), torch.cat(keys))
 
     def _require_image_column(self, where: str, schema: pa.Schema) -> str:
@@ -202,6 +207,12 @@ class ParquetSource(TableSource):
                 f"data.name: the column {INDEX_COLUMN} of {self._place.path} must differ in every row, "
                 f"got {int(unique[times.argmax()])} {int(times.max())} times; number the rows, or leave it out"
             )
+
+
+def _partition_of(path: str, column: str) -> str | None:
+    """Return a column's value in the names of a file's folders, as in ``label=ant/0.parquet``; None without one."""
+    parts = (part.partition("=") for part in posixpath.dirname(path).split("/"))
+    return next((unquote(value) for name, sign, value in parts if sign and name == column), None)
 
 
 def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:
