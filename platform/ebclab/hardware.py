@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +17,7 @@ MEMINFO = Path("/proc/meminfo")
 CONTROL_GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 """Files with the memory limit of a control group, by the name of its hierarchy: empty in version 2 of cgroups."""
+_KILL_COUNTS = {"": "memory.events", "memory": "memory.oom_control"}
 CONTAINER_CPUS = [
     Path("/sys/fs/cgroup") / name for name in ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
 ]
@@ -136,17 +137,35 @@ def free_bytes(device: torch.device) -> int:
     return min(1024 * int(available) if available else total, *_memory_limits(), total)
 
 
+def kernel_kills() -> dict[str, int]:
+    """Return how many processes the kernel has killed out of memory in the control group of this process, by its file.
+
+    Empty if the kernel does not tell it.
+    """
+    for file in _of_own_groups(_KILL_COUNTS):
+        for name, _, number in (line.partition(" ") for line in _lines(file)):
+            if name == "oom_kill" and number.isdecimal():
+                return {str(file): int(number)}
+    return {}
+
+
 def _memory_limits() -> Iterator[int]:
     """Yield the memory limits in bytes of the control groups of this process, and of those around them."""
+    for file in _of_own_groups(_MEMORY_LIMITS):
+        limit = next(iter(_lines(file)), "")
+        if limit.isdecimal():
+            yield int(limit)
+
+
+def _of_own_groups(names: Mapping[str, str]) -> Iterator[Path]:
+    """Yield a file, named by hierarchy, of each control group of this process, and then of those around it."""
     for line in _lines(OWN_GROUPS) or ["0::/", "1:memory:/"]:
         _, hierarchy, path = line.split(":", 2)
-        if (name := _MEMORY_LIMITS.get(hierarchy)) is None:
+        if (name := names.get(hierarchy)) is None:
             continue
         group = PurePosixPath(path)  # of the host, also within some containers, which see the outermost alone
         for each in (group, *group.parents):
-            limit = next(iter(_lines(CONTROL_GROUPS / hierarchy / str(each).lstrip("/") / name)), "")
-            if limit.isdecimal():
-                yield int(limit)
+            yield CONTROL_GROUPS / hierarchy / str(each).lstrip("/") / name
 
 
 def _lines(path: Path) -> list[str]:

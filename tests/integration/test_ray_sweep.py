@@ -172,7 +172,7 @@ class Fragile(Simclr):
             Path(sys.argv[1], "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         if t == 0.6:
-            os.kill(os.getpid(), signal.SIGKILL)
+            signal.raise_signal(signal.SIGSEGV)
         output = super().forward(batch, generator)
         return output._replace(loss=output.loss * float("nan")) if t == 0.7 else output
 
@@ -216,12 +216,17 @@ if __name__ == "__main__":
     said = "Fragile failed (own_method.py, line 13), got RuntimeError: a bug in a method; correct the method"
     assert by_temperature[0.2].reason == said
     assert by_temperature[0.3].reason.startswith("out of memory")
-    assert re.fullmatch(r"its process died.*, 1 restarts allowed", by_temperature[0.6].reason)
+    fault = r"Segmentation fault \(SIGSEGV\) in forward \(.*own_method\.py, line 20\)"
+    assert re.fullmatch(rf"its process died.*: {fault}, 1 restarts allowed", by_temperature[0.6].reason)
     assert "step 1" in by_temperature[0.7].reason
     failed = tmp_path / "own" / "trials" / by_temperature[0.2].id
     assert "a bug in a method" in (failed / "error.txt").read_text()
-    restarted = [record["trial"] for record in _log(tmp_path / "own") if record["event"] == "restarted"]
-    assert sorted(restarted) == sorted([by_temperature[0.4].id, by_temperature[0.6].id])
+    events = _log(tmp_path / "own")
+    restarted = [(each["trial"], each["reason"]) for each in events if each["event"] == "restarted"]
+    (killed, why), (faulty, how) = sorted(restarted)
+    assert (killed, faulty) == (by_temperature[0.4].id, by_temperature[0.6].id)
+    assert re.fullmatch(r"its process died.*: without a trace, as when killed from outside .*", why)
+    assert re.fullmatch(rf"its process died.*: {fault}", how)
 
 
 @pytest.fixture

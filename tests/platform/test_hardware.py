@@ -10,7 +10,15 @@ import torch
 from ebclab import hardware as device
 from ebclab.config import compose, compose_for_user
 from ebclab.errors import ConfigError, UserError
-from ebclab.hardware import as_before, draws_put_back, free_bytes, num_cores, resolve_device, set_threads
+from ebclab.hardware import (
+    as_before,
+    draws_put_back,
+    free_bytes,
+    kernel_kills,
+    num_cores,
+    resolve_device,
+    set_threads,
+)
 
 CPU = torch.device("cpu")
 TOTAL = 16_000_000 * 1024
@@ -87,6 +95,25 @@ def test_the_least_limit_of_the_groups_around_a_process_counts(told, groups, lim
         (told / name).parent.mkdir(parents=True, exist_ok=True)
         (told / name).write_text(f"{text}\n")
     assert free_bytes(CPU) == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "counts", "expected"),
+    [
+        ("0::/job/a", {"job/a/memory.events": "low 0\noom_kill 4", "job/memory.events": "oom_kill 9"}, {"job/a/": 4}),
+        ("0::/job/a", {"job/memory.events": "oom_kill 9"}, {"job/": 9}),
+        ("4:memory:/docker/1f", {"memory/memory.oom_control": "under_oom 0\noom_kill 2"}, {"memory/": 2}),
+        ("0::/", {"memory.events": "oom 5\noom_kill many"}, {}),
+        ("0::/", {}, {}),
+    ],
+)
+def test_kills_of_the_kernel_are_counted_in_the_innermost_group_that_tells_them(told, groups, counts, expected):
+    (told / "cgroup").write_text(f"{groups}\n")
+    for name, text in counts.items():
+        (told / name).parent.mkdir(parents=True, exist_ok=True)
+        (told / name).write_text(f"{text}\n")
+    found = {str(Path(name).parent.relative_to(told)) + "/": count for name, count in kernel_kills().items()}
+    assert found == expected
 
 
 @pytest.mark.parametrize("strict", [True, False])

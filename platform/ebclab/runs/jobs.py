@@ -133,11 +133,10 @@ def _result(reader: Connection, process: SpawnProcess) -> Any:
             result, error = reader.recv()
         except EOFError:
             process.join()
+            code = process.exitcode or 0
+            how = f"was ended by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with code {code}"
             killed = ", as when the system kills it for want of memory; use fewer at once (--at-once)"
-            return TrainingError(
-                f"its process ended with exit code {process.exitcode}{killed * (process.exitcode == -9)}; "
-                "the same command resumes"
-            )
+            return TrainingError(f"its process {how}{killed * (code == -signal.SIGKILL)}; the same command resumes")
     process.join()
     if error is not None:
         raise error

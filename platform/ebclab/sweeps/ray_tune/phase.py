@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ray
 import torch
 from ray import tune
 from ray.exceptions import RayActorError
@@ -26,6 +27,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from ebclab.background import logged
+from ebclab.cluster.death import death_in_words
 from ebclab.cluster.each import each_on_cluster
 from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.versions import Origin, require_same_versions
@@ -35,6 +37,7 @@ from ebclab.errors import EbclabError, InterruptedRunError, RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
 from ebclab.runs import environment
+from ebclab.runs.death import how_it_died
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import InitialWeights, keep_weights
 from ebclab.runs.jobs import Each, one_by_one
@@ -218,6 +221,7 @@ class Phases:
         seconds: Time limit of the search, from now on; None means no limit.
 
     Attributes:
+        folder: The folder of the sweep.
         scheduler: The scheduler of the present phase.
     """
 
@@ -231,7 +235,7 @@ class Phases:
         search: SearchProposals,
         seconds: float | None = None,
     ) -> None:
-        self._folder, self._plan, self._log, self._resources, self._display = folder, plan, log, resources, display
+        self.folder, self._plan, self._log, self._resources, self._display = folder, plan, log, resources, display
         self._open = ExitStack()
         self._prepare(search, seconds)
 
@@ -247,7 +251,7 @@ class Phases:
             proposals,
             concurrent=self._resources.concurrent,
             stop=stop,
-            clone=partial(clone_run, self._folder, self._plan),
+            clone=partial(clone_run, self.folder, self._plan),
         )
 
     def _begin(self) -> None:
@@ -259,7 +263,7 @@ class Phases:
             if not trial.is_over:
                 self._run(trial.id).stop.clear()
         total = len(scheduler.trials) + scheduler.left
-        display.start(f"{self._folder.path.name}, {self._kind}", self._plan.config.evaluation.objective, total)
+        display.start(f"{self.folder.path.name}, {self._kind}", self._plan.config.evaluation.objective, total)
         self._open.callback(display.stop)
         self._open.callback(lambda: display.show(scheduler.trials))
         self._open.enter_context(stop_on_signals(self._request))
@@ -289,7 +293,7 @@ class Phases:
         if self._was_stopped:
             left = sum(not trial.is_over for trial in scheduler.trials) + scheduler.left
             raise InterruptedRunError(
-                f"stopped with {count(left, 'trial')} to go; everything is saved in {self._folder.address}; "
+                f"stopped with {count(left, 'trial')} to go; everything is saved in {self.folder.address}; "
                 "the same command resumes from there"
             )
 
@@ -315,14 +319,14 @@ class Phases:
         turn = self.scheduler.next_turn()
         if turn is not None and self._plan.config.resources.workers:
             with logged():
-                self._folder.run(turn.run_name).stop.clear()
+                self.folder.run(turn.run_name).stop.clear()
         return turn
 
     def end_workers(self, run_name: str) -> None:
         """Ask the workers of a turn that is over to stop: Tune only tells their trial's process, when it needs it."""
         if self._plan.config.resources.workers:
             with logged():
-                self._folder.run(run_name).stop.set()
+                self.folder.run(run_name).stop.set()
 
     def on_death(self, trial_id: str, reason: str, *, preempted: bool) -> None:
         """Pass the death of a trial's process on, and display it if the trial is started again."""
@@ -338,7 +342,7 @@ class Phases:
                 self._run(trial_id).save_now.set()
 
     def _run(self, trial_id: str) -> RunFolder:
-        return self._folder.run(self._log.trials[trial_id].run_name)
+        return self.folder.run(self._log.trials[trial_id].run_name)
 
     def run(self, setup: TrialSetup) -> None:
         """Train all trials that are not over."""
@@ -469,19 +473,25 @@ class _Judge(_Unsaved, FIFOScheduler):
         self._phases.scheduler.on_turn_over(_turn(trial).trial)
 
     def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        name = _turn(trial).trial
-        error = trial.get_pickled_error()  # None when no process was left to raise one
+        name, run = _turn(trial).trial, self._phases.folder.run(_turn(trial).run_name, "worker")
+        error, text = _error_of(trial)
         preempted = isinstance(error, RayActorError) and error.preempted
-        lines = str(error).strip().splitlines() if error else []
-        reason = "its machine was taken away" if preempted else lines[-1] if lines else _death(trial)
+        died, pid = ("its machine was taken away", "") if preempted else death_in_words(text)
+        reason = died + how_it_died(run.ray, 0, pid) if died else text.strip().splitlines()[-1]
         self._phases.on_death(name, reason, preempted=preempted)
         self._phases.scheduler.on_turn_over(name)
 
 
-def _death(trial: TuneTrial) -> str:
-    """Return in words that the process of a trial died; Tune knows which one it was once it has reported."""
-    place = trial.temporary_state.location
-    return "its process died" + (f" (process {place.pid} on {place.hostname})" if place.pid else "")
+def _error_of(trial: TuneTrial) -> tuple[object, str]:
+    """Return the error that ended a turn, None if Tune has kept its text alone, and the text.
+
+    They are in the driver's folder; Tune's own methods look for the copies that it makes at the end of the sweep.
+    """
+    if trial.pickled_error_file:
+        with open(trial.pickled_error_file, "rb") as file:
+            error = ray.cloudpickle.load(file)
+        return error, str(error)
+    return None, Path(trial.error_file).read_text(encoding="utf-8")
 
 
 class _Heartbeat(_Unsaved, TrialProgressCallback):

@@ -24,6 +24,7 @@ from ebclab.config.encoder import InitConfig
 from ebclab.data.holdout import Split
 from ebclab.errors import DivergedError, EbclabError, InterruptedRunError, RunError, StoreError, UserError, VersionError
 from ebclab.hardware import resolve_device, set_threads
+from ebclab.runs.death import watched
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights, kept_weights
 from ebclab.runs.metrics_log import LogEvents
@@ -134,6 +135,8 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         stack.enter_context(_off_the_console())
         syncer = _claim_patiently(stack, run)  # pulls the run: no other process writes into it from here on
         stack.enter_context(LogEvents(run.metrics, active=not config.resources.workers))
+        if not config.resources.workers:
+            stack.enter_context(watched(run.ray))
         config = as_recorded(config, run, setup.methods)
         state = find(run, config, setup.methods, resume=False)
         if state == "finished":

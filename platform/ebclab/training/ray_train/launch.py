@@ -8,7 +8,6 @@ notices dead workers because it polls them every second.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from ray.train.v2.api.exceptions import TrainingFailedError, WorkerGroupError
 from ray.train.v2.torch.torch_trainer import TorchTrainer
 
 from ebclab.background import logged, repeating
+from ebclab.cluster.death import death_in_words
 from ebclab.cluster.join import cluster_session, cluster_size, nodes, nodes_to_come, on_drain
 from ebclab.cluster.placement import (
     Placement,
@@ -41,6 +41,7 @@ from ebclab.data.delivery.ray_data.pipeline import build_dataset, execution_opti
 from ebclab.encoders.build import has_batch_norm
 from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
 from ebclab.hardware import resolve_device
+from ebclab.runs.death import how_it_died
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.training.callbacks import Scheduled
@@ -265,7 +266,7 @@ class _TellsDeaths(UserCallback):
 
     def after_exception(self, run_context: object, worker_exceptions: Mapping[int, Exception]) -> None:
         with logged():  # a store that does not answer must not end the run
-            self._run.of("controller").signal(DEATHS).write(_in_words(worker_exceptions).encode())
+            self._run.of("controller").signal(DEATHS).write(_in_words(worker_exceptions, self._run).encode())
 
 
 def _failure(spec: RunSpec, error: Exception) -> EbclabError:
@@ -276,20 +277,25 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
         return raised_elsewhere(refused.kind or "EbclabError", refused.text)
     if not isinstance(error, WorkerGroupError):
         return TrainingError(f"Ray could not run the workers, got {_first_line(error)}; {kept}")
-    allowed, reasons = spec.config.resources.max_failures, _in_words(error.worker_failures)
+    allowed, reasons = spec.config.resources.max_failures, _in_words(error.worker_failures, spec.run)
     return TrainingError(
         f"workers failed {allowed + 1} times, resources.max_failures allows {allowed}; the last time {reasons}; {kept}"
     )
 
 
-def _in_words(failures: Mapping[int, Exception]) -> str:
-    return "; ".join(f"worker {rank}: {_first_line(each)}" for rank, each in sorted(failures.items()))
+def _in_words(failures: Mapping[int, Exception], run: RunFolder) -> str:
+    return "; ".join(
+        f"worker {rank}: {_death(each, run, rank) or _first_line(each)}" for rank, each in sorted(failures.items())
+    )
+
+
+def _death(error: Exception, run: RunFolder, rank: int) -> str:
+    """Return how the process of a worker died; empty if it raised an error instead."""
+    inner = getattr(error, "health_check_failure", None)
+    died, pid = death_in_words(str(inner)) if isinstance(inner, RayError) else ("", "")
+    return died + how_it_died(run.of("worker").ray, rank, pid)
 
 
 def _first_line(error: BaseException) -> str:
     """Return the type and first line of an exception, without the long text that Ray adds."""
-    inner = getattr(error, "health_check_failure", None)
-    if isinstance(inner, RayError):
-        facts = dict(re.findall(r"^\s*(pid|ip): (\S+)$", str(inner), re.MULTILINE))
-        return "its process died" + (f" (process {facts['pid']} on {facts['ip']})" if len(facts) == 2 else "")
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no text'}"

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
 from ebclab.errors import DataError, EbclabError, MethodError, RunError, UserError
 from ebclab.hardware import resolve_device, set_threads
+from ebclab.runs.death import watched
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.metrics_log import LogEvents
 from ebclab.runs.summary import RunSummary
-from ebclab.storage import atomic
 from ebclab.storage.mirror import Syncer
 from ebclab.storage.reading import json_value, typed
 from ebclab.storage.signal_file import SignalFile
@@ -71,23 +68,17 @@ def train_on_worker(
     if (earlier := recorded_refusal(spec.run, refusal)) is not None:
         return earlier
     try:
-        prepared = ranks.together(lambda: _prepared(spec, placement, origin, ranks, part))
-        who = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "ranks": ranks.world_size,
-            "threads": torch.get_num_threads(),
-        }
-        spec.run.ray.mkdir(exist_ok=True)
-        atomic.write_json(spec.run.ray / f"worker-{ranks.rank}.json", who)
-        is_first = ranks.rank == 0
-        with (
-            LogEvents(spec.run.metrics, active=is_first),
-            spec.run.sync(spec.token) if is_first else nullcontext(Syncer()) as syncer,
-        ):
-            if is_first:
-                _log_deaths(spec.run)
-            summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
+        ranks.together(lambda: _require_run(spec, origin))
+        with watched(spec.run.ray, ranks.rank, ranks=ranks.world_size):
+            prepared = ranks.together(lambda: _prepared(spec, placement, ranks, part))
+            is_first = ranks.rank == 0
+            with (
+                LogEvents(spec.run.metrics, active=is_first),
+                spec.run.sync(spec.token) if is_first else nullcontext(Syncer()) as syncer,
+            ):
+                if is_first:
+                    _log_deaths(spec.run)
+                summary = train_rank(spec, prepared, Listener(), spec.run.stop, syncer)
     except (DataError, MethodError) as error:  # of one rank: the others wait for it until all are started again
         if ranks.alone or (part is None and isinstance(error, DataError)):
             return _refused(error)
@@ -123,13 +114,16 @@ def _refused(error: EbclabError) -> WorkerOutcome:
     return WorkerOutcome(kind_of(error), str(error))
 
 
-def _prepared(spec: RunSpec, placement: Placement, origin: Origin, ranks: Ranks, part: StreamPart | None) -> Prepared:
+def _require_run(spec: RunSpec, origin: Origin) -> None:
     origin.require_same_here()
     if not spec.run.pull(NEEDED).config_path.exists():
         raise UserError(
             f"{spec.run.path}: the worker on {socket.gethostname()} does not see the run folder; "
             "put --runs on storage that all nodes share, or into an object store"
         )
+
+
+def _prepared(spec: RunSpec, placement: Placement, ranks: Ranks, part: StreamPart | None) -> Prepared:
     resources = spec.config.resources
     device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
     set_threads(resources.threads, placement.threads)

@@ -1,5 +1,6 @@
 """A phase that cannot go on ends with a sentence, no phase follows, and the same command takes it up again."""
 
+import json
 import math
 import signal
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import ray
+from made_up_images import put
 from made_up_trials import Remembering
 from ray import tune
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
@@ -226,35 +228,69 @@ def test_what_trials_could_do_better_than_this_process_is_done_on_the_cluster(
         assert (each.func, each.keywords) == (each_on_cluster, reserved)
 
 
+PROCESS = "The actor is dead because its worker process has died."
+TAKEN, LOST = NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, NodeDeathInfo.UNEXPECTED_TERMINATION
+
+
 @pytest.mark.parametrize(
-    ("node", "pid", "reason", "preempted"),
+    ("node", "text", "fault", "reason", "preempted"),
     [
-        (NodeDeathInfo.AUTOSCALER_DRAIN_PREEMPTED, 41, "its machine was taken away", True),
-        (NodeDeathInfo.UNEXPECTED_TERMINATION, 41, "the node is dead", False),
-        (None, 41, "its process died (process 41 on 10.0.0.7)", False),
-        (None, None, "its process died", False),
+        (TAKEN, "its node has died", "", "its machine was taken away", True),
+        (LOST, "its node has died", "", "its machine was lost (process 41 on a)", False),
+        (None, PROCESS, None, "its process died (process 41 on a)", False),
+        (None, PROCESS, "Fatal Python error: Aborted", "its process died (process 41 on a): Aborted (SIGABRT)", False),
     ],
 )
 def test_a_machine_that_was_taken_away_is_told_from_a_process_that_died(
     node: int | None,
-    pid: int | None,
+    text: str,
+    fault: str | None,
     reason: str,
     preempted: bool,
     sweep_plan: Callable[..., SweepPlan],
     tmp_path: Path,
 ) -> None:
     died = ActorDiedErrorContext(
-        actor_id=bytes(16), error_message="the node is dead", node_death_info=NodeDeathInfo(reason=node)
+        actor_id=bytes(16),
+        error_message=text,
+        node_death_info=NodeDeathInfo(reason=node),
+        pid=41,
+        node_ip_address="a",
     )
+    error = ActorDiedError(died)
+    error.args = ()  # as that of a process that was there
+    pickled = put(tmp_path / "error.pkl", ray.cloudpickle.dumps(error))
     made = Made(sweep_plan(trials=1), tmp_path)
     turn = made.phases.scheduler.next_turn()
+    run = made.phases.folder.run("0000")
+    if fault is not None:
+        put(run.ray / "worker-0.json", json.dumps({"pid": 41, "host": "a", "ranks": 1, "kernel_kills": {}}))
+        put(run.ray / "worker-0.fault", fault)
     trial: Any = SimpleNamespace(
         config={"turn": vars(turn)},
-        get_pickled_error=lambda: None if node is None else ActorDiedError(died),
-        temporary_state=SimpleNamespace(location=SimpleNamespace(pid=pid, hostname="10.0.0.7")),
+        pickled_error_file=str(pickled),
     )
     phase._Judge(made.phases).on_trial_error(None, trial)
     (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
     assert (restarted["reason"], restarted.get("preempted", False)) == (reason, preempted)
     assert made.shown.notes == [f"trial 0000: {reason}; it is started again"]
     assert made.phases.scheduler.active == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Memory on the node was full\nmore", "Ray ended its process, out of memory: Memory on the node was full"),
+        ("Traceback\nStoreError: s3://lab does not answer\n", "StoreError: s3://lab does not answer"),
+    ],
+)
+def test_the_reason_is_found_where_tune_keeps_the_text_of_an_error_alone(sweep_plan, tmp_path, text, reason):
+    made = Made(sweep_plan(trials=1), tmp_path)
+    put(tmp_path / "error.txt", f"Failure # 1 (occurred at noon)\n{text}")
+    turn = made.phases.scheduler.next_turn()
+    trial: Any = SimpleNamespace(
+        config={"turn": vars(turn)}, pickled_error_file=None, error_file=str(tmp_path / "error.txt")
+    )
+    phase._Judge(made.phases).on_trial_error(None, trial)
+    (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
+    assert restarted["reason"].startswith(reason)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,11 @@ from typing import Any
 import pytest
 from made_up_images import encoded, pixels, put
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, OutOfMemoryError
 from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from small_runs import records_of
 
 from ebclab.cluster.placement import Placement
-from ebclab.cluster.versions import Origin
 from ebclab.config import compose, to_yaml
 from ebclab.errors import MethodError
 from ebclab.runs.folder import RunFolder
@@ -30,6 +30,8 @@ NONE: Any = None  # a worker that gives up looks at nothing else
 
 @pytest.fixture
 def refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(worker, "_require_run", lambda *_: None)
+    monkeypatch.setattr(worker, "watched", lambda *_, **__: nullcontext())  # pytest watches its own process
     monkeypatch.setattr(Ranks, "of_process_group", classmethod(lambda cls: ALONE))
     return tmp_path / REFUSAL
 
@@ -93,6 +95,18 @@ def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(tmp_
     assert caplog.messages == [f"{told}; the workers were started again"]
     _log_deaths(run)
     assert len(caplog.messages) == 1
+    put(run.ray / "worker-1.json", json.dumps({"pid": 41, "host": "there", "ranks": 2, "kernel_kills": {}}))
+    put(run.ray / "worker-1.fault", 'Fatal Python error: Bus error\n\n  File "mine.py", line 3 in forward\n')
+    full = OutOfMemoryError("Memory on the node was 15GB used / 16GB limit\nand more")
+    _TellsDeaths(run).after_exception(
+        None, {rank: WorkerHealthCheckFailedError("unhealthy", failure=each) for rank, each in enumerate((full, rays))}
+    )
+    _log_deaths(run)
+    told = (
+        "worker 0: Ray ended its process, out of memory: Memory on the node was 15GB used / 16GB limit; "
+        "worker 1: its process died (process 41 on 10.0.0.7): Bus error (SIGBUS) in forward (mine.py, line 3)"
+    )
+    assert caplog.messages[1] == f"{told}; the workers were started again"
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -104,7 +118,7 @@ def test_how_many_images_were_left_out_is_an_event_of_the_run_from_the_first_wor
     config = compose("simclr", overrides=[f"data.name=folder:{images}", *few])
     put(run.config_path, to_yaml(config))
     spec = RunSpec(run, config, METHODS["simclr"], None, ())
-    _prepared(spec, Placement((2,), 1.0, 0), Origin.here(), replace(ALONE, rank=rank, world_size=2), None)
+    _prepared(spec, Placement((2,), 1.0, 0), replace(ALONE, rank=rank, world_size=2), None)
     events = records_of(run.path, "event", "warning") if rank == 0 else []
     assert [each["text"].partition(" (")[0] for each in events] == ["1 of 41 images left out"] * (rank == 0)
     assert run.metrics.path.exists() == (rank == 0)
