@@ -25,8 +25,9 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
-from ebclab.cluster.address import MODE, sends_token, stranger, token_source
+from ebclab.cluster.address import MODE, sends_token, token_source
 from ebclab.cluster.jobs import JobState
+from ebclab.cluster.socket_owner import stranger
 from ebclab.cluster.switches import SWITCHES
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UnreachableError, UserError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import ray
 
-from ebclab.cluster import address
+from ebclab.cluster import socket_owner
 from ebclab.cluster.jobs_client import Cluster
 from ebclab.errors import EbclabError, UnreachableError, UserError
 
@@ -166,18 +166,20 @@ def test_a_server_that_was_never_proved_gets_no_request(server: Server, monkeypa
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # a proxy would be what proves itself
     Cluster(server.address)
     before = len(server.asked)
-    monkeypatch.setattr(address, "_TABLES", ())
+    monkeypatch.setattr(socket_owner, "_TABLES", ())
     with pytest.raises(UserError, match="got someone: this system does not list whose the sockets are; open the tun"):
         Cluster(server.address)
     assert len(server.asked) == before
-    monkeypatch.setattr(address, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1), (ip_address("10.0.0.2"), 1)))
+    monkeypatch.setattr(
+        socket_owner, "_ends", lambda connection: ((ip_address("10.0.0.1"), 1), (ip_address("10.0.0.2"), 1))
+    )
     with pytest.raises(UserError, match="got another machine; "):
         Cluster(server.address)
     assert len(server.asked) == before
 
 
 def test_without_a_token_no_server_need_prove_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "_TABLES", ())
+    monkeypatch.setattr(socket_owner, "_TABLES", ())
     assert len(Cluster(server.address).all_jobs()) == 2
     assert set(server.tokens) == {None}
 

@@ -10,8 +10,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from ebclab.cluster import address
-from ebclab.cluster.address import owners, parse_sockets, stranger
+from ebclab.cluster import socket_owner
+from ebclab.cluster.socket_owner import owners, parse_sockets, stranger
 
 NOBODY = 65534
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the table is Linux's")
@@ -105,10 +105,10 @@ def test_another_users_server_is_named(accepts: bool) -> None:
 def test_a_user_whom_the_table_cannot_name_is_not_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container that does not know its user shows everybody as user 65534."""
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
-    entry = address.SocketEntry
+    entry = socket_owner.SocketEntry
     with accepting("127.0.0.1", os.getuid()) as connection:
-        far, near = address._ends(connection)
-        monkeypatch.setattr(address, "parse_sockets", lambda text: [entry(far, near, 1, NOBODY, 7)])
+        far, near = socket_owner._ends(connection)
+        monkeypatch.setattr(socket_owner, "parse_sockets", lambda text: [entry(far, near, 1, NOBODY, 7)])
         assert stranger(connection) == "user nobody"
 
 
@@ -121,6 +121,6 @@ def test_another_machine_is_never_this_users() -> None:
 
 
 def test_a_connection_that_nobody_accepts_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "_ACCEPT_SECONDS", 0.05)
+    monkeypatch.setattr(socket_owner, "_ACCEPT_SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as connection:
         assert stranger(connection) == "someone: no process has accepted the connection"
