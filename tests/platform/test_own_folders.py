@@ -14,7 +14,7 @@ from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage import atomic
-from ebclab.storage.kinds import own_folder
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.signal_file import LocalSignal
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog

@@ -36,7 +36,7 @@ from ebclab.evaluation.seeds_and_images import VarianceParts, quantile
 from ebclab.interval import Interval
 from ebclab.regular_file import read_regular
 from ebclab.storage import atomic
-from ebclab.storage.kinds import own_folder
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.reading import read_json, typed, with_checksum
 
 Unit = Literal["share", "nats", "plain"]

@@ -30,7 +30,7 @@ from ebclab.reports.place import write_result
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.storage import atomic
-from ebclab.storage.kinds import own_folder
+from ebclab.storage.own_folder import own_folder
 
 PAGE = "card.html"
 _FOLDER = "cards"

@@ -21,9 +21,10 @@ from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
-from ebclab.storage.kinds import RUN, SWEEP, OpenFolder
+from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.storage.mirror import CHECKPOINTS, whole_checkpoints
 from ebclab.storage.object_store import Store, holds
+from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.reading import read_typed, with_checksum
 from ebclab.storage.workspace import Workspace
 from energy_contrast.method import Method

@@ -26,10 +26,11 @@ from ebclab.background import logged, repeating
 from ebclab.errors import InterruptedRunError, RunError
 from ebclab.regular_file import file_digest
 from ebclab.storage.atomic import hidden_beside
-from ebclab.storage.kinds import RESULTS, OpenFolder
+from ebclab.storage.kinds import RESULTS
 from ebclab.storage.lease import Fence, FencingToken
 from ebclab.storage.lock import held
 from ebclab.storage.object_store import COPIES, RemoteFolder, Store, Stored
+from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.reading import json_value
 from ebclab.storage.segmented_log import PART_BYTES, Part, grows, joined, new_part, taken_apart
 

@@ -12,11 +12,12 @@ from typing import ClassVar, Self, TypeVar
 from ebclab.config.addresses import expanded
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
-from ebclab.storage.kinds import Kind, own_folder
+from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Fence, FencingToken, held_by, leased, require_free
 from ebclab.storage.lock import is_running, locked, require_creatable
 from ebclab.storage.mirror import MANIFEST, Mirror, Syncer, downloading, synced
 from ebclab.storage.object_store import RemoteFolder, Role, Store, remote_at, remote_in, send
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.signal_file import LocalSignal, SignalFile, StoredSignal
 
 W = TypeVar("W", bound="Workspace")

@@ -24,7 +24,7 @@ from ebclab.errors import InterruptedRunError, RunError, UserError
 from ebclab.formatting import how_to_install
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
-from ebclab.storage.kinds import own_folder
+from ebclab.storage.own_folder import own_folder
 from ebclab.storage.reading import read_json_object
 from ebclab.training.callbacks import random_state_kept
 
