@@ -118,7 +118,8 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     """Print the search space, the resources and an upper bound of the time."""
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
-    from ebclab.sweeps.preflight import epoch_seconds, require_judgeable, require_trainable
+    from ebclab.sweeps.forecast import epoch_seconds
+    from ebclab.sweeps.preflight import require_judgeable, require_trainable
     from ebclab.sweeps.space.check import describe_space
     from ebclab.training.display import Listener
     from ebclab.training.setup import load_images

@@ -15,7 +15,8 @@ from ebclab.data.sources.load import load_split, splits_of
 from ebclab.errors import ConfigError, DataError, EbclabError, UserError
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
-from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_judgeable, require_trainable
+from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
+from ebclab.sweeps.preflight import require_judgeable, require_trainable
 from ebclab.sweeps.sweep import require_same_images
 from ebclab.training.setup import load_images
 

@@ -31,7 +31,7 @@ from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.preflight import reading_seconds
+from ebclab.sweeps.forecast import reading_seconds
 from ebclab.sweeps.resources import Limits
 from ebclab.training.setup import load_images
 
@@ -192,7 +192,7 @@ def test_searches_that_began_at_once_on_other_images_are_not_compared(made_up, t
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured with a few steps only."""
-    monkeypatch.setattr("ebclab.sweeps.preflight._MEASURE_SECONDS", 0.3)
+    monkeypatch.setattr("ebclab.sweeps.forecast._MEASURE_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("quick_look")
@@ -290,9 +290,9 @@ def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: 
     def probe(encoder: Any, train: Any, test: Any, *args: Any, **options: Any) -> None:
         now[0] += 1e-3 * (len(train) + len(test)) + 1e-6 * len(train) * len(test)
 
-    monkeypatch.setattr("ebclab.sweeps.preflight.compute_features", features)
-    monkeypatch.setattr("ebclab.sweeps.preflight.evaluate_encoder", probe)
-    monkeypatch.setattr("ebclab.sweeps.preflight.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("ebclab.sweeps.forecast.compute_features", features)
+    monkeypatch.setattr("ebclab.sweeps.forecast.evaluate_encoder", probe)
+    monkeypatch.setattr("ebclab.sweeps.forecast.time", SimpleNamespace(perf_counter=lambda: now[0]))
     config = make_comparison(request_for("simclr", "dcl", assignments=("data.train_limit=1000",))).sweeps[0].plan.config
     assert reading_seconds(config, "knn", load_images(config), 5_000) == pytest.approx(6.0 + 5.0)
 
