@@ -11,7 +11,7 @@ from ebclab.config.check import shown
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
 from ebclab.interval import POINTS
-from ebclab.reports.reading import BY, MOST, all_learnt, some
+from ebclab.reports.reading import BY, MOST, all_learnt, measured_for_all, some
 from ebclab.runs.references import REFERENCES
 
 VERDICTS: dict[Verdict, str] = {
@@ -59,18 +59,15 @@ def learnt(findings: ComparisonFindings) -> str:
     for gap in findings.gaps_of("learnt"):
         places.setdefault(gap.one, []).append(gap)
     measured = [each for each in findings.searches if each.accuracy()]
-    known = [
-        name for name in REFERENCES if all(any(gap.other.settings == name for gap in gaps) for gaps in places.values())
-    ]
-    if not known or len(places) < len(measured):
+    over = {
+        findings.at(side): {name: gap.difference for name in REFERENCES for gap in gaps if gap.other.settings == name}
+        for side, gaps in places.items()
+    }
+    if not measured_for_all(over) or len(places) < len(measured):
         return (
             "Whether anything was learnt is not known: raw pixels and the untrained encoder were not measured by the "
             "same protocol; the command of this comparison, repeated, measures them."
         )
-    over = {
-        findings.at(side): {name: gap.difference for name in known for gap in gaps if gap.other.settings == name}
-        for side, gaps in places.items()
-    }
     measured_only = " that was measured" if len(places) < len(findings.tasks) * len(findings.request.methods) else ""
     note = " A lead among such methods says little about learning."
     return all_learnt(over, f"tuned method{measured_only}", note=note)

@@ -66,6 +66,11 @@ def some(named: Sequence[str]) -> str:
     return "; ".join(named[:MOST]) + rest
 
 
+def measured_for_all(over: Mapping[str, Mapping[Name, Interval]]) -> list[Name]:
+    """Return the references that every result was compared with; none without results."""
+    return [name for name in REFERENCES if over and all(name in gaps for gaps in over.values())]
+
+
 def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: str = "") -> str:
     """Return whether results, by what each is called, are above the references, beyond noise.
 
@@ -74,7 +79,7 @@ def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: 
         kind: What a result is called, in the singular.
         note: What follows where none is above.
     """
-    names = [name for name in REFERENCES if all(name in gaps for gaps in over.values())]
+    names = measured_for_all(over)
     both = " and ".join(THE[name] for name in names)
     low = {
         what: [against(name, gaps[name]) for name in names if not is_above(gaps[name])] for what, gaps in over.items()

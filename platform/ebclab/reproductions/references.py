@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
-from ebclab.reports.reading import all_learnt
+from ebclab.reports.reading import all_learnt, measured_for_all
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.runs.references import REFERENCES, UNTRAINED, Name, Protocol, References
@@ -85,7 +85,7 @@ def learnt(plan: StudyPlan, beside: tuple[BesideRows, ...]) -> str:
             if each.column == cell.column and cell.row in each.over:
                 titles = plan.study.rows[cell.row].title, plan.study.columns[cell.column].title
                 over.setdefault(f"{titles[0]} ({titles[1]})", {})[each.name] = each.over[cell.row]
-    if last and not any(over and all(name in gaps for gaps in over.values()) for name in REFERENCES):
+    if last and not measured_for_all(over):
         return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not all measured."
     if any(gap.low is None for gaps in over.values() for gap in gaps.values()):
         return "With one seed it cannot be told whether a row is above raw pixels and the untrained encoder."

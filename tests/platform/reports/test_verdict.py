@@ -11,9 +11,11 @@ from scipy import stats
 
 from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
+from ebclab.interval import Interval
 from ebclab.reports.document import write_report
-from ebclab.reports.reading import read_sweep
+from ebclab.reports.reading import measured_for_all, read_sweep
 from ebclab.reports.sections import lead
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
@@ -217,3 +219,18 @@ def test_the_page_has_the_gain_on_the_test_set_with_its_interval_and_every_readi
     first = "1. for trial 0007 (seed 1) and the starting settings (seed 1)"
     assert f"read 2 times, because the sweep was resumed: {first}; 2. for trial 0007 (seed 1, 2)" in page
     assert "read once" not in page
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        ([], []),
+        ([[]], []),
+        ([[PIXELS], [UNTRAINED]], []),
+        ([[UNTRAINED, PIXELS], [UNTRAINED]], [UNTRAINED]),
+        ([[UNTRAINED, PIXELS]], [PIXELS, UNTRAINED]),
+    ],
+)
+def test_a_reference_counts_where_every_result_was_compared_with_it(beside, expected):
+    over = {str(row): dict.fromkeys(names, Interval(0.1)) for row, names in enumerate(beside)}
+    assert measured_for_all(over) == expected
