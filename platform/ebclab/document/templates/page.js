@@ -13,6 +13,7 @@
         if (out[key].title) out[key].title = { ...out[key].title, standoff: 8 };
       }
     }
+    out.uirevision = 1; // what a reader has zoomed to stays when the figure is drawn again
     out.hoverlabel = { bgcolor: onDark ? "#2a323c" : "#ffffff", bordercolor: line, font: { color: ink } };
     out.modebar = { bgcolor: "rgba(0,0,0,0)", color: onDark ? "#6b7683" : "#a3abb5", activecolor: ink };
     return out;
@@ -239,4 +240,14 @@
   dark.addEventListener("change", () => drawAll(dark.matches));
   window.addEventListener("beforeprint", () => drawAll(false, true));
   window.addEventListener("afterprint", () => drawAll(dark.matches));
+
+  // Titles are broken anew for another width; a phone's window changes its height alone while one scrolls.
+  let drawnFor = window.innerWidth, waiting;
+  window.addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (window.innerWidth !== drawnFor) drawAll(dark.matches);
+      drawnFor = window.innerWidth;
+    }, 200);
+  });
 })();
