@@ -64,7 +64,7 @@ def reproduce(
 def _list() -> None:
     """Print each study's title, number of claims, cost and images at each scale, and what is not a study."""
     from ebclab.reproductions.cost import estimate
-    from ebclab.reproductions.plan import plan_study
+    from ebclab.reproductions.plan import needs_images, plan_study
     from ebclab.reproductions.study import list_studies, load_study, without_study
 
     for name in list_studies():
@@ -76,12 +76,9 @@ def _list() -> None:
                 cost = estimate(plan)
                 words = f"{cost.in_words()}, {count(cost.runs, 'run')}, {', '.join(plan.datasets)}"
             else:
-                options = dict[str, list[str]]()  # by what is said before them, so that it is said once
-                for start, *rest in (cell.not_run.split(" --") for cell in plan.cells):
-                    options.setdefault(start, []).extend(rest)
-                words = "not run: " + "; ".join(
-                    " --".join((start, *dict.fromkeys(rest))) for start, rest in options.items()
-                )
+                lacks = dict.fromkeys(kind for cell in plan.cells for kind in cell.lacks)
+                whys = dict.fromkeys(cell.not_run for cell in plan.cells if not cell.lacks)
+                words = "not run: " + "; ".join([*whys, *([needs_images(lacks)] if lacks else [])])
             _echo(words, f"  {scale:5}  ")
     _echo("smoke, quick and small: time on two processor cores; paper: hours of one GPU; all of it estimated")
     say("\nno study")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ebclab.config import ExperimentConfig, compose, did_you_mean
@@ -41,6 +41,7 @@ class PlannedCell:
     wanted: Wanted  # what is measured on each run
     runs: dict[int, str]  # names of the runs by seed; empty if nothing is run
     not_run: str = ""  # why nothing is run; empty if there are runs
+    lacks: tuple[str, ...] = ()  # kinds of images of the user's own for want of which nothing is run
     here: str = ""  # substitute for what the paper measured; empty if there is none
     # of an efficiency or a time to a target: what is measured, by epoch, on runs of the other row or of its own, and
     # their names by seed; else empty
@@ -86,6 +87,11 @@ class StudyPlan:
         curves = [cell for cell in self.cells if run in cell.curve_runs.values()]
         points = [each for cell in curves for each in (*cell.curve.values(), *cell.times.values())]
         return list(dict.fromkeys([*own, *points]))
+
+
+def needs_images(kinds: Iterable[str]) -> str:
+    """Return why cells are not run that lack images of the user's own, of these kinds."""
+    return f"needs images of your own; give {' '.join(f'--images {kind}=PATH' for kind in kinds)}"
 
 
 def plan_study(
@@ -172,7 +178,8 @@ def _looked_up(
         _, reference, reached = study.columns[name].measure.split("/")
         own, other = cells[row, reached], cells[reference, reached]
         if own.not_run or other.not_run:
-            yield replace(cell, not_run=own.not_run or other.not_run)
+            first = own if own.not_run else other
+            yield replace(cell, not_run=first.not_run, lacks=first.lacks)
             continue
         epochs = runs[next(iter(other.runs.values()))].training.epochs
         places = sorted({max(1, round(part * epochs / POINTS)) for part in range(1, POINTS + 1)})
@@ -294,9 +301,9 @@ class _Layers:
         if at_scale.only and name not in at_scale.only:
             not_run = not_run or at_scale.others
         if needed and not not_run:
-            kinds = dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in needed)
-            not_run = f"needs images of your own; give {' '.join(f'--images {kind}=PATH' for kind in kinds)}"
-        return PlannedCell(row, name, wanted, {}, not_run, change.here)
+            kinds = tuple(dict.fromkeys(text.removesuffix(_PLACE).rpartition("=")[2] for text in needed))
+            return PlannedCell(row, name, wanted, {}, needs_images(kinds), kinds, change.here)
+        return PlannedCell(row, name, wanted, {}, not_run, here=change.here)
 
     def of_column(self, row: str, column: str) -> Assignments:
         """Return what a column adds to the settings of a row."""

@@ -3,11 +3,14 @@
 import json
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 
+from ebclab.reproductions import plan as plans
 from ebclab.reproductions import study as studies
+from ebclab.reproductions.request import SCALES
 
 from .conftest import Ebclab
 
@@ -87,6 +90,18 @@ def test_the_list_has_studies_with_their_costs_and_what_is_not_known(ebclab, mon
     assert listed.out.count("images of your own") == 2  # once for each study
     assert all(len(line) <= 80 for line in lines)
     assert "  ebclr/figure2: a diagram of the method" in listed.out
+
+
+def test_reasons_in_the_list_are_whole_and_images_that_several_cells_lack_are_named_together(ebclab, monkeypatch):
+    reasons = ["no seeds -- not yet; use --scale paper", "no seeds -- not yet; use --scale small"]
+    lacks = [("imagenet",), ("imagenet", "cars")]
+    cells = [*(SimpleNamespace(not_run=why, lacks=()) for why in reasons * 2)]
+    cells += [SimpleNamespace(not_run="needs images", lacks=kinds) for kinds in lacks]
+    monkeypatch.setattr(studies, "list_studies", lambda: ["ebclr/table1"])
+    monkeypatch.setattr(plans, "plan_study", lambda *_: SimpleNamespace(runs={}, cells=cells))
+    text = " ".join(ebclab("reproduce", "--list").ok.out.split())
+    images = "needs images of your own; give --images imagenet=PATH --images cars=PATH"
+    assert text.count(f"not run: {reasons[0]}; {reasons[1]}; {images}") == len(SCALES)
 
 
 @pytest.mark.parametrize(
