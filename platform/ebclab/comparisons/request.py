@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -105,6 +105,11 @@ class ComparisonRequest:
             known = did_you_mean(self.reference, self.methods)
             lines.append(f"--reference: not among the methods compared, got {self.reference}; {known}")
         return lines + self._wrong_questions() + self._wrong_names()
+
+    def as_applied(self) -> ComparisonRequest:
+        """Return the request of an older version without the settings that an option replaced; now it is refused."""
+        applied = (text for text in self.assignments if not given_twice(self, (text,), {}))
+        return replace(self, assignments=tuple(applied))
 
     def _wrong_questions(self) -> list[str]:
         lines = []

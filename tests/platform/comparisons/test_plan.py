@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_up_comparison import request_for
 
+from ebclab.cli.compare import CompareOptions
 from ebclab.comparisons.compare import plan_of_request
 from ebclab.comparisons.plan import Task, growth, make_comparison, read_comparison, write_comparison
 from ebclab.errors import ConfigError, UserError
@@ -195,6 +196,19 @@ def test_a_plan_keeps_the_digest_that_it_was_written_with(tmp_path: Path) -> Non
     assert (plan.digest, grown) == ("0123456789abcdef", [])
     plan, _, grown = plan_of_request(replace(asked, trials=9), comparisons=tmp_path, name="mine")
     assert (plan.digest, grown) == (make_comparison(replace(asked, trials=9)).digest, ["trials: 3 to 9"])
+
+
+def test_a_stored_plan_whose_option_replaced_a_setting_goes_on_though_both_are_refused_now(tmp_path: Path) -> None:
+    asked, folder = request_for("simclr", "dcl", assignments=("encoder.width=16",)), tmp_path / "mine"
+    both = replace(asked, assignments=("training.epochs=7", "encoder.width=16", "dcl:training={epochs: 9}"))
+    assert len(both.problems()) == 2
+    folder.mkdir()
+    stored = replace(make_comparison(asked), request=both)
+    write_comparison(folder / "comparison.yaml", stored)
+    kept = CompareOptions(given={}, name="mine", comparisons=str(tmp_path)).request()
+    assert kept == asked
+    plan, _, grown = plan_of_request(kept, comparisons=tmp_path, name="mine")
+    assert (plan.digest, grown, plan.sweeps) == (stored.digest, [], stored.sweeps)
 
 
 @pytest.mark.parametrize(
