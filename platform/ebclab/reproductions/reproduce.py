@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.data.sources.load import splits_of
@@ -125,7 +126,11 @@ def run_plan(
     with folder.enter(plan) as syncer:
         if at_once > 1:
             note(f"{count(len(plan.runs), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")
-            results: Iterator[tuple[str, RunOutcome | TrainingError]] = work_at_once(work, list(plan.runs), at_once)
+            done = [name for name in plan.runs if _is_done(plan, folder, name)]  # needs no process, which takes seconds
+            left = [name for name in plan.runs if name not in done]
+            results: Iterator[tuple[str, RunOutcome | TrainingError]] = chain(
+                ((name, work(name)) for name in done), work_at_once(work, left, at_once)
+            )
         else:
             results = _in_sequence(work, list(plan.runs), note, display)
         for name, outcome in results:
@@ -141,6 +146,12 @@ def run_plan(
             try_references(folder.references, protocols(plan), note)
             syncer.push()
     return {name: outcomes[name] for name in plan.runs}
+
+
+def _is_done(plan: StudyPlan, folder: ReproductionFolder, name: str) -> bool:
+    """Return whether a run of a plan has finished and all its values are saved."""
+    result = RunFolder.named(folder.inside, name).of("reader").pull().read_result()
+    return result is not None and folder.read_numbers(name, result.finished).keys() >= {*plan.wanted_of(name)}
 
 
 def _outcome(

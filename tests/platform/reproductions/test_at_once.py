@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ebclab.reproductions import reproduce as run_module
 from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.reproduce import run_plan
@@ -56,7 +57,9 @@ def _wait_for(*files: Path) -> None:
         time.sleep(0.05)
 
 
-def test_two_runs_at_once_have_the_numbers_of_one_after_the_other(study: Study, tmp_path: Path) -> None:
+def test_two_runs_at_once_have_the_numbers_of_one_after_the_other_and_none_is_done_again(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = plan_study(study, "smoke", assignments=["resources.threads=1"])
     notes: list[str] = []
     together = run_plan(plan, ReproductionFolder(tmp_path / "together"), note=notes.append, at_once=2)
@@ -68,6 +71,17 @@ def test_two_runs_at_once_have_the_numbers_of_one_after_the_other(study: Study, 
     assert notes[0].startswith(f"{len(plan.runs)} runs, 2 at once")
     assert [note.split(":")[0] for note in notes[1:]] == [f"{k} of {len(plan.runs)} done" for k in (1, 2)]
 
+    started: list[list[str]] = []
+    monkeypatch.setattr(run_module, "work_at_once", lambda work, names, _: started.append(names) or [])
+    again = run_plan(plan, ReproductionFolder(tmp_path / "together"), at_once=2)
+    assert (again, started) == (together, [[]])  # what is finished and measured needs no process
+    first, second = plan.runs
+    (tmp_path / "together" / "measured" / f"{first}.json").unlink()
+    (tmp_path / "together" / "runs" / second / "result.json").unlink()
+    with pytest.raises(KeyError):  # nothing was done for them
+        run_plan(plan, ReproductionFolder(tmp_path / "together"), at_once=2)
+    assert started[1:] == [[first, second]]
+
 
 @pytest.mark.parametrize(
     ("names", "lines"),
@@ -75,7 +89,7 @@ def test_two_runs_at_once_have_the_numbers_of_one_after_the_other(study: Study, 
         (["a", "b", "c"], r"(. .\n){3}"),
         (
             ["a", "killed", "b"],
-            r"(. .\n)*killed its process ended with exit code -9, .* \(--at-once\); .*\n(. .\n)*b B\n(. .\n)*",
+            r"(. .\n)*killed its process was ended by signal 9 \(Killed\), .* \(--at-once\); .*\n(. .\n)*b B\n(. .\n)*",
         ),
         (["refused", "slow"], r"RunError refused: got a bad folder\n"),
     ],
