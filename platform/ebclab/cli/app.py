@@ -31,6 +31,10 @@ from ebclab.terminal import say
 class _Plain:
     """A command or a group; its help shows arguments in capitals and no type for flags."""
 
+    def get_help_option_names(self, ctx: Any) -> list[str]:
+        """Return the names of the option; by default those of the context in which a command is parsed first."""
+        return ["-h", "--help"]
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with metavars for ``--help``."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -70,7 +74,6 @@ app = typer.Typer(
     name="ebclab",
     help="Pretrain, measure and export visual encoders with contrastive and energy-based methods.",
     no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

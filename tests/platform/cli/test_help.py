@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import ebclab as package
-from ebclab.cli.app import parser
+from ebclab.cli.app import app, parser
 from ebclab.cli.show import cost_rows, listing
 from ebclab.config import VIEW_RECIPES, list_recipes
 from energy_contrast.catalog import METHODS
@@ -28,6 +29,12 @@ def test_the_short_option_is_help_too(ebclab: Ebclab, verb: tuple[str, ...]) -> 
     short = ebclab(*verb, "-h")
     assert short == ebclab(*verb, "--help")
     assert (short.code, "Usage: ebclab" in short.out) == (0, True)
+
+
+def test_a_verb_that_was_parsed_alone_still_has_both_options_for_help() -> None:
+    verb: Any = typer.main.get_command(app).commands["demo"]
+    alone = verb.make_context("demo", [])
+    assert verb.get_help_option(alone).opts == ["-h", "--help"]
 
 
 def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
