@@ -28,12 +28,20 @@ def demo(
     if is_address(folder):
         raise UserError(f"FOLDER: the demo writes to a folder of this machine, got {folder}; name one, such as demo")
     folder = str(Path(folder))  # of an empty text the current folder, not the root of the disk
-    commands = list(_commands(folder))
+    commands, began_earlier = list(_commands(folder)), Path(folder, "runs").exists()
     if show:
         return say("\n".join(map(shlex.join, commands)))
     with locked(Path(folder), busy="runs this demo", option="`ebclab demo FOLDER`"):
         for command in commands:
-            _run(command)
+            if not (code := _run(command)):
+                continue
+            if code == UserError.exit_code and began_earlier:
+                say(
+                    f"FOLDER: the demo goes on where it stopped, got {folder}; if another version of ebclab began it, "
+                    "name another folder with `ebclab demo FOLDER`, or delete this one",
+                    err=True,
+                )
+            raise typer.Exit(code)
     say(
         f"\nThe demo in {folder} is done; what is finished is not trained again. Open in a browser:\n"
         f"  {folder}/report.html                   the search, which starts from too low a learning rate\n"
@@ -60,11 +68,10 @@ def _commands(folder: str) -> Iterator[list[str]]:
         yield ["ebclab", *command]
 
 
-def _run(command: list[str]) -> None:
-    """Print a command and run it in this process; one that fails ends the demo with its exit code."""
+def _run(command: list[str]) -> int:
+    """Print a command, run it in this process, and return its exit code."""
     from ebclab.cli import main
 
     say(f"\n$ {shlex.join(command)}")
     sys.argv = command  # what runs and sweeps record
-    if code := main(command[1:]):
-        raise typer.Exit(code)
+    return main(command[1:])

@@ -66,6 +66,18 @@ def test_a_folder_that_cannot_be_had_is_one_sentence(ebclab: Ebclab) -> None:
     assert not any(each.out for each in refused)
 
 
+@pytest.mark.parametrize(("code", "was_there", "told"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_a_refusal_in_a_folder_that_was_there_names_the_remedy(ebclab, monkeypatch, code, was_there, told):
+    monkeypatch.setattr(sys, "argv", ["ebclab", "demo"])
+    monkeypatch.setattr("ebclab.cli.main", lambda words: code)
+    if was_there:
+        Path("demo/runs").mkdir(parents=True)
+    done = ebclab("demo")
+    assert done.code == code
+    remedy = "if another version of ebclab began it, name another folder with `ebclab demo FOLDER`, or delete this one"
+    assert (remedy in done.err) == told
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_the_demo_runs_from_any_folder_and_again(cluster: str, ebclab: Ebclab, monkeypatch: pytest.MonkeyPatch) -> None:
