@@ -9,6 +9,7 @@ import faulthandler
 import io
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,14 +22,8 @@ from ebclab.regular_file import open_regular, own_file
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_typed
 
-_SIGNALS = {
-    "Segmentation fault": "SIGSEGV",
-    "Bus error": "SIGBUS",
-    "Aborted": "SIGABRT",
-    "Illegal instruction": "SIGILL",
-    "Floating point exception": "SIGFPE",
-}
-"""Signals by the names that Python gives them."""
+_FATAL = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+_SIGNALS = {signal.strsignal(each): each.name for each in _FATAL}
 _LARGEST, _READ = 1 << 20, 1 << 13  # bytes that the file may have, and that are read: the newest call comes first
 
 
@@ -75,8 +70,8 @@ def how_it_died(folder: Path, rank: int, pid: str) -> str:
         return ""
     if fault := re.search(r"^Fatal Python error: (.+)$", text, re.MULTILINE):
         at = re.search(r'^  File "(.+)", (line \d+) in (.+)$', text, re.MULTILINE)
-        signal = f" ({_SIGNALS[fault[1]]})" if fault[1] in _SIGNALS else ""
-        return f": {fault[1]}{signal}" + (f" in {at[3]} ({at[1]}, {at[2]})" if at else "")
+        short = f" ({_SIGNALS[fault[1]]})" if fault[1] in _SIGNALS else ""
+        return f": {fault[1]}{short}" + (f" in {at[3]} ({at[1]}, {at[2]})" if at else "")
     now = kernel_kills() if process.host == socket.gethostname() else {}
     if any(count > process.kernel_kills.get(group, count) for group, count in now.items()):
         return ": without a trace; since it began, the kernel ran out of memory here and killed a process (SIGKILL)"

@@ -145,18 +145,12 @@ def load_memories(method: Method, saved: Checkpoint, view_shape: tuple[int, int,
             raise _misfit([str(error)], saved, where) from error
 
 
-def load_trained_method(
-    run: RunFolder,
-    trained: TrainedEncoder,
-    device: torch.device,
-    methods: Mapping[str, type[Method]] | None = None,
-) -> Method:
+def load_trained_method(run: RunFolder, trained: TrainedEncoder, device: torch.device) -> Method:
     """Return the method that ``trained`` is the encoder of, from the same checkpoint, in eval mode.
 
-    Its memories (replay buffers) are empty, since filling them would need training images. A run whose method is not in
-    the catalogue needs ``methods``.
+    Its memories (replay buffers) are empty, since filling them would need training images.
     """
-    return method_from(weights_behind(run, trained), trained, device, run.address, methods)
+    return method_from(weights_behind(run, trained), trained, device, run.address)
 
 
 def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
@@ -171,17 +165,11 @@ def weights_behind(run: RunFolder, trained: TrainedEncoder) -> Checkpoint:
     return replace(saved, state=None, memories={})
 
 
-def method_from(
-    saved: Checkpoint,
-    trained: TrainedEncoder,
-    device: torch.device,
-    where: str,
-    methods: Mapping[str, type[Method]] | None = None,
-) -> Method:
+def method_from(saved: Checkpoint, trained: TrainedEncoder, device: torch.device, where: str) -> Method:
     """Return the method of a checkpoint, whose encoder is ``trained``, in eval mode, its memories empty."""
     config = replace(trained.config, training=replace(trained.config.training, compile=False))
     preprocessing, classes = trained.preprocessing, trained.num_classes
-    method_class = methods_of(config, (methods or {}).get(config.method_name))[config.method_name]
+    method_class = methods_of(config)[config.method_name]
     method = build_method(
         config, method_class, trained.in_channels, device, preprocessing.image_size, num_classes=classes
     )

@@ -21,14 +21,7 @@ from ebclab.hardware import free_bytes
 from ebclab.methods_by_name import method_problems
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.training.process_group import Ranks
-from ebclab.training.setup import (
-    DataFacts,
-    Prepared,
-    build_training,
-    classes_of,
-    method_for,
-    requirements_of,
-)
+from ebclab.training.setup import DataFacts, Prepared, build_training, classes_of, method_for, requirements_of
 from energy_contrast.method import Method
 
 if TYPE_CHECKING:
