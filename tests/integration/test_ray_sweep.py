@@ -198,6 +198,7 @@ if __name__ == "__main__":
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
     by_temperature = {
         trial.settings["method.temperature"]: trial
         for trial in _trials(tmp_path / "own").values()

@@ -25,6 +25,7 @@ SWITCHES = {
     # gives it 2 s, and else takes the next trial for failed
     "TUNE_FUNCTION_THREAD_TIMEOUT_S": "600",
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",  # a resume does not read Tune's own record of the trials
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # our display says in a line why a trial failed
     "TUNE_RESULT_BUFFER_LENGTH": "1",
 }
 """Ray's switches by name."""
