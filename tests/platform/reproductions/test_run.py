@@ -316,12 +316,14 @@ class _Once:
 @pytest.mark.timeout(600)
 def test_every_study_runs_from_images_to_page_at_scale_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs whose settings differ in the sizes of numbers alone are one run: 84 in place of 196."""
-    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 20)  # most of this test's time otherwise, with the next two
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 20)  # most of this test's time otherwise, with the next three
     for key, protocol in PROTOCOLS.items():
         if isinstance(protocol, EpochProtocol):
             monkeypatch.setitem(PROTOCOLS, key, replace(protocol, epochs=5))
     for key, fine in FINE_TUNING.items():
         monkeypatch.setitem(FINE_TUNING, key, replace(fine, epochs=1, rates=fine.rates[:2]))
+    small = {name: options | {"size": 16} for name, options in measure_module.PAPER_OPTIONS.items() if options}
+    monkeypatch.setattr(measure_module, "PAPER_OPTIONS", {**measure_module.PAPER_OPTIONS, **small})
     once = _Once()
     monkeypatch.setattr(run_module, "pretrain", once.pretrain)
     monkeypatch.setattr(run_module, "measure_run", once.measure)
