@@ -8,8 +8,5 @@ HEAD = ["-c", "from ebclab.cluster.join import Head; Head.loss.__kwdefaults__['p
 LIFETIME = 8.0
 """Seconds without a sign of life after which the holder of a folder is taken for dead, instead of 60: test_lease."""
 
-LEASE = ["-c", f"from ebclab.storage import lease; lease.LIFETIME = {LIFETIME}; {_COMMAND}"]
-"""Waits for a dead holder of a folder as long as that."""
-
 USUAL = ["-m", "ebclab"]
 """Waits as long as users do."""
