@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ray_starts import ray_folder
 from run_files import last_step, records
 
 import ebclab
@@ -133,11 +134,16 @@ def test_ctrl_c_is_heard_by_workers_of_a_running_cluster_and_the_run_goes_on(clu
     assert [record["step"] for record in records(finished.path, kind="epoch")] == list(range(2, 121, 2))
 
 
-def test_the_command_starts_an_own_instance_and_says_nothing_but_its_own_words(tmp_path: Path) -> None:
+def test_the_command_starts_an_own_instance_of_which_nothing_stays_and_says_nothing_but_its_own_words(
+    tmp_path: Path,
+) -> None:
     command = _command(tmp_path, "--name", "run", "--epochs", "1", "--workers", "1")
-    environment = {**{k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}, "COLUMNS": "80"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
+    own = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    with ray_folder() as short:
+        environment = {**own, "COLUMNS": "80", "RAY_TMPDIR": str(short)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
+        assert list((short / f"ebclab-{os.geteuid()}").iterdir()) == []
     lines = [line for line in done.stderr.splitlines() if not line.startswith("images in memory: ")]
     assert lines[0].startswith("starting 1 worker with ")
     assert lines[1].startswith("digits: 96 images of 10 classes, ")
