@@ -151,11 +151,10 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def machines(full_waits: bool) -> Iterator[Machines]:
-    """A cluster of this test's own: on a shared one, elastic workers start before a new machine is seen."""
+    """A cluster for the tests of a file, none of which has machines before it asks for some."""
     made = Machines(full_waits)
-    made.add()
     yield made
     made.end()
 

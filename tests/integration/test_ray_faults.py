@@ -56,8 +56,8 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
         trials = SweepLog(tmp_path / name / "trials.jsonl").trials
         return {each: (t.state, {e: p.objective for e, p in t.curve.items()}) for each, t in trials.items()}
 
+    (only,) = machines.have(1)
     wanted = sweep("undisturbed")
-    (only,) = [node for node in machines.cluster.list_all_nodes() if node is not machines.cluster.head_node]
 
     def die() -> None:
         machines.kill(only)
@@ -75,7 +75,7 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
 def test_a_worker_that_is_killed_costs_the_steps_since_the_last_checkpoint(
     machines: Machines, undisturbed_weights: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
-    machines.add()
+    machines.have(2)
     run = tmp_path / "run"
 
     def die() -> None:
@@ -93,7 +93,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_costs_the_steps_since_the_
 ) -> None:
     if os.geteuid():
         pytest.skip("only root can make a small disk")
-    machines.add()
+    machines.have(2)
     small, run = tmp_path / "small", tmp_path / "small" / "run"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(small)], check=True)

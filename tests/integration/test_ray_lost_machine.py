@@ -19,7 +19,7 @@ pytestmark = MARKS
 def test_a_machine_that_dies_costs_the_steps_since_the_last_checkpoint(
     machines: Machines, undisturbed_weights: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
-    leaving = machines.add()
+    _, leaving = machines.have(2)
 
     def die() -> None:
         machines.kill(leaving)
@@ -38,7 +38,7 @@ def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_tha
 ) -> None:
     if not full_waits:
         monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "10")  # for as many workers as before; Ray's is 60
-    leaving, run = machines.add(), tmp_path / "run"
+    (_, leaving), run = machines.have(2), tmp_path / "run"
     elastic = ["resources.workers=1", "resources.max_workers=2", "resources.cpus_per_worker=1"]
     config = ebclab.compose("moco", overrides=[*TINY, *elastic])
     fault = Fault(run, 24, lambda: machines.kill(leaving))

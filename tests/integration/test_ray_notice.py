@@ -30,6 +30,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
     record_property: Record,
 ) -> None:
     run, log = tmp_path / "run", tmp_path / "watch.log"
+    machines.have(1)
     leaving = machines.cluster.add_node(num_cpus=1, node_ip_address=ADDRESS)
     machines.cluster.wait_for_nodes()
     own = {"RAY_ADDRESS": machines.cluster.address, COPIES: str(tmp_path / "copies"), **metadata.variables()}
@@ -69,7 +70,7 @@ def test_the_clouds_notice_has_the_workers_save_before_the_machine_goes(
 def test_on_notice_the_workers_save_first_and_next_to_nothing_is_trained_twice(
     machines: Machines, undisturbed_weights: dict[str, torch.Tensor], tmp_path: Path, record_property: Record
 ) -> None:
-    leaving, run = machines.add(), tmp_path / "run"
+    (_, leaving), run = machines.have(2), tmp_path / "run"
 
     def saved() -> list[int]:
         return [record["step"] for record in records(run, event="saved_early")]

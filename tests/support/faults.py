@@ -57,6 +57,17 @@ class Machines:
             self.cluster = Cluster(initialize_head=True, head_node_args=head)
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
 
+    def have(self, count: int) -> list[Any]:
+        """Return as many machines, some perhaps of an earlier test, once all their CPUs can be had."""
+        import ray
+
+        there = [node for node in self.cluster.list_all_nodes() if node is not self.cluster.head_node]
+        for node in there[count:]:
+            self.kill(node)
+        made = there[:count] + [self.add() for _ in range(count - len(there))]
+        until(lambda: ray.available_resources().get("CPU", 0) == count, 120, "CPUs are not given back")
+        return made
+
     def add(self) -> Any:
         """Add a machine, and wait until its CPU can be had."""
         with one_start_at_a_time():
