@@ -107,6 +107,13 @@ def head(full_waits: bool) -> Iterator[Head]:
     made.end()
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The final weights of a sweep's first trial, which has the settings that the sweep begins from."""
+    config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
+    return weights(ebclab.pretrain(config, runs=tmp_path_factory.mktemp("alone"), display=Listener()).path)
+
+
 @pytest.mark.parametrize("verb", ["pretrain", "sweep"])
 @pytest.mark.parametrize("what", ["driver", "head"])
 def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
@@ -114,6 +121,7 @@ def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
     verb: str,
     head: Head,
     undisturbed_weights: dict[str, torch.Tensor],
+    alone: dict[str, torch.Tensor],
     tmp_path: Path,
     record_property: Record,
 ) -> None:
@@ -140,7 +148,4 @@ def test_when_the_driver_or_the_head_dies_the_same_command_goes_on(
     during = {"pretrain": "during pretraining", "sweep": "during a sweep"}[verb]
     finish(fault, record_property, f"{name} {during}; the same command again")
     assert_whole(run, fault)
-    if verb == "sweep":  # its first trial is the run that it begins from
-        config = ebclab.compose("moco", overrides=[*TINY, "resources.threads=1"])
-        undisturbed_weights = weights(ebclab.pretrain(config, runs=tmp_path, name="alone", display=Listener()).path)
-    assert same_bits(run, undisturbed_weights)
+    assert same_bits(run, undisturbed_weights if verb == "pretrain" else alone)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,13 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     command = ["pretrain", "moco", "--name", "run", "--runs", "s3://sets/faults", "--workers", "2", "--epochs", "12"]
     command += [part for text in (*TINY, "resources.cpus_per_worker=1") for part in ("--set", text)]
 
-    def start(machine: str) -> subprocess.Popen[bytes]:
+    def start(machine: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the command, and wait for the first record of its run: then its Ray is up."""
-        variables = {
-            **environment_without(),
-            "OMP_NUM_THREADS": "1",
-            COPIES: str(tmp_path / machine),
-            "RAY_ADDRESS": "",
-        }
+        own = {"OMP_NUM_THREADS": "1", COPIES: str(tmp_path / machine), "RAY_ADDRESS": ""}
         program = [sys.executable, "-m", "ebclab", *command]
         with one_start_at_a_time():
             with said(machine).open("wb") as log:
-                started = subprocess.Popen(program, env=variables, stderr=log, start_new_session=True)
+                started = subprocess.Popen(program, env={**environment, **own}, stderr=log, start_new_session=True)
             until(lambda: _logs(tmp_path / machine) or started.poll() is not None)
         return started
 
@@ -63,7 +59,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
         whole = [name for name in Store(remote).names() if "/last-" in name and name.endswith("manifest.json")]
         return max((int(name[17:27]) for name in whole), default=0)
 
-    first = start("one")
+    first = start("one", environment_without())
     until(lambda: saved() >= 2 * STEPS_AN_EPOCH or first.poll() is not None)
     assert first.poll() is None, said("one").read_text()
     (lost,) = [log.parent for log in _logs(tmp_path / "one")]
@@ -73,7 +69,7 @@ def test_a_head_that_dies_with_everything_is_replaced_and_the_store_has_the_rest
     fault.begins()
     first.wait()
     fault.saved = saved()
-    second = start("two")
+    second = start("two", os.environ)
     fault.wait(0, lambda: second.poll() is not None)
     fault.lost += last_step(lost) - records(run, event="resumed")[0]["reached"]  # the disk had more than the store knew
     assert second.wait(timeout=600) == 0, said("two").read_text()
