@@ -33,15 +33,31 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / name for name in examples.PAGES]
 
 
+@pytest.fixture(scope="module")
+def wide(browser: Any, pages: list[Path]) -> list[Visit]:
+    """Every page in a wide window, light."""
+    return [_opened(browser, page, 1400, "light") for page in pages]
+
+
+@pytest.fixture(scope="module")
+def narrow(browser: Any, pages: list[Path]) -> list[Visit]:
+    """Every page in a narrow window, dark."""
+    return [_opened(browser, page, 400, "dark") for page in pages]
+
+
+def _opened(browser: Any, page: Path, width: int, scheme: str) -> Visit:
+    visit = Visit(browser, page, color_scheme=scheme, viewport={"width": width, "height": 900})
+    visit.tab.wait_for_timeout(300)  # for requests that come late
+    return visit
+
+
 @pytest.mark.parametrize(
-    ("width", "scheme", "ground"), [(1400, "light", "rgb(245, 246, 248)"), (400, "dark", "rgb(18, 21, 26)")]
+    ("window", "width", "ground"), [("wide", 1400, "rgb(245, 246, 248)"), ("narrow", 400, "rgb(18, 21, 26)")]
 )
 def test_the_example_pages_draw_everything_without_errors_or_network(
-    browser: Any, pages: list[Path], width: int, scheme: str, ground: str
+    request: pytest.FixtureRequest, pages: list[Path], window: str, width: int, ground: str
 ) -> None:
-    for page in pages:
-        visit = Visit(browser, page, color_scheme=scheme, viewport={"width": width, "height": 900})
-        visit.tab.wait_for_timeout(300)  # for requests that come late
+    for page, visit in zip(pages, request.getfixturevalue(window), strict=True):
         asked = {request for request in visit.requests if not request.startswith("data:image/png;base64,")}
         assert asked == {page.as_uri(), page.with_name("plotly.js").as_uri()}
         assert visit.said == []
@@ -51,7 +67,6 @@ def test_the_example_pages_draw_everything_without_errors_or_network(
         assert visit.tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
         assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width, page
         assert all(visit.tab.evaluate("[...document.images].map((image) => image.naturalWidth)"))
-        visit.tab.close()
 
 
 TITLES = """[...document.querySelectorAll(".canvas")].map((at) => {
@@ -76,29 +91,29 @@ def _are_in_place(tab: Any) -> bool:
 ZOOM = 'document.querySelector(".canvas")._fullLayout.xaxis.range'
 
 
-@pytest.mark.parametrize("width", [400, 1400])
-def test_titles_of_a_narrow_plot_stay_within_it_and_apart_also_when_it_was_wide(
-    browser: Any, pages: list[Path], width: int
-) -> None:
-    for page in pages:
-        visit = Visit(browser, page, viewport={"width": width, "height": 900})
+def test_titles_of_a_narrow_plot_stay_within_it_and_apart(narrow: list[Visit], pages: list[Path]) -> None:
+    for page, visit in zip(pages, narrow, strict=True):
         plots = visit.tab.evaluate(TITLES)
         assert sum(map(len, plots)) > len(plots), (page, "no titles")
         assert _are_in_place(visit.tab), page
-        if width > 400:
-            visit.tab.set_viewport_size({"width": 400, "height": 900})
-            until(partial(_are_in_place, visit.tab), seconds=60)
-        visit.tab.close()
+
+
+def test_titles_of_a_plot_that_was_wide_are_fitted_anew(browser: Any, pages: list[Path]) -> None:
+    visit = Visit(browser, pages[0], viewport={"width": 1400, "height": 900})
+    assert _are_in_place(visit.tab)
+    visit.tab.set_viewport_size({"width": 400, "height": 900})
+    until(partial(_are_in_place, visit.tab), seconds=60)
+    visit.tab.close()
 
 
 def test_a_plot_that_a_reader_has_zoomed_stays_so_in_another_width(browser: Any, pages: list[Path]) -> None:
     visit = Visit(browser, pages[0])
-    (box,) = (visit.tab.locator(".canvas .nsewdrag").first.bounding_box(),)
-    left, right, top = box["x"] + 40, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    box = visit.tab.locator(".canvas .nsewdrag").first.bounding_box()
+    left, right, middle = box["x"] + 40, box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     whole = visit.tab.evaluate(ZOOM)
-    visit.tab.mouse.move(left, top)
+    visit.tab.mouse.move(left, middle)
     visit.tab.mouse.down()
-    visit.tab.mouse.move(right, top, steps=5)
+    visit.tab.mouse.move(right, middle, steps=5)
     visit.tab.mouse.up()
     until(lambda: visit.tab.evaluate(ZOOM) != whole)
     zoomed = visit.tab.evaluate(ZOOM)
@@ -108,15 +123,14 @@ def test_a_plot_that_a_reader_has_zoomed_stays_so_in_another_width(browser: Any,
     visit.tab.close()
 
 
-def test_no_plot_and_no_table_is_cut_in_print(browser: Any, pages: list[Path]) -> None:
+def test_no_plot_and_no_table_is_cut_in_print(wide: list[Visit], pages: list[Path]) -> None:
     a4 = int((210 - 2 * 12) / 25.4 * 96)  # pixels between the margins of the page
-    for page in pages:
-        visit = Visit(browser, page, viewport={"width": a4, "height": 900})
+    for page, visit in zip(pages, wide, strict=True):
+        visit.tab.set_viewport_size({"width": a4, "height": 900})
         visit.tab.emulate_media(media="print")
         visit.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-        wide = "[...document.querySelectorAll('.canvas, .scroll, main')].map((at) => [at.scrollWidth, at.clientWidth])"
+        sizes = "[...document.querySelectorAll('.canvas, .scroll, main')].map((at) => [at.scrollWidth, at.clientWidth])"
         visit.tab.wait_for_timeout(500)  # plots are drawn anew
-        sizes = visit.tab.evaluate(wide)
-        assert len(sizes) > 1, (page, "neither plots nor tables")
-        assert all(0 < needed <= shown for needed, shown in sizes), (page, sizes)
-        visit.tab.close()
+        found = visit.tab.evaluate(sizes)
+        assert len(found) > 1, (page, "neither plots nor tables")
+        assert all(0 < needed <= shown for needed, shown in found), (page, found)

@@ -66,11 +66,23 @@ def _trial(log: SweepLog, name: str, kind: str, point: dict[str, float], number:
     log.append("ended", trial=name, state=state, reason=HOSTILE, seconds=4 * (20.0 - number))
 
 
+@pytest.fixture(scope="module")
+def light(browser: Any, page: Path) -> Visit:
+    """The page in a wide window, light."""
+    return Visit(browser, page, color_scheme="light")
+
+
+@pytest.fixture(scope="module")
+def dark(browser: Any, page: Path) -> Visit:
+    """The page in a wide window, dark."""
+    return Visit(browser, page, color_scheme="dark")
+
+
 @pytest.mark.parametrize(("scheme", "ground"), [("light", "rgb(245, 246, 248)"), ("dark", "rgb(18, 21, 26)")])
 def test_a_page_draws_every_plot_in_either_scheme_and_asks_for_no_file_but_itself(
-    browser: Any, page: Path, scheme: str, ground: str
+    request: pytest.FixtureRequest, page: Path, scheme: str, ground: str
 ) -> None:
-    visit = Visit(browser, page, color_scheme=scheme)
+    visit = request.getfixturevalue(scheme)
     for head in ("trial", "seconds"):
         visit.sort(head)
     visit.tab.wait_for_timeout(300)  # for requests that come late
@@ -82,36 +94,36 @@ def test_a_page_draws_every_plot_in_either_scheme_and_asks_for_no_file_but_itsel
     assert visit.tab.evaluate("getComputedStyle(document.body).backgroundColor") == ground
 
 
-def test_columns_sort_by_value_or_by_the_alphabet_with_what_is_missing_last(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page)
+def test_columns_sort_by_value_or_by_the_alphabet_with_what_is_missing_last(light: Visit) -> None:
     numbers = {"held-out kNN": 1, "seconds": 0, "learning_rate": 0, "rank": 3}  # the trial without measurements, runs
     for head, missing in numbers.items():
-        visit.sort(head)
-        up = visit.column(head)
-        visit.sort(head)
-        down = visit.column(head)
+        light.sort(head)
+        up = light.column(head)
+        light.sort(head)
+        down = light.column(head)
         known = [float(value) for value in up if value]
         assert known == sorted(known)
         assert [float(value) for value in down if value] == sorted(known, reverse=True)
         assert up[len(known) :] == down[len(known) :] == [""] * missing
     for head in ("trial", "state"):
-        before = visit.column(head)
+        before = light.column(head)
         assert len(set(before)) > 1
-        visit.sort(head)
-        assert visit.column(head) == sorted(before)
-        visit.sort(head)
-        assert visit.column(head) == sorted(before, reverse=True)
-    heads = visit.tab.locator("table.sortable th[aria-sort]")
+        light.sort(head)
+        assert light.column(head) == sorted(before)
+        light.sort(head)
+        assert light.column(head) == sorted(before, reverse=True)
+    heads = light.tab.locator("table.sortable th[aria-sort]")
     assert [head.inner_text() for head in heads.all()] == ["state"]
-    visit.tab.fill("input[type=search]", "STOPPED 0008")
-    assert visit.column("trial") == ["0008"]
-    assert visit.tab.locator(".count").inner_text() == "1 of 14 runs"
+    light.tab.fill("input[type=search]", "STOPPED 0008")
+    assert light.column("trial") == ["0008"]
+    assert light.tab.locator(".count").inner_text() == "1 of 14 runs"
+    light.tab.fill("input[type=search]", "")  # for the tests that follow
 
 
-@pytest.mark.parametrize("width", [600, 1280])
-def test_a_page_does_not_scroll_sideways(browser: Any, page: Path, width: int) -> None:
-    visit = Visit(browser, page, viewport={"width": width, "height": 900})
-    assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
+def test_a_page_does_not_scroll_sideways(browser: Any, page: Path, light: Visit) -> None:
+    narrow = Visit(browser, page, viewport={"width": 600, "height": 900})
+    for visit, width in ((narrow, 600), (light, 1280)):
+        assert visit.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def taken(visit: Visit, button: Any) -> str:
@@ -121,44 +133,41 @@ def taken(visit: Visit, button: Any) -> str:
     return Path(download.value.path()).read_text(encoding="utf-8")
 
 
-def test_tables_are_saved_as_latex_and_plots_as_svg_and_csv(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page, color_scheme="dark")
-    visit.tab.fill("input[type=search]", "0008")
-    latex = taken(visit, visit.tab.locator(".made:has(table.sortable) button.take"))
+def test_tables_are_saved_as_latex_and_plots_as_svg_and_csv(dark: Visit) -> None:
+    dark.tab.fill("input[type=search]", "0008")
+    latex = taken(dark, dark.tab.locator(".made:has(table.sortable) button.take"))
     rows = latex.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
     assert len(rows) == 1
     assert "0008" in rows[0]
     assert rows[0].count("&") == latex.splitlines()[3].count("&")
     assert "learning\\_rate" in latex
-    assert "$<$/script$>$$<$img" in taken(visit, visit.tab.locator("button.take").first) + latex
-    plot = visit.tab.locator("figure.plot .canvas").first
+    assert "$<$/script$>$$<$img" in taken(dark, dark.tab.locator("button.take").first) + latex
+    plot = dark.tab.locator("figure.plot .canvas").first
     plot.hover()
-    numbers = taken(visit, plot.locator("button[data-title*=CSV]"))
+    numbers = taken(dark, plot.locator("button[data-title*=CSV]"))
     assert numbers.startswith("curve,x,y,text,error_x.array")
     assert [line.split(",")[-3] for line in numbers.splitlines()[2:]] == ["seed 1", "seed 2"]
-    svg = taken(visit, plot.locator("button[data-title*=SVG]"))
+    svg = taken(dark, plot.locator("button[data-title*=SVG]"))
     assert svg.startswith("<svg")
     assert "#2b323b" in svg or "rgb(43, 50, 59)" in svg  # ink of the light scheme
-    assert all(url.startswith(("file:", "blob:", "data:")) for url in visit.requests)
+    assert all(url.startswith(("file:", "blob:", "data:")) for url in dark.requests)
 
 
-def test_no_plot_offers_to_send_its_numbers_away(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page)
-    titles = visit.tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title)")
+def test_no_plot_offers_to_send_its_numbers_away(light: Visit) -> None:
+    titles = light.tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title)")
     assert len(titles) > NUM_PLOTS
     assert not [title for title in titles if "hare" in title or "loud" in title]
 
 
-def test_plots_fit_the_paper_while_a_wide_window_prints_and_come_back(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page, color_scheme="dark")
-    before = visit.sizes()
+def test_plots_fit_the_paper_while_a_wide_window_prints_and_come_back(dark: Visit) -> None:
+    before = dark.sizes()
     assert len(before) >= NUM_PLOTS - 1
     assert all(width > 1000 for width, _ in before)
-    visit.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    dark.tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     a4 = (210 - 2 * 12) / 25.4 * 96  # pixels between the margins of the page
-    assert all(width <= a4 for width, _ in visit.sizes())
-    visit.tab.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert visit.sizes() == before
+    assert all(width <= a4 for width, _ in dark.sizes())
+    dark.tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert dark.sizes() == before
 
 
 def test_words_of_the_table_stay_whole_in_print(browser: Any, page: Path) -> None:
