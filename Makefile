@@ -8,7 +8,9 @@ LONG_BENCHMARKS := busy_machine steps report coverage comparison_coverage load c
 # Run by hand: gpu (a GPU); card, delivery, end_to_end, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
 WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a machine is found to be dead
-SLOW_FILES = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
+LONG := integration/test_ray_sweep integration/test_learning platform/reproductions/test_run platform/test_notebooks integration/test_ray_storage# begun first
+WITH_SLOW = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
+SLOW_FILES = $(LONG:%=tests/%.py) $(filter-out $(LONG:%=tests/%.py),$(WITH_SLOW))
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
