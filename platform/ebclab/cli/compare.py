@@ -83,7 +83,7 @@ class CompareOptions(TrialOptions):
         folder = folder.of("reader").pull()
         if "methods" in self.given and not folder.plan.is_file():
             return None
-        return read_comparison(folder.plan, where=folder.address).request
+        return read_comparison(folder.plan, where=folder.address).request.as_applied()
 
     def _require_named(self, saved: ComparisonRequest) -> None:
         """Refuse to import a method that only the file of a comparison names."""

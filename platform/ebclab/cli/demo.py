@@ -37,7 +37,7 @@ def demo(
                 continue
             if code == UserError.exit_code and began_earlier:
                 say(
-                    f"FOLDER: the demo goes on where it stopped, got {folder}; if another version of ebclab began it, "
+                    f"FOLDER: the demo in {folder} was begun earlier; if another version of ebclab began it, "
                     "name another folder with `ebclab demo FOLDER`, or delete this one",
                     err=True,
                 )

@@ -13,6 +13,6 @@ def death_in_words(text: str) -> tuple[str, str]:
         return f"Ray ended its process{where}, out of memory: {memory[0]}", ""
     if "its node has died" in text:
         return f"its machine was lost{where}", ""
-    if "actor died" in text or "actor is dead" in text:
+    if "creation task" not in text and ("actor died" in text or "actor is dead" in text):
         return f"its process died{where}", facts.get("pid", "")
     return "", ""

@@ -156,7 +156,7 @@ def read_comparison(path: Path, where: str = "") -> ComparisonPlan:
             raise ValueError("a sweep whose name does not say what it is of")
     except ValueError as error:
         raise RunError(f"{where}: {path.name} is not a comparison's plan, got {error}; restore the file") from error
-    return ComparisonPlan(plain.asked.as_applied(), sweeps, plain.digest)
+    return ComparisonPlan(plain.asked, sweeps, plain.digest)
 
 
 MAY_GROW = ("trials", "seeds", "repeats")

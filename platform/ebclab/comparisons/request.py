@@ -107,7 +107,10 @@ class ComparisonRequest:
         return lines + self._wrong_questions() + self._wrong_names()
 
     def as_applied(self) -> ComparisonRequest:
-        """Return the request of an older version without the settings that an option replaced; now it is refused."""
+        """Return the request of an older version without assignments of settings that an option replaced.
+
+        Now both are refused. A mapping that assigns other settings too is left out whole.
+        """
         applied = (text for text in self.assignments if not given_twice(self, (text,), {}))
         return replace(self, assignments=tuple(applied))
 

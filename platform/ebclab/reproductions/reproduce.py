@@ -9,7 +9,7 @@ from itertools import chain
 
 from ebclab.data.sources.catalogue import DATASETS, missing_files
 from ebclab.data.sources.load import splits_of
-from ebclab.errors import DataError, TrainingError, UnmeasuredError, UserError
+from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
 from ebclab.reproductions.document import write_table
@@ -149,9 +149,12 @@ def run_plan(
 
 
 def _is_done(plan: StudyPlan, folder: ReproductionFolder, name: str) -> bool:
-    """Return whether a run of a plan has finished and all its values are saved."""
-    result = RunFolder.named(folder.inside, name).of("reader").pull().read_result()
-    return result is not None and folder.read_numbers(name, result.finished).keys() >= {*plan.wanted_of(name)}
+    """Return whether a run of a plan has finished and all its values are saved; if damaged, training it says so."""
+    try:
+        result = RunFolder.named(folder.inside, name).of("reader").pull().read_result()
+        return result is not None and folder.read_numbers(name, result.finished).keys() >= {*plan.wanted_of(name)}
+    except RunError:
+        return False
 
 
 def _outcome(

@@ -44,6 +44,7 @@ def watched(folder: Path, rank: int = 0, ranks: int = 1) -> Iterator[None]:
     atomic.make_folder(folder)
     atomic.write_json(who, asdict(_Process(os.getpid(), socket.gethostname(), ranks, kernel_kills())))
     was_enabled = faulthandler.is_enabled()
+    trace.unlink(missing_ok=True)  # may be a link, in a folder that is somebody's
     with open(trace, "wb", opener=own_file) as file:
         faulthandler.disable()  # else the handlers would stay as they are, which others may have replaced
         faulthandler.enable(file, all_threads=False)
@@ -51,10 +52,10 @@ def watched(folder: Path, rank: int = 0, ranks: int = 1) -> Iterator[None]:
             yield
         finally:
             faulthandler.disable()
-            with suppress(io.UnsupportedOperation):  # the error output is not a file
+            trace.unlink(missing_ok=True)
+            with suppress(io.UnsupportedOperation, RuntimeError, ValueError):  # the error output is no open file
                 if was_enabled:
                     faulthandler.enable(all_threads=False)
-            trace.unlink(missing_ok=True)
 
 
 def how_it_died(folder: Path, rank: int, pid: str) -> str:
@@ -75,7 +76,9 @@ def how_it_died(folder: Path, rank: int, pid: str) -> str:
     now = kernel_kills() if process.host == socket.gethostname() else {}
     if any(count > process.kernel_kills.get(group, count) for group, count in now.items()):
         return ": without a trace; since it began, the kernel ran out of memory here and killed a process (SIGKILL)"
-    return ": without a trace, as when killed from outside (SIGKILL), which the kernel does when memory is short"
+    return (
+        ": without a trace, as when a library ends it, or when killed (SIGKILL), as the kernel does if memory is short"
+    )
 
 
 def _files(folder: Path, rank: int) -> tuple[Path, Path]:

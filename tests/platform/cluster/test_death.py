@@ -26,6 +26,7 @@ def _died(message: str, pid: int = 41) -> RayError:
         (OutOfMemoryError(f"{MEMORY}\nObject store: z"), (f"Ray ended its process, out of memory: {MEMORY}", "")),
         (ActorDiedError(), ("its process died", "")),
         (ValueError("Worker 3 is unwell"), ("", "")),
+        (_died("The actor died because of an error raised in its creation task, ModuleNotFoundError: x"), ("", "")),
     ],
 )
 def test_a_process_that_died_is_told_with_what_ray_knows(error: Exception, told: tuple[str, str]) -> None:

@@ -181,6 +181,41 @@ def test_numbers_in_the_names_of_folders_of_parquet_are_numbers_and_a_column_goe
     assert (sorted(found.labels.tolist()), found.class_names) == ([3, 7], ())
 
 
+def put_partition(folder: Path, value: str) -> None:
+    folder = folder / f"label={value}"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"image": pictures(["ant"])}), folder / "0.parquet")
+
+
+def test_an_empty_label_in_the_name_of_a_folder_is_unknown(tmp_path: Path) -> None:
+    """As Spark and pyarrow write it."""
+    for value in ("cat", "__HIVE_DEFAULT_PARTITION__"):
+        put_partition(tmp_path, value)
+    found = load_split(f"parquet:{tmp_path}", None, "train")
+    assert (sorted(found.labels.tolist()), found.class_names) == ([-1, 0], ("cat",))
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [("7", "every label must have a name, got 7"), ("9" * 19, r"needs a whole number .*; rename the folder")],
+)
+def test_a_folder_whose_name_is_no_class_is_refused(tmp_path: Path, value: str, sentence: str) -> None:
+    put_partition(tmp_path / "train", value)
+    (tmp_path / "dataset.json").write_text('{"class_names": ["x", "y"], "mean": [0.5], "std": [0.5]}')
+    with pytest.raises(DataError, match=sentence):
+        load_split(f"parquet:{tmp_path}", None, "train")
+
+
+def test_a_class_in_the_name_of_a_folder_is_no_split_and_a_split_is(tmp_path: Path) -> None:
+    for value in ("bullet_train", "cat"):
+        put_partition(tmp_path, value)
+    assert load_split(f"parquet:{tmp_path}", None, "train").class_names == ("bullet_train", "cat")
+    for part, value in (("train", "cat"), ("test", "cat"), ("train", "train")):
+        put_partition(tmp_path / "x" / f"split={part}", value)
+    train, test = parts(f"parquet:{tmp_path}/x")
+    assert (train.class_names, len(train), len(test)) == (("cat", "train"), 2, 1)
+
+
 def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Path) -> None:
     for number, (names, shown) in enumerate([(ABC, TRAIN), (CAB, TEST), (["bee", "yak"], ["bee", "yak"])]):
         pq.write_table(shown_table(shown, by(names, shown), names), tmp_path / f"{number}.parquet")

@@ -11,7 +11,9 @@ from ebclab.runs import death
 from ebclab.runs.death import how_it_died, watched
 
 FATAL = [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE]
-NO_TRACE = ": without a trace, as when killed from outside (SIGKILL), which the kernel does when memory is short"
+NO_TRACE = (
+    ": without a trace, as when a library ends it, or when killed (SIGKILL), as the kernel does if memory is short"
+)
 OUT_OF_MEMORY = ": without a trace; since it began, the kernel ran out of memory here and killed a process (SIGKILL)"
 
 
@@ -68,11 +70,23 @@ def test_that_the_kernel_ran_out_of_memory_is_told_where_its_count_has_risen_her
 def test_a_process_that_ends_leaves_nothing_that_would_be_told_of_another(tmp_path: Path) -> None:
     child = os.fork()
     if not child:
-        with watched(tmp_path):
-            pass
-        os._exit(0)
-    os.waitpid(child, 0)
+        try:
+            with watched(tmp_path):
+                assert (tmp_path / "worker-0.fault").exists()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "worker-0.json").exists()
     assert how_it_died(tmp_path, 0, str(child)) == ""
+
+
+def test_what_is_in_the_place_of_the_file_is_replaced_and_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "worker-0.fault").symlink_to(tmp_path / "mine")
+    pid = _died(tmp_path, signal.SIGABRT)
+    assert "SIGABRT" in how_it_died(tmp_path, 0, pid)
+    assert (tmp_path / "mine").read_text() == "kept"
 
 
 @pytest.mark.parametrize(
@@ -82,3 +96,9 @@ def test_damaged_files_tell_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "worker-0.json").write_bytes(content)
     (tmp_path / "worker-0.fault").write_bytes(b"\xff" * 9999)
     assert how_it_died(tmp_path, 0, "7") == ""
+
+
+def test_a_trace_that_is_no_text_of_python_says_no_signal(tmp_path: Path) -> None:
+    (tmp_path / "worker-0.json").write_text('{"pid": 7, "host": "a", "ranks": 1, "kernel_kills": {}}')
+    (tmp_path / "worker-0.fault").write_bytes(b"\xff" * 9999)
+    assert how_it_died(tmp_path, 0, "7") == NO_TRACE

@@ -61,9 +61,7 @@ def image_column_of(
         wanted = columns[0]
     if twice := [each for each in (wanted, labels, INDEX_COLUMN) if schema.names.count(each) > 1]:
         raise DataError(f"data.name: {where} has several columns called {twice[0]}; rename the others")
-    hint = (
-        f"set data.image_column={columns[0]}" if columns else "no column holds encoded images as bytes; write them so"
-    )
+    hint = f"set data.image_column={columns[0]}" if columns else "no column holds images; write them encoded, as bytes"
     if wanted not in schema.names:
         names = ", ".join(schema.names)
         raise DataError(f"data.image_column: {where} has no column {wanted}, got columns {names}; {hint}")

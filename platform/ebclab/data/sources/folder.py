@@ -152,9 +152,9 @@ def _require_no_parts_below(files: list[str], name: str) -> None:
 
 
 def _tell_folders_below(name: str, paths: Iterable[str]) -> None:
-    """Log once that classes are the first folders in ``paths``, if all images are in folders further below.
+    """Log once that classes are the first folders in ``paths``, if all images are further below, in several of one.
 
-    These may be the classes, and the first folders parts of a split or letters.
+    Those may be the classes, and the first folders parts of a split or letters.
     """
     below: dict[str, set[str]] = defaultdict(set)
     for folder in {path.rpartition("/")[0] for path in paths}:

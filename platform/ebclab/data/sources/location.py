@@ -168,10 +168,15 @@ def folder_word(file: str) -> str:
 
 
 def any_word(file: str) -> str:
-    """Return the first folder of a path that names a split, or else the word of its names that does."""
-    if folder := next((word for word in map(_word, file.split("/")[:-1]) if word in _KNOWN), ""):
+    """Return the first folder of a path that names a split, or else the word of its names that does.
+
+    Of folders that are values of columns, as in ``label=ant``, those of a column ``split`` may.
+    """
+    parts = [part.removeprefix("split=") for part in file.split("/")]
+    parts = [part for part in parts if "=" not in part]
+    if folder := next((word for word in map(_word, parts[:-1]) if word in _KNOWN), ""):
         return folder
-    words = [word for word in map(_word, re.split(r"[-_./ ]+", file)) if word in _KNOWN]
+    words = [word for word in map(_word, re.split(r"[-_./ ]+", "/".join(parts))) if word in _KNOWN]
     if len({_KNOWN[word] for word in words}) > 1:
         raise DataError(
             f"data.name: the name of a file must be that of one part, got {' and '.join(words)} in {file:.80}; rename "

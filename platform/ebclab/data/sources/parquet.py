@@ -44,6 +44,7 @@ DESCRIPTION = "dataset.json"
 CHECKSUMS = "checksums.json"
 """File with the shards of a prepared dataset, their sizes and SHA-256 sums."""
 
+_EMPTY = "__HIVE_DEFAULT_PARTITION__"  # how a folder's name says that a column is empty
 _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
 _BATCHES = 8  # that have room together, if values occur as often as they may
@@ -162,7 +163,7 @@ class ParquetSource(TableSource):
         if not keys:
             keys = [hash_words(hash_of_path(path_in_split or self._place.path.split("/")[-1]), torch.arange(count))]
         if label not in known:
-            one = of_values([label_of(of_folder, where)], where)
+            one = _label_of_folder(of_folder, names, where)
             labels.append(Labels(one.numbers.repeat(count), one.names))
         return FileIndex(images, rows_of_group, joined(labels, where), torch.cat(keys))
 
@@ -213,6 +214,15 @@ def _partition_of(path: str, column: str) -> str | None:
     """Return a column's value in the names of a file's folders, as in ``label=ant/0.parquet``; None without one."""
     parts = (part.partition("=") for part in posixpath.dirname(path).split("/"))
     return next((unquote(value) for name, sign, value in parts if sign and name == column), None)
+
+
+def _label_of_folder(value: str | None, names: tuple[str, ...], where: str) -> Labels:
+    """Return the label that a folder's name gives a file, with ``names`` for a number; unknown without one."""
+    try:
+        one = of_values([label_of(None if value == _EMPTY else value, where)], where)
+    except ValueError as error:
+        raise DataError(f"data.label_column: {error}; rename the folder") from error
+    return Labels(one.numbers, one.names or names)
 
 
 def _keys_in(column: pa.ChunkedArray, where: str) -> Tensor:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -488,9 +488,9 @@ def _error_of(trial: TuneTrial) -> tuple[object, str]:
     They are in the driver's folder; Tune's own methods look for the copies that it makes at the end of the sweep.
     """
     if trial.pickled_error_file:
-        with open(trial.pickled_error_file, "rb") as file:
+        with suppress(Exception), open(trial.pickled_error_file, "rb") as file:  # whatever an own class raises
             error = ray.cloudpickle.load(file)
-        return error, str(error)
+            return error, str(error)
     return None, Path(trial.error_file).read_text(encoding="utf-8")
 
 
