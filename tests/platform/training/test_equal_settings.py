@@ -1,7 +1,10 @@
 """Equal settings mean equal numbers: what a later launch may change, what it may not, and what it is recorded as."""
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,18 @@ def _pretrain(runs: Path, name: str, config: ExperimentConfig, **given: Any) -> 
     return ebclab.pretrain(config, runs=runs, name=name, display=given.pop("display", Listener()), **given).path
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return a function that trains a run of so many epochs once, and returns its folder."""
+    return cache(lambda epochs: _pretrain(tmp_path_factory.mktemp("runs"), "one", _config(epochs)))
+
+
+@pytest.fixture
+def begun(trained: Callable[[int], Path], tmp_path: Path) -> Path:
+    """A run of one epoch, of which no other test knows."""
+    return Path(shutil.copytree(trained(1), tmp_path / "one"))
+
+
 def _numbers(run: Path) -> tuple[Any, ...]:
     """Return everything that a run computed, but for times."""
     result = json.loads((run / "result.json").read_text())
@@ -44,8 +59,7 @@ def _same(one: Path, other: Path) -> None:
     assert _numbers(one) == _numbers(other)
 
 
-def test_an_extended_run_is_the_run_that_its_settings_describe(tmp_path: Path) -> None:
-    _pretrain(tmp_path, "one", _config(1))
+def test_an_extended_run_is_the_run_that_its_settings_describe(begun: Path, tmp_path: Path) -> None:
     _pretrain(tmp_path, "one", _config(1), extend=3)
     one = _pretrain(tmp_path, "one", _config(1), extend=4)
     settings = settings_of(one)
@@ -53,13 +67,12 @@ def test_an_extended_run_is_the_run_that_its_settings_describe(tmp_path: Path) -
     _same(one, _pretrain(tmp_path, "again", settings))
 
 
-def test_a_kill_in_the_middle_of_extending_changes_nothing(tmp_path: Path) -> None:
-    _pretrain(tmp_path, "one", _config(1))
+def test_a_kill_in_the_middle_of_extending_changes_nothing(begun: Path, tmp_path: Path) -> None:
+    shutil.copytree(begun, tmp_path / "two")
     for step in (3, 5):
         with pytest.raises(KeyboardInterrupt):
             _pretrain(tmp_path, "one", _config(1), extend=4, display=Killed(step))
-    one = _pretrain(tmp_path, "one", settings_of(tmp_path / "one"))  # the settings say it; nobody need ask again
-    _pretrain(tmp_path, "two", _config(1))
+    one = _pretrain(tmp_path, "one", settings_of(begun))  # the settings say it; nobody need ask again
     _same(one, _pretrain(tmp_path, "two", _config(1), extend=4))
 
 
@@ -71,11 +84,9 @@ def test_an_unfinished_run_is_extended_at_the_end_that_it_was_to_have(tmp_path: 
     _same(one, _pretrain(tmp_path, "two", _config(2), extend=3))
 
 
-def test_an_extended_run_has_other_settings_than_a_run_of_that_length(tmp_path: Path) -> None:
-    _pretrain(tmp_path, "one", _config(1))
+def test_an_extended_run_has_other_settings_than_a_run_of_that_length(begun, trained, tmp_path):
     one = _pretrain(tmp_path, "one", _config(1), extend=3)
-    whole = _pretrain(tmp_path, "whole", _config(3))
-    assert settings_of(one) != settings_of(whole)
+    assert settings_of(one) != settings_of(trained(3))
     with pytest.raises(RunError, match=r"training.extended: \[1\] in the run, \[\] now"):
         _pretrain(tmp_path, "one", _config(3))
 
@@ -101,14 +112,13 @@ def test_a_finished_run_is_left_as_it_is_by_whatever_did_not_ask_for_it(asked, s
     assert content_of(finished) == before
 
 
-def test_what_may_change_from_launch_to_launch_changes_nothing_but_rounding(tmp_path: Path) -> None:
-    whole = _pretrain(tmp_path, "whole", _config(3))
+def test_what_may_change_from_launch_to_launch_changes_nothing_but_rounding(trained, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         _pretrain(tmp_path, "one", _config(3), display=Killed(3))
     others = ["resources.threads=2", "resources.deterministic=false", "resources.max_failures=9", "data.root=elsewhere"]
     config = compose("byol", overrides=[*FOLDER, *SMALL, "training.epochs=3", "evaluation.knn_every=2", *others])
     one = _pretrain(tmp_path, "one", config)
-    for ours, theirs in zip(untimed(one, "train"), untimed(whole, "train"), strict=True):
+    for ours, theirs in zip(untimed(one, "train"), untimed(trained(3), "train"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-2, abs=1e-3)
 
 
@@ -137,8 +147,7 @@ def test_totals_that_do_not_grow_are_nosettings_of(extended: list[int]) -> None:
         compose("simclr", overrides=[*FOLDER, "training.epochs=3", f"training.extended={extended}"])
 
 
-def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(tmp_path: Path) -> None:
-    _pretrain(tmp_path, "one", _config(1))
+def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(begun: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _pretrain(tmp_path, "one", _config(1), extend=3, display=Killed(3))
     one = _pretrain(tmp_path, "one", _config(1), extend=3)
@@ -150,10 +159,10 @@ def test_the_log_says_once_for_each_extension_what_happened_to_the_rate(tmp_path
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_trial_of_a_sweep_is_not_extended(tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_of_a_sweep_is_not_extended(begun: Path, tmp_path: Path, scheme: str, monkeypatch) -> None:
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
     trials = tmp_path / "hunt" / "trials"
-    _pretrain(trials, "0001", _config(1))
+    shutil.copytree(begun, trials / "0001")
     (tmp_path / "hunt" / "sweep.yaml").touch()
     before = content_of(trials / "0001")
     place = f"{scheme}{tmp_path}/hunt"

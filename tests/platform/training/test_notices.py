@@ -26,7 +26,7 @@ from energy_contrast.catalog import METHODS
 
 TINY = [  # two steps an epoch
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.epochs=3"),
-    *("training.checkpoint_every=100", "evaluation.knn_every=0"),
+    *("training.checkpoint_every=100", "evaluation.knn_every=0", "encoder.width=4"),
 ]
 OFTEN = "training.log_every=1"
 

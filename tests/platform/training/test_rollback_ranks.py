@@ -23,6 +23,7 @@ from energy_contrast.energy_based.vem_bank import VemLangevin
 TINY = [
     *("data.train_limit=72", "training.batch_size=32", "resources.threads=1", "training.log_every=1"),
     *("views.normalisation=half", "encoder.batch_norm=none", "optimizer.schedule=constant", "evaluation.knn_every=0"),
+    "encoder.width=4",
 ]
 EBCLR = ["method.buffer_size=64", "method.num_steps=2", "method.reinit_rate=0.5"]
 TOO_FAR = 2000.0  # pixel range: chains leave it with the first step
