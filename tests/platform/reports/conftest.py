@@ -8,6 +8,7 @@ import pytest
 
 from ebclab.config import compose
 from ebclab.evaluation.answers import Answers
+from ebclab.reports import sweep_plots
 from ebclab.storage import object_store as store
 from ebclab.storage.filesystem import Location
 from ebclab.storage.object_store import COPIES
@@ -111,6 +112,12 @@ def sweep_folder(tmp_path: Path) -> Callable[..., Folder]:
         return Folder(tmp_path / name, *overrides, **{"trials": 12, "top": 2, "seeds": 3, **asked})
 
     return make
+
+
+@pytest.fixture
+def _without_plots_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages have none of the plots about settings, to draw which takes most of a page's time."""
+    monkeypatch.setattr(sweep_plots, "OF_SETTINGS", ())
 
 
 @pytest.fixture

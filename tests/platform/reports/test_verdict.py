@@ -19,6 +19,8 @@ from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.sweeps.proposals import confirmed_settings
 from ebclab.sweeps.results import SeedScores, SettingsTest
 
+pytestmark = pytest.mark.usefixtures("_without_plots_of_settings")
+
 Folders = Callable[..., Any]
 
 

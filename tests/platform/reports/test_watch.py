@@ -21,6 +21,8 @@ from ebclab.reports import watch
 from ebclab.reports.report import document_of
 from ebclab.reports.watch import PageServer, WatchedPage
 
+pytestmark = pytest.mark.usefixtures("_without_plots_of_settings")
+
 
 @contextmanager
 def served(*places: Path | str) -> Iterator[tuple[PageServer, list[int]]]:
