@@ -29,7 +29,7 @@ from energy_contrast.classifier import Classifier
 
 DIGITS = MeasuredSet(
     "digits",
-    load_split("digits", None, "train").rows(torch.arange(300)),
+    load_split("digits", None, "train").rows(torch.arange(200)),
     load_split("digits", None, "test").rows(torch.arange(200)),
 )
 PIXELS = Subject("plain", "plain", nn.Flatten(), Preprocessing(8, (0.0,), (1.0,)), 1, "pixels", "plain")

@@ -79,7 +79,8 @@ def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(make, measured)
 def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(make, measured, monkeypatch, as_other):
     monkeypatch.setattr(training, "LEAST_STEPS", 10)
     marked = _marked(measured)
-    measuring = make(others=(marked,)) if as_other else make().elsewhere(marked)
+    few = replace(make().options, fine_tuning_epochs=2)
+    measuring = make(others=(marked,), options=few) if as_other else make(options=few).elsewhere(marked)
     task_of_card = CardTask(measuring, ("fine-tuning", "few-labels"), None)
     refused = [getattr(task_of_card.known(group, "0"), "problem", "") for group in task_of_card.groups]
     assert refused == ["", "" if as_other else marked.label_problem]
