@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -143,19 +143,25 @@ with private_instance() as folder:
 
 
 @linux
-@pytest.mark.parametrize("grouped", [False, True])
-def test_after_its_driver_is_killed_an_instance_is_ended_and_removed(around: Path, grouped: bool) -> None:
-    command = [sys.executable, "-c", DRIVER, AGENT]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
-        assert driver.stdout is not None
-        number, folder = driver.stdout.readline().split()
-        (os.killpg if grouped else os.kill)(driver.pid, signal.SIGKILL)
+@pytest.mark.usefixtures("around")
+def test_after_its_driver_is_killed_alone_or_with_its_group_an_instance_is_ended_and_removed() -> None:
+    """Two instances, since each is given five seconds to end by itself."""
+    command, instances = [sys.executable, "-c", DRIVER, AGENT], list[tuple[int, Path]]()
+    with ExitStack() as drivers:
+        for kill in (os.kill, os.killpg):
+            started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            driver = drivers.enter_context(started)
+            drivers.callback(kill, driver.pid, signal.SIGKILL)
+            assert driver.stdout is not None
+            number, folder = driver.stdout.readline().split()
+            instances.append((int(number), Path(folder)))
     try:
-        until(lambda: not Path(folder).exists())
-        until(lambda: _is_gone(int(number)))
+        until(lambda: not any(folder.exists() for _, folder in instances))
+        until(lambda: all(_is_gone(number) for number, _ in instances))
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(int(number), signal.SIGKILL)
+        for number, _ in instances:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
 
 def _is_gone(number: int) -> bool:

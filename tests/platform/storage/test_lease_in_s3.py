@@ -319,7 +319,8 @@ def test_a_store_with_conditional_writes_is_tried_once_and_nothing_is_said(serve
     assert list(Store(folder("one")).names()) == [NAME]
 
 
-def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(server: OneByOne, folder: Folders) -> None:
+def test_a_write_whose_answer_was_lost_is_not_taken_for_that_of_another(server, folder, monkeypatch):
+    monkeypatch.setattr(filesystem, "_FIRST_PAUSE", 0.01)
     remote = folder("run")
     mine = Lease(remote, "is training")
     for work, expected in (

@@ -138,7 +138,7 @@ def test_the_first_signal_leaves_a_wish_for_the_workers_and_says_so(log: Metrics
         os.kill(os.getpid(), signal.SIGINT)
         while not stop.is_set:
             time.sleep(0.01)
-        time.sleep(1.0)
+        time.sleep(0.5)  # it is looked at every 0.3 s
         return "stopped"
 
     assert watch(work, RunFollower(log, 5, screen), stop) == "stopped"
