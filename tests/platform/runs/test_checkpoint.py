@@ -100,7 +100,7 @@ def test_one_flipped_bit_in_a_manifest_costs_one_interval(tmp_path: Path, caplog
     checkpoint.save(tmp_path, "last", _checkpoint(10))
     path = checkpoint.save(tmp_path, "last", _checkpoint(20)) / "manifest.json"
     before = path.read_bytes()
-    for position in range(len(before)):
+    for position in range(0, len(before), 3):
         damaged = bytearray(before)
         damaged[position] ^= 1 << position % 7
         path.write_bytes(damaged)

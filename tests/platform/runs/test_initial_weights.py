@@ -73,14 +73,13 @@ def test_a_run_and_its_export_are_the_same_weights(donor: Path, exported: Path) 
     assert equal(dict(other.tensors), load_file(exported / "model.safetensors"))
 
 
-@pytest.mark.parametrize("resume", [True, False])
-def test_a_run_names_its_weights_and_goes_on_when_they_have_gone(exported: Path, tmp_path: Path, resume: bool) -> None:
+def test_a_run_names_its_weights_and_goes_on_when_they_have_gone(exported: Path, tmp_path: Path) -> None:
     start = [f"init.weights={exported}", "optimizer.schedule=constant"]
     undisturbed = encoder_of(small_run(tmp_path, "whole", *start, "training.epochs=3"))
     small_run(tmp_path, "second", *start)
     kept = InitConfig(str(exported), digest_of(load_file(exported / "model.safetensors")))
     shutil.rmtree(exported)
-    again = small_run(tmp_path, "second", *start, extend=3, resume=resume)
+    again = small_run(tmp_path, "second", *start, extend=3)
     assert settings_of(again).init == kept
     assert equal(encoder_of(again), undisturbed)
     how: dict[str, Any] = {"runs": tmp_path, "images": small_images(), "display": Listener(), "extend": 3}

@@ -30,8 +30,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "byol": {"projection_size": 32, "projection_hidden_size": 32},
     "vicreg": {"projection_size": 32},
     "barlow": {"projection_size": 8},  # its loss sums over dimensions: with more of them, three steps go too far
-    "ebclr": {"buffer_size": 32},
-    "jem": {"buffer_size": 32},
+    "ebclr": {"buffer_size": 32, "num_steps": 3},
+    "jem": {"buffer_size": 32, "num_steps": 3},
     "vem-langevin": {"bank_size": 64},
     "vem-svgd": {"bank_size": 64},
 }
