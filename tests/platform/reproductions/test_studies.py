@@ -1,5 +1,6 @@
 """The studies that are shipped: every run has valid settings at every scale, and their numbers are the papers'."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ebclab.reproductions.study import PublishedNumber, list_studies, load_study
 from .printed import PRINTED
 
 STUDIES = list_studies()
+study_named = cache(load_study)
 
 
 def test_studies_stand_in_the_order_of_their_numbers():
@@ -27,7 +29,7 @@ def test_studies_stand_in_the_order_of_their_numbers():
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_run_of_a_study_has_valid_settings_at_every_scale(name: str):
-    study = load_study(name)
+    study = study_named(name)
     assert paper_of(study).differs, "no facts about the paper"
     assert paper_of(study).cite
     for scale in SCALES:
@@ -151,7 +153,7 @@ def test_a_study_has_every_number_that_its_table_prints_and_no_other(name: str):
         for label, numbers in PRINTED[name].items()
         for cell, text in zip(CELLS[name][label], numbers.split(), strict=True)
     }
-    study = load_study(name)
+    study = study_named(name)
     given = {(row, column): number for row, cells in study.published.items() for column, number in cells.items()}
     assert given == printed
     has_spread = any(number.spread is not None for number in printed.values())
@@ -162,7 +164,7 @@ def test_studies_of_drawn_figures_have_no_numbers():
     drawn = [name for name in STUDIES if name not in PRINTED]
     assert drawn
     for name in drawn:
-        study = load_study(name)
+        study = study_named(name)
         assert not study.published
         assert study.claims, name
 
@@ -171,7 +173,7 @@ def test_what_the_papers_print_contradicts_two_of_their_claims():
     refuted = {
         (name, claim.says, part.compares)
         for name in STUDIES
-        for claim in answer_claims(load_study(name), {}, {})
+        for claim in answer_claims(study_named(name), {}, {})
         if claim.in_print == "does not hold"
         for part in claim.parts
         if part.in_print is False
@@ -195,7 +197,7 @@ def test_what_the_papers_print_contradicts_two_of_their_claims():
     ],
 )
 def test_images_of_ones_own_make_the_columns_that_need_them_run(name: str, images: dict[str, str]):
-    study = load_study(name)
+    study = study_named(name)
     ((kind, path),) = images.items()
     without, given = (plan_study(study, "paper", seeds=[0], images=found) for found in ({}, images))
     assert f"--images {kind}=PATH" in " ".join(without.left_out.values())
@@ -205,25 +207,26 @@ def test_images_of_ones_own_make_the_columns_that_need_them_run(name: str, image
 
 
 def test_the_papers_scale_has_the_papers_settings():
-    ebclr = plan_study(load_study("ebclr/table1"), "paper").runs
+    ebclr = plan_study(study_named("ebclr/table1"), "paper").runs
     config = ebclr["ebclr-fashion-mnist-seed0"]
     assert (config.method.reinit_rate, config.training.epochs, config.training.batch_size) == (0.6, 100, 128)
     assert (config.encoder.name, config.views.recipe, config.views.shared_by) == ("resnet18", "ebclr-mnist", "chunk")
     assert ebclr["simclr-cifar10-seed0"].training.batch_size == 256
+    batched = plan_study(study_named("ebclr/table3"), "paper").runs
     for batch, rate in ((16, 1e-4), (64, 1e-4), (128, 2e-4)):
         for data in ("cifar10", "cifar100"):
-            config = plan_study(load_study("ebclr/table3"), "paper").runs[f"ebclr-{data}-{batch}-seed0"]
+            config = batched[f"ebclr-{data}-{batch}-seed0"]
             assert (config.training.batch_size, config.optimizer.learning_rate) == (batch, rate)
-    vem = plan_study(load_study("vem/table1"), "paper").runs["langevin-cifar100-seed0"]
+    vem = plan_study(study_named("vem/table1"), "paper").runs["langevin-cifar100-seed0"]
     assert (vem.method.bank_size, vem.method.temperature, vem.method.bank_temperature) == (4096, 0.12, 0.02)
     assert (vem.training.epochs, vem.training.batch_size, vem.optimizer.weight_decay) == (1000, 256, 1e-4)
     assert (vem.encoder.name, vem.evaluation.linear_protocol, vem.data.holdout_rate) == ("resnet50", "vem-sgd", 0.0)
-    banks = plan_study(load_study("vem/table6"), "paper").runs
+    banks = plan_study(study_named("vem/table6"), "paper").runs
     sizes = {
         name: (run.method.bank_size, run.training.batch_size) for name, run in banks.items() if "simclr" not in name
     }
     assert sorted(sizes.values()) == [(128, 128), (3072, 128)]
-    figure = plan_study(load_study("flatnce/figure-s2"), "paper").runs.values()
+    figure = plan_study(study_named("flatnce/figure-s2"), "paper").runs.values()
     rates = [run.optimizer.learning_rate * run.training.batch_size / 256 for run in figure]
     assert rates == pytest.approx([1e-3, 2e-3, 4e-3])
     assert {(run.method_name, run.encoder.name) for run in figure} == {("flatclr", "resnet50")}
@@ -237,7 +240,7 @@ def test_what_varies_at_the_papers_scale_varies_at_the_others_too():
         ("vem/table13", "projection_size"),
     ):
         for scale in SCALES:
-            runs = plan_study(load_study(name), scale, seeds=[0]).runs
+            runs = plan_study(study_named(name), scale, seeds=[0]).runs
             ours = [
                 getattr(run.method, setting) for key, run in runs.items() if key.startswith(("langevin", "s1", "s3"))
             ]
@@ -262,7 +265,7 @@ def test_a_name_that_leaves_the_folder_of_studies_is_no_study():
 def test_the_docs_list_every_study_with_its_title_numbers_and_claims():
     text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     listed = [line for line in text.partition("## Studies")[2].splitlines() if line.startswith("| `")]
-    studies = [load_study(name) for name in STUDIES]
+    studies = [study_named(name) for name in STUDIES]
     counts = [sum(map(len, study.published.values())) or "" for study in studies]
     assert listed == [
         f"| `{study.name}` | {study.about.title} | {count} | {len(study.claims)} |".replace("|  |", "| |")

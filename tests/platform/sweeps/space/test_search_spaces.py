@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from importlib.resources import files
+from itertools import product
 
 import pytest
 
@@ -71,12 +72,12 @@ def test_settings_of_the_papers_are_searched_between_what_their_methods_accept(s
     assert (min(values), max(values)) == expected
 
 
-@pytest.mark.parametrize("recipe", list_recipes())
 @pytest.mark.parametrize("method", ["simclr", "flatclr", "dcl", "ebclr"])
-def test_the_small_batches_that_flatnce_and_ebclr_are_about_can_be_searched(method, recipe):
-    space, config = load_space(None, method), compose(method, recipe)
-    start = space.point_of(own_settings(space, config))
-    for batch_size in (16, 32):
+def test_the_small_batches_that_flatnce_and_ebclr_are_about_can_be_searched(method):
+    space = load_space(None, method)
+    for recipe, batch_size in product(list_recipes(), (16, 32)):
+        config = compose(method, recipe)
+        start = space.point_of(own_settings(space, config))
         point = start | {"training.batch_size": batch_size}
         assert space.point_of(space.settings(point)) == point
         small = apply_settings(config, space.settings(point))
@@ -97,12 +98,13 @@ def test_every_range_says_above_it_where_it_comes_from(name):
 
 
 @pytest.mark.parametrize("method", SWEPT)
-@pytest.mark.parametrize("recipe", list_recipes())
-def test_every_space_fits_every_recipe_which_is_its_default_point(method, recipe):
-    space, config = load_space(None, method), compose(method, recipe)
-    check_space(space, config, searched_live_only=False)
-    point = space.point_of(own_settings(space, config))
-    assert apply_settings(config, space.settings(point)) == config
+def test_every_space_fits_every_recipe_which_is_its_default_point(method):
+    space = load_space(None, method)
+    for recipe in list_recipes():
+        config = compose(method, recipe)
+        check_space(space, config, searched_live_only=False)
+        point = space.point_of(own_settings(space, config))
+        assert apply_settings(config, space.settings(point)) == config, recipe
 
 
 @pytest.mark.parametrize("method", SWEPT)
