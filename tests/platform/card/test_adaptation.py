@@ -161,8 +161,8 @@ def test_fine_tuning_measures_every_dataset_beside_random_weights() -> None:
     assert values["gain"] == pytest.approx(values["fine-tuned"] - values["from-scratch"], abs=1e-12)
     for name, value in work.subject.encoder.state_dict().items():
         assert torch.equal(value, before[name])
-    again = by_name(fine_tuning.measure(measuring(seeds=1)))
-    assert again == {name: values[name] for name in names}  # to the bit, whatever is measured beside it
+    again = fine_tuning.measure(measuring(others=(a_set("else where", side=6),), seeds=1))
+    assert by_name(again) == values  # to the bit
 
 
 def test_from_scratch_begins_with_the_random_weights_of_each_seed() -> None:
