@@ -63,6 +63,11 @@ def killed_everywhere(
     raise AssertionError("the work does not end")
 
 
+def copies_of(filled: Path) -> Callable[[Path], object]:
+    """Return a ``prepare`` of ``killed_everywhere`` that copies what lies in a folder, which is made once."""
+    return lambda folder: shutil.copytree(filled, folder, dirs_exist_ok=True)
+
+
 @dataclass
 class _Node:
     """What the disk holds of a file or a folder: what was there at its last sync."""

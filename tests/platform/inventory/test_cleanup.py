@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kill_points import LOSSES, killed_everywhere
+from kill_points import LOSSES, copies_of, killed_everywhere
 from typer.testing import CliRunner
 
 from ebclab.cli.runs import app
@@ -192,17 +192,16 @@ def test_what_cannot_be_removed_is_named(hunt: Sweep, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_killed_removal_leaves_no_checkpoint_in_part_and_the_next_one_takes_the_rest(tmp_path, sweep_plan, loss):
-    def prepare(folder: Path) -> None:
-        sweep = Sweep(folder / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
-        sweep.add("0000", 0.1)
-        sweep.add("0001", 0.9)
-        for path in sweep.folder.trials.glob("*/checkpoints/*"):
-            (path / "manifest.json").write_text("{}")
+    sweep = Sweep(tmp_path / "before" / "sweeps" / "hunt", sweep_plan(trials=2, top=0))
+    sweep.add("0000", 0.1)
+    sweep.add("0001", 0.9)
+    for path in sweep.folder.trials.glob("*/checkpoints/*"):
+        (path / "manifest.json").write_text("{}")
 
     def clean(folder: Path) -> None:
         remove(find_waste(folder / "runs", folder / "sweeps"))
 
-    for folder in killed_everywhere(tmp_path, prepare, clean, loss):
+    for folder in killed_everywhere(tmp_path, copies_of(tmp_path / "before"), clean, loss):
         trials = folder / "sweeps" / "hunt" / "trials"
         for path in trials.glob("*/checkpoints/[!.]*"):
             assert {file.name for file in path.iterdir()} == {"manifest.json", "model.safetensors"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kill_points import LOSSES, Loss, killed_everywhere
+from kill_points import LOSSES, Loss, copies_of, killed_everywhere
 
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint, Kind
@@ -29,11 +29,9 @@ def weight(folder: Path, kind: Kind = "last") -> list[float] | None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", ["last", "best", "kept"])
 def test_a_save_leaves_the_checkpoint_before_it_or_the_new_one(tmp_path, kind, loss, caplog):
-    def prepare(folder: Path) -> None:
-        for step in (2, 4):
-            checkpoint.save(folder, kind, at(step))
-
-    seen = []
+    for step in (2, 4):
+        checkpoint.save(tmp_path / "before", kind, at(step))
+    prepare, seen = copies_of(tmp_path / "before"), []
     for folder in killed_everywhere(tmp_path, prepare, lambda folder: checkpoint.save(folder, kind, at(6)), loss):
         found = weight(folder, kind)
         assert found in ([4, 0], [6, 0])
@@ -50,13 +48,9 @@ def test_a_save_leaves_the_checkpoint_before_it_or_the_new_one(tmp_path, kind, l
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("kind", ["last", "best", "kept"])
 def test_a_step_that_is_saved_again_is_there_all_the_time(tmp_path, kind, loss, caplog):
-    seen = []
-    for folder in killed_everywhere(
-        tmp_path,
-        lambda folder: checkpoint.save(folder, kind, at(4)),
-        lambda folder: checkpoint.save(folder, kind, at(4, 1)),
-        loss,
-    ):
+    checkpoint.save(tmp_path / "before", kind, at(4))
+    prepare, seen = copies_of(tmp_path / "before"), []
+    for folder in killed_everywhere(tmp_path, prepare, lambda folder: checkpoint.save(folder, kind, at(4, 1)), loss):
         seen.append(weight(folder, kind))
         checkpoint.save(folder, kind, at(4, 2))
         assert weight(folder, kind) == [4, 2]
@@ -68,26 +62,23 @@ def test_a_step_that_is_saved_again_is_there_all_the_time(tmp_path, kind, loss, 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_newest_healthy_checkpoint_outlives_every_save(tmp_path: Path, loss: Loss) -> None:
-    def prepare(folder: Path) -> None:
-        for step in (1, 2, 4, 6):
-            checkpoint.save(folder, "last", at(step, healthy=step < 4))
+    for step in (1, 2, 4, 6):
+        checkpoint.save(tmp_path / "before", "last", at(step, healthy=step < 4))
 
     def work(folder: Path) -> None:
         checkpoint.save(folder, "last", at(8, healthy=False))
 
-    for folder in killed_everywhere(tmp_path, prepare, work, loss):
+    for folder in killed_everywhere(tmp_path, copies_of(tmp_path / "before"), work, loss):
         healthy = checkpoint.load_healthy(folder)
         assert healthy.step == 2
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_forgotten_goes_from_the_newest_on_and_never_in_part(tmp_path, loss, caplog):
-    def prepare(folder: Path) -> None:
-        for step in (2, 4, 6):
-            checkpoint.save(folder, "last", at(step, healthy=step < 4))
-        checkpoint.save(folder, "best", at(6))
-
-    steps = []
+    for step in (2, 4, 6):
+        checkpoint.save(tmp_path / "before", "last", at(step, healthy=step < 4))
+    checkpoint.save(tmp_path / "before", "best", at(6))
+    prepare, steps = copies_of(tmp_path / "before"), []
     for folder in killed_everywhere(tmp_path, prepare, lambda folder: checkpoint.forget_after(folder, 2), loss):
         steps.append(checkpoint.newest_step(folder))
         checkpoint.load(folder, "best")
