@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_methods import draw_images, small_encoder, small_method
+from small_methods import SMALL, draw_images, small_encoder, small_method
 from torch import Tensor, nn
 
 from energy_contrast.catalog import METHODS
@@ -13,15 +13,10 @@ from energy_contrast.method import Batch, Method
 
 SIZE = 12
 SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: {} for name in METHODS},
+    **{name: SMALL.get(name, {}) for name in METHODS},
     "moco": {"queue_size": 20, "batch_norm_groups": 2, "temperature": 0.3},  # else the positives take nearly all
-    "vicreg": {"projection_size": 32},
-    "barlow": {"projection_size": 32},
     "lejepa": {"num_slices": 2, "regularizer_weight": 1.0},  # over many slices, errors of rounding cancel out
     "supervised": {"objective": "supcon"},
-    "ebclr": {"buffer_size": 20},
-    "jem": {"buffer_size": 20},
-    **{name: {"bank_size": 20} for name in ("vem-langevin", "vem-svgd", "vem-image")},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_methods import NUM_CLASSES, draw_images, small_encoder, small_method
+from small_methods import NUM_CLASSES, SMALL, draw_images, small_encoder, small_method
 from torch import nn
 
 from energy_contrast.catalog import METHODS
@@ -20,7 +20,7 @@ from .conftest import DIAGNOSTICS
 
 
 def build(name: str, **settings: object) -> Method:
-    method = small_method(name, settings)
+    method = small_method(name, {**SMALL.get(name, {}), **settings})
     method.start(draw_images)
     return method
 
@@ -215,10 +215,10 @@ LAYERS: list[tuple[str, dict[str, Any], str, list[tuple[int, int]]]] = [
     ("simclr", {"projection_hidden_size": 0, "projection_size": 6}, "head", [(16, 16), (16, 6)]),
     ("simclr", {"projection_hidden_size": 24, "projection_size": 6}, "head", [(16, 24), (24, 6)]),
     ("moco", {"projection_num_layers": 1, "projection_size": 6}, "head", [(16, 6)]),
-    ("simsiam", {"projection_num_layers": 2, "projection_hidden_size": 7}, "head", [(16, 7), (7, 2048)]),
+    ("simsiam", {"projection_num_layers": 2, "projection_hidden_size": 7}, "head", [(16, 7), (7, 32)]),
     ("simsiam", {"projection_size": 12, "prediction_hidden_size": 5}, "predictor", [(12, 5), (5, 12)]),
     ("lejepa", {"projection_size": 3}, "head", [(16, 16), (16, 16), (16, 3)]),
-    ("lejepa", {"projection_num_layers": 2, "projection_hidden_size": 7}, "head", [(16, 7), (7, 128)]),
+    ("lejepa", {"projection_num_layers": 2, "projection_hidden_size": 7}, "head", [(16, 7), (7, 8)]),
     ("ebclr", {"projection_size": 4}, "head", [(16, 16), (16, 4)]),
     *((name, {"projection_size": 6}, "head", [(16, 6), (6, 6), (6, 6)]) for name in ("vicreg", "barlow")),
     ("supervised", {"objective": "supcon", "projection_hidden_size": 5}, "head", [(16, 5), (5, 128)]),
