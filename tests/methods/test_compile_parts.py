@@ -104,7 +104,7 @@ def assert_same_numbers(case: str, *encoder: NewEncoder, **options: Any) -> None
 
 @pytest.mark.parametrize("case", marked(CASES))
 def test_traced_parts_train_to_the_same_numbers(case: str) -> None:
-    assert_same_numbers(case, backend="aot_eager")
+    assert_same_numbers(case, one_block, backend="aot_eager")
 
 
 @pytest.mark.parametrize("case", marked(SAMPLING))

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from sources import tree
 
 from ebclab.storage.kinds import KINDS
 
@@ -58,15 +59,10 @@ EVERY_SOURCE = [path for root in PACKAGES.values() for path in _sources(root)]
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
 def _imports(path: Path) -> set[str]:
     """Return the dotted names that a module imports, wherever it does."""
     names: set[str] = set()
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -199,7 +195,7 @@ def test_the_folders_called_platform_hold_no_init_file() -> None:
 def test_functions_stay_of_a_size_to_be_read() -> None:
     too_long = []
     for path in EVERY_SOURCE:
-        for node in ast.walk(_tree(path)):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef) and (length := _code_lines(node)) > LINES_IN_A_FUNCTION:
                 too_long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines")
     assert too_long == []
@@ -215,7 +211,7 @@ def _code_lines(function: ast.FunctionDef) -> int:
 
 
 def test_no_class_name_stands_for_two_things() -> None:
-    names = [node.name for path in EVERY_SOURCE for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)]
+    names = [node.name for path in EVERY_SOURCE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
@@ -228,8 +224,7 @@ def test_what_others_call_is_documented() -> None:
     # A property may be its name, and a method that a base class describes needs no second description.
     silent = []
     for path in EVERY_SOURCE:
-        tree = _tree(path)
-        for node in tree.body:
+        for node in tree(path).body:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
                 continue
             if ast.get_docstring(node) is None:
@@ -252,7 +247,7 @@ def test_files_of_folders_are_named_in_one_table() -> None:
         f"{path.relative_to(LAB)}: {node.value}"
         for path in _sources(LAB)
         if path not in (table, LAB / "data" / "preparing" / "write_parquet.py")  # whose plan is another
-        for node in ast.walk(_tree(path))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rpartition("/")[2] in named
     ]
     assert not elsewhere
@@ -261,10 +256,10 @@ def test_files_of_folders_are_named_in_one_table() -> None:
 def test_what_a_public_function_returns_or_a_public_class_has_is_public() -> None:
     """Who calls the function, or reads the field, uses the attributes of what it gets."""
     private = re.compile(r"\b_[A-Z]\w+")
-    classes = {node.name for path in EVERY_SOURCE for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for path in EVERY_SOURCE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}
     wrong = []
     for path in EVERY_SOURCE:
-        bodies = [_tree(path).body]
+        bodies = [tree(path).body]
         while bodies:
             for node in bodies.pop():
                 name = getattr(node, "name", None) or ast.unparse(getattr(node, "target", ast.Name("")))

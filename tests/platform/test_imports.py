@@ -63,8 +63,6 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         import ebclab.reports.document
 
         note("reading a sweep")
-        build_optimizer(OptimizerConfig(name="lars"), torch.nn.Linear(2, 2))
-        note("LARS")
         return after
 
     found: LOADED = in_new_process(do)
@@ -82,7 +80,6 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         ("an optimizer of torch", "timm torch._dynamo", "torch"),
         ("checking a sweep", "ray", ""),
         ("reading a sweep", "ray", ""),
-        ("LARS", "", "timm"),
     ],
 )
 def test_what_takes_long_to_import_waits_for_whoever_needs_it(loaded, what, absent, there):

@@ -17,6 +17,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 import pytest
+import sources
 
 import ebclab
 import energy_contrast
@@ -31,7 +32,7 @@ MADE = {
 }
 """Examples of patterns that are made from other text than constants of their module, by file and function."""
 
-LENGTHS = (1_000, 6_250, 25_000, 100_000)
+LENGTHS = (1_000, 2_500, 6_250, 25_000, 100_000)
 """Characters of the texts: the slowest texts of a pattern at the first length are tried at the others."""
 
 SLOWEST = 3
@@ -49,7 +50,7 @@ class Use(NamedTuple):
 @cache
 def trees() -> dict[Path, ast.Module]:
     texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
-    return {path: ast.parse(text) for path, text in texts.items() if re.search(r"\bre\b", text)}
+    return {path: sources.tree(path) for path, text in texts.items() if re.search(r"\bre\b", text)}
 
 
 def functions_called_on(name: str) -> set[str]:
@@ -210,7 +211,7 @@ def test_every_compiled_pattern_of_a_module_is_among_them() -> None:
 
 def test_patterns_are_used_in_no_way_that_is_not_found_here() -> None:
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(sources.tree(path)):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in ("re", "regex"), f"{path.name}: write re.NAME"
             if isinstance(node, ast.Import):

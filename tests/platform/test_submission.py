@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ebclab
+import energy_contrast
 from ebclab.errors import UserError
 from ebclab.submission import (
     FILES,
@@ -111,7 +112,12 @@ def test_the_packages_of_this_process_are_staged_with_their_data_and_without_cac
     assert {"ebclab", "energy_contrast"} <= {path.name for path in staged}
     assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
     here = Path(ebclab.__path__[0])
-    expected = {f"ebclab/{path.relative_to(here).as_posix()}" for path in here.rglob("*.py")}
+    homes = here.parent, Path(energy_contrast.__path__[0]).parent
+    expected = {
+        path.relative_to(home).as_posix()
+        for home, package in zip(homes, ("ebclab", "energy_contrast"), strict=True)
+        for path in (home / package).rglob("*.py")
+    }
     data = {f"ebclab/search_spaces/{path.name}" for path in (here / "search_spaces").glob("*.yaml")}
     found = _files(tmp_path)
     assert data
@@ -121,18 +127,19 @@ def test_the_packages_of_this_process_are_staged_with_their_data_and_without_cac
 
 
 def test_staged_code_runs_before_an_older_one_that_is_installed(tmp_path, in_new_process):
-    def file_of_ebclab() -> str | None:
-        import ebclab
-        import energy_contrast.catalog  # noqa: F401
+    def files() -> list[str | None]:
+        from importlib.util import find_spec
 
-        return ebclab.__file__
+        import ebclab
+
+        return [ebclab.__file__, getattr(find_spec("energy_contrast.catalog"), "origin", None)]
 
     (tmp_path / "new").mkdir()
     stage_code(tmp_path / "new")
     (tmp_path / "old" / "ebclab").mkdir(parents=True)
     (tmp_path / "old" / "ebclab" / "__init__.py").write_text("raise ImportError('older')")
-    found = in_new_process(file_of_ebclab, PYTHONPATH=f"{tmp_path / 'new'}:{tmp_path / 'old'}")
-    assert found == str(tmp_path / "new" / "ebclab" / "__init__.py")
+    found = in_new_process(files, PYTHONPATH=f"{tmp_path / 'new'}:{tmp_path / 'old'}")
+    assert found == [str(tmp_path / "new" / name) for name in ("ebclab/__init__.py", "energy_contrast/catalog.py")]
 
 
 def test_a_wheel_is_sent_as_what_it_holds(tmp_path: Path) -> None:

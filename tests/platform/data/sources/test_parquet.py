@@ -163,7 +163,7 @@ def test_tensors_keep_their_size_and_labels_may_be_of_any_integers(tmp_path: Pat
 
 def test_an_unreachable_bucket_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STORES, "http://127.0.0.1:1")
-    address = "s3://bucket/set?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1&allow_bucket_creation=false"
+    address = "gs://anonymous@bucket/set?endpoint_override=127.0.0.1:1&scheme=http&retry_limit_seconds=0.01"
     with pytest.raises(DataError) as caught:
         load_split(f"parquet:{address}", None, "train")
     assert "cannot be read, got" in str(caught.value)

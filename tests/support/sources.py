@@ -1,0 +1,11 @@
+"""The syntax of source files, parsed once for all tests of a process."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the syntax of a file of Python."""
+    return ast.parse(path.read_text(encoding="utf-8"))
