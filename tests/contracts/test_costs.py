@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import pytest
@@ -40,8 +39,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 SIZE = 16  # of a batch, and of the training set
 SHAPE = (1, 8, 8)
 
-every_case = pytest.mark.parametrize("case", CASES)
-
 
 def build(case: str) -> Method:
     method = small_method(*CASES[case])
@@ -50,7 +47,6 @@ def build(case: str) -> Method:
     return method
 
 
-@functools.cache
 def stepped(case: str) -> tuple[Method, dict[str, float]]:
     """Return a method after a step, and how many images passed its encoder's first stage for each image of the batch.
 
@@ -77,16 +73,11 @@ def stepped(case: str) -> tuple[Method, dict[str, float]]:
     return method, counted
 
 
-@every_case
-def test_a_step_goes_through_the_encoder_as_often_as_its_method_says(case: str) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_goes_through_the_encoder_and_keeps_beside_networks_as_much_as_its_method_says(case: str) -> None:
+    """What it keeps is all that is in a checkpoint but weights and the statistics of batch norm."""
     method, counted = stepped(case)
     assert counted == method.passes(method.config)._asdict()
-
-
-@every_case
-def test_what_it_keeps_beside_networks_is_as_large_as_it_says(case: str) -> None:
-    """All that is in a checkpoint but weights and the statistics of batch norm."""
-    method, _ = stepped(case)
     networks = {name for name, _ in method.named_parameters()}
     for path, part in method.named_modules():
         if "BatchNorm" in type(part).__name__:

@@ -18,7 +18,7 @@ from energy_contrast.method import Batch, Method, Progress
 from .test_parity import CONTROLLED, MOMENTUM
 
 BATCH_SIZE = 16
-NUM_STEPS = 5
+NUM_STEPS = 4
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},

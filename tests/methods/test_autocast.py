@@ -41,8 +41,10 @@ def loss_of(method: Method, hook: Any) -> Tensor:
     return loss.loss
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, torch.bfloat16) for name in SETTINGS), ("simclr", torch.float16), ("ebclr", torch.float16)],
+)
 def test_the_loss_under_autocast_is_the_float32_loss_of_its_projections(name, dtype, monkeypatch):
     """The projections of a pass under autocast take the places of those of a pass that knows no autocast at all."""
     given: list[Tensor] = []

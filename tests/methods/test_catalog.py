@@ -82,18 +82,11 @@ def test_only_what_needs_labels_reads_them(name: str) -> None:
     assert len(losses) == (2 if name in LABELLED else 1)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_settings_are_frozen_and_documented(name: str) -> None:
-    config = METHODS[name].Config
-    assert config.__dataclass_params__.frozen
-    assert all(f.metadata["doc"] for f in dataclasses.fields(config))
-
-
 def test_keys_are_lower_case_class_names() -> None:
     assert all(key.replace("-", "") == cls.__name__.lower() for key, cls in METHODS.items())
 
 
-@pytest.mark.parametrize("name", ["simclr", "flatclr", "dcl", "dhel", "sogclr", "vicreg", "lejepa", "simsiam", "byol"])
+@pytest.mark.parametrize("name", ["flatclr", "dcl", "dhel", "vicreg", "simsiam", "byol"])
 def test_what_is_read_is_simclrs_loss_of_the_first_two_views(name: str) -> None:
     method = build(name)
     batch, temperature = draw_batch(method), getattr(method.config, "temperature", 0.2)

@@ -179,7 +179,8 @@ def test_files_of_a_run(seeds: list[int], copied: Path, name: str, monkeypatch: 
         "encoder": (exported / "encoder.json", of_json, lambda: load_encoder(exported), LoadedEncoder),
     }
     if name != "config":  # what is not damaged is read once
-        monkeypatch.setattr(RunFolder, "read_config", lambda *_, read=run.read_config(): read)
+        config = run.read_config()
+        monkeypatch.setattr(RunFolder, "read_config", lambda *_: config)
     withstands(seeds, *cases[name])
 
 
@@ -194,7 +195,8 @@ def test_files_of_a_sweep(seeds: list[int], copied: Path, name: str, monkeypatch
         "report": (log, of_lines, lambda: read_sweep(sweep).log, SweepLog),
     }
     if name == "report":
-        monkeypatch.setattr(SweepFolder, "read_plan", lambda *_, read=read_plan(plan): read)
+        read = read_plan(plan)
+        monkeypatch.setattr(SweepFolder, "read_plan", lambda *_: read)
     withstands(seeds, *cases[name])
 
 
@@ -313,4 +315,6 @@ def test_files_of_datasets(seeds: list[int], tmp_path: Path, kind: str) -> None:
     scheme, name, content = DATASET_FILES[kind]
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
     (tmp_path / name).write_bytes(content())
-    withstands(seeds, tmp_path / name, of_dataset_file, lambda: load_split(f"{scheme}:{tmp_path}", None, "train"), ImageSet)
+    withstands(
+        seeds, tmp_path / name, of_dataset_file, lambda: load_split(f"{scheme}:{tmp_path}", None, "train"), ImageSet
+    )

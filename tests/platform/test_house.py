@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from sources import tree
+from sources import nodes, tree
 
 from ebclab.storage.kinds import KINDS
 
@@ -62,7 +62,7 @@ EVERY_SOURCE = [path for root in PACKAGES.values() for path in _sources(root)]
 def _imports(path: Path) -> set[str]:
     """Return the dotted names that a module imports, wherever it does."""
     names: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -195,7 +195,7 @@ def test_the_folders_called_platform_hold_no_init_file() -> None:
 def test_functions_stay_of_a_size_to_be_read() -> None:
     too_long = []
     for path in EVERY_SOURCE:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef) and (length := _code_lines(node)) > LINES_IN_A_FUNCTION:
                 too_long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines")
     assert too_long == []
@@ -211,7 +211,7 @@ def _code_lines(function: ast.FunctionDef) -> int:
 
 
 def test_no_class_name_stands_for_two_things() -> None:
-    names = [node.name for path in EVERY_SOURCE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)]
+    names = [node.name for path in EVERY_SOURCE for node in nodes(path) if isinstance(node, ast.ClassDef)]
     assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
@@ -247,7 +247,7 @@ def test_files_of_folders_are_named_in_one_table() -> None:
         f"{path.relative_to(LAB)}: {node.value}"
         for path in _sources(LAB)
         if path not in (table, LAB / "data" / "preparing" / "write_parquet.py")  # whose plan is another
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.rpartition("/")[2] in named
     ]
     assert not elsewhere
@@ -256,7 +256,7 @@ def test_files_of_folders_are_named_in_one_table() -> None:
 def test_what_a_public_function_returns_or_a_public_class_has_is_public() -> None:
     """Who calls the function, or reads the field, uses the attributes of what it gets."""
     private = re.compile(r"\b_[A-Z]\w+")
-    classes = {node.name for path in EVERY_SOURCE for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for path in EVERY_SOURCE for node in nodes(path) if isinstance(node, ast.ClassDef)}
     wrong = []
     for path in EVERY_SOURCE:
         bodies = [tree(path).body]

@@ -211,7 +211,7 @@ def test_every_compiled_pattern_of_a_module_is_among_them() -> None:
 
 def test_patterns_are_used_in_no_way_that_is_not_found_here() -> None:
     for path in SOURCES:
-        for node in ast.walk(sources.tree(path)):
+        for node in sources.nodes(path):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in ("re", "regex"), f"{path.name}: write re.NAME"
             if isinstance(node, ast.Import):

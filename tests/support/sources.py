@@ -9,3 +9,9 @@ from pathlib import Path
 def tree(path: Path) -> ast.Module:
     """Return the syntax of a file of Python."""
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return all parts of a file's syntax."""
+    return list(ast.walk(tree(path)))

@@ -55,20 +55,21 @@ def test_no_command_shows_or_writes_credentials(ebclab: Ebclab, tmp_path: Path, 
         assert hidden not in outcome.out + outcome.err + _written(tmp_path)
 
 
+FILES = [
+    f"data: {{name: 'parquet:{PLACE}'}}",
+    f"init: {{weights: '{PLACE}'}}",
+    f"resources: {{address: 'ray://me:{SECRET}@head:10001'}}",
+    f"encoder: {{name: '{PLACE}'}}",
+    f"encoder: {{nmae: '{PLACE}'}}",
+    f"training: {{epochs: '{PLACE}'}}",
+    f"{PLACE}: 3",
+    f"'{PLACE}",
+]
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        f"data: {{name: 'parquet:{PLACE}'}}",
-        f"init: {{weights: '{PLACE}'}}",
-        f"resources: {{address: 'ray://me:{SECRET}@head:10001'}}",
-        f"encoder: {{name: '{PLACE}'}}",
-        f"encoder: {{nmae: '{PLACE}'}}",
-        f"training: {{epochs: '{PLACE}'}}",
-        f"{PLACE}: 3",
-        f"'{PLACE}",
-    ],
+    ("verb", "text"), [*(("show", text) for text in FILES), ("pretrain", FILES[0]), ("sweep", FILES[0])]
 )
-@pytest.mark.parametrize("verb", ["show", "pretrain", "sweep"])
 def test_a_file_of_settings_with_credentials_is_refused_without_them(ebclab, tmp_path, verb, text):
     (tmp_path / "mine.yaml").write_text(text)
     outcome = ebclab(verb, "simclr", "--config", "mine.yaml")

@@ -140,8 +140,11 @@ def _compared(run: Path, address: str) -> list[str]:
 CARRIERS = [_evaluated, _config, _weights, _resumed, _swept, _compared]
 
 
-@pytest.mark.parametrize("kind", ["gs", "s3"])
-@pytest.mark.parametrize("carrier", CARRIERS, ids=lambda carrier: carrier.__name__.strip("_"))
+@pytest.mark.parametrize(
+    ("carrier", "kind"),
+    [*((carrier, "gs") for carrier in CARRIERS), (_evaluated, "s3"), (_weights, "s3")],
+    ids=lambda each: getattr(each, "__name__", each).strip("_"),
+)
 def test_a_host_that_only_a_file_names_gets_no_request(ebclab, finished, host, carrier, kind):
     outcome = ebclab(*carrier(finished, host.address(kind)))
     assert host.callers == 0
@@ -150,8 +153,9 @@ def test_a_host_that_only_a_file_names_gets_no_request(ebclab, finished, host, c
     assert outcome.err.count("error: ") == 1
 
 
-@pytest.mark.parametrize("kind", ["gs", "s3"])
-@pytest.mark.parametrize("way", ["option", "setting", "variable"])
+@pytest.mark.parametrize(
+    ("way", "kind"), [("option", "gs"), ("setting", "gs"), ("variable", "gs"), ("option", "s3"), ("setting", "s3")]
+)
 def test_a_host_that_the_user_names_gets_a_request(ebclab, finished, host, monkeypatch, kind, way):
     command = _evaluated(finished, host.address(kind))
     if way == "variable":

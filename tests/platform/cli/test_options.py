@@ -29,14 +29,7 @@ REQUESTS: dict[str, Any] = {
     "reproduce": ReproduceRequest("ebclr/table1"),
 }
 """A valid request for each verb."""
-OF_REQUESTS = pytest.mark.parametrize(
-    ("verb", "entry"),
-    [
-        pytest.param(verb, entry, id=f"{verb} {entry.name}")
-        for verb, request in REQUESTS.items()
-        for entry in fields(request)
-    ],
-)
+every_verb = pytest.mark.parametrize("verb", REQUESTS)
 
 
 def _given(verb: str, *arguments: str) -> dict[str, Any]:
@@ -50,35 +43,38 @@ def _changed(verb: str, entry: Field[Any], value: Any) -> Any:
     return replace(REQUESTS[verb], **{entry.name: (value,) if is_list else value})
 
 
-@OF_REQUESTS
-def test_an_option_is_on_the_command_line_with_its_meaning(verb: str, entry: Field[Any]) -> None:
-    (shown,) = (each for each in parser.commands[verb].params if each.name == entry.name)
-    assert entry.metadata["doc"]
-    assert shown.help == entry.metadata["doc"]
-    argument = (shown.metavar or entry.name.upper()).removesuffix("...")
-    assert word_of(entry).removesuffix("...") in (*shown.opts, argument)
+@every_verb
+def test_options_are_on_the_command_line_with_their_meaning(verb: str) -> None:
+    for entry in fields(REQUESTS[verb]):
+        (shown,) = (each for each in parser.commands[verb].params if each.name == entry.name)
+        assert entry.metadata["doc"], entry.name
+        assert shown.help == entry.metadata["doc"]
+        argument = (shown.metavar or entry.name.upper()).removesuffix("...")
+        assert word_of(entry).removesuffix("...") in (*shown.opts, argument)
 
 
-@OF_REQUESTS
-def test_a_value_outside_an_options_range_is_a_sentence_with_its_name(verb: str, entry: Field[Any]) -> None:
-    facts = entry.metadata
-    step = 1 if "float" not in str(entry.type) else 1e-9
-    outside = [facts[key] - step for key in ("minimum",) if key in facts]
-    outside += [facts[key] + step for key in ("maximum",) if key in facts]
-    outside += [facts[key] for key in ("above", "below") if key in facts]
-    if facts["choices"] or str in map(type, get_args(get_type_hints(type(REQUESTS[verb]))[entry.name])):
-        outside.append("nonesuch")
-    for value in outside:
-        (problem,) = option_problems(_changed(verb, entry, value))
-        assert problem.startswith(f"{word_of(entry)}: ")
-        assert "got " in problem
+@every_verb
+def test_a_value_outside_an_options_range_is_a_sentence_with_its_name(verb: str) -> None:
+    for entry in fields(REQUESTS[verb]):
+        facts = entry.metadata
+        step = 1 if "float" not in str(entry.type) else 1e-9
+        outside = [facts[key] - step for key in ("minimum",) if key in facts]
+        outside += [facts[key] + step for key in ("maximum",) if key in facts]
+        outside += [facts[key] for key in ("above", "below") if key in facts]
+        if facts["choices"] or str in map(type, get_args(get_type_hints(type(REQUESTS[verb]))[entry.name])):
+            outside.append("nonesuch")
+        for value in outside:
+            (problem,) = option_problems(_changed(verb, entry, value))
+            assert problem.startswith(f"{word_of(entry)}: ")
+            assert "got " in problem
 
 
-@OF_REQUESTS
-def test_ends_of_an_options_range_and_its_choices_are_allowed(verb: str, entry: Field[Any]) -> None:
-    facts = entry.metadata
-    for value in [facts[key] for key in ("minimum", "maximum") if key in facts] + list(facts["choices"]):
-        assert option_problems(_changed(verb, entry, value)) == []
+@every_verb
+def test_ends_of_an_options_range_and_its_choices_are_allowed(verb: str) -> None:
+    for entry in fields(REQUESTS[verb]):
+        facts = entry.metadata
+        for value in [facts[key] for key in ("minimum", "maximum") if key in facts] + list(facts["choices"]):
+            assert option_problems(_changed(verb, entry, value)) == [], entry.name
 
 
 def test_values_on_the_command_line_are_those_of_the_request_which_else_are_python_s():

@@ -14,8 +14,6 @@ from ebclab.card.evaluate import measure_cards
 from ebclab.card.request import CardRequest
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.config import load_yaml_file
-from ebclab.data.holdout import limit
-from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, UserError
 from ebclab.export import load_encoder
 from ebclab.runs import checkpoint
@@ -38,13 +36,6 @@ def test_a_run_folder_holds_what_the_run_was_and_found(finished: Path) -> None:
     assert [r["step"] for r in records if r["kind"] == "train"] == [1, 2, 4]
     assert [r["step"] for r in records if r["kind"] == "epoch"] == [2, 4]
     assert all("info_nce" in r for r in records if r["kind"] == "train")
-
-
-def test_the_same_command_again_prints_the_result_and_trains_nothing(ebclab: Ebclab, finished: Path) -> None:
-    before = (finished / "metrics.jsonl").read_bytes()
-    again = ebclab("pretrain", "flatclr", "--epochs", "2", "--name", "done", *TINY).ok
-    assert "already finished; nothing was trained" in again.out
-    assert (finished / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_finished_run_is_not_touched_by_other_settings(ebclab, finished):
@@ -206,12 +197,6 @@ def test_data_show_draws_images_that_are_read_as_the_settings_say(ebclab: Ebclab
         assert Path(name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_data_list_names_every_dataset(ebclab: Ebclab) -> None:
-    outcome = ebclab("data", "list", "--data-root", "nowhere").ok
-    for text in ("digits", " fetch", "stl10-unlabelled:PATH ", "ebclab data fetch DATASET"):
-        assert text in outcome.out
-
-
 def test_a_network_of_timm_goes_all_the_way_and_its_export_starts_another_run(ebclab: Ebclab) -> None:
     timms = ["--set", "encoder.name=timm/test_resnet", *TINY]
     assert ebclab("pretrain", "simclr", "--epochs", "1", "--name", "one", *timms).code == 0
@@ -253,17 +238,6 @@ def test_the_command_that_prepare_suggests_trains(ebclab: Ebclab) -> None:
     words = shlex.split(line.removeprefix("next: ebclab ").replace("METHOD", "simclr"))
     few = ["--epochs", "1", "--set", "training.batch_size=16", "--set", "encoder.width=4"]
     assert ebclab(*words, *few, "--set", "evaluation.knn_every=0", "--set", "resources.threads=1").ok
-
-
-def test_a_prepared_part_is_what_the_same_limit_chooses(ebclab: Ebclab) -> None:
-    assert ebclab("data", "prepare", "digits", "--train-limit", "100", "--to", "part").ok
-    whole, part = load_split("digits", None, "train"), load_split("parquet:part", None, "train")
-    assert len(part) == 100
-    chosen = limit(whole, 100)
-    order = [part.keys.argsort(), chosen.keys.argsort()]
-    assert torch.equal(part.images[order[0]], chosen.images[order[1]])
-    assert torch.equal(part.labels[order[0]], chosen.labels[order[1]])
-    assert len(load_split("parquet:part", None, "test")) == len(load_split("digits", None, "test"))
 
 
 def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(ebclab: Ebclab) -> None:

@@ -104,10 +104,3 @@ def test_images_named_by_their_place_are_told_which_views_suit_them() -> None:
     for said, (recipe, *_) in advice.items():
         assert said in str(refusal.value)
         assert recipe == f"views.recipe={said.partition(' ')[0]}"
-
-
-@pytest.mark.parametrize("name", VIEW_RECIPES)
-def test_every_view_recipe_survives_the_round_trip(methods, name):
-    config = compose("plain", overrides=[f"views.recipe={name}"], methods=methods)
-    assert config.views.recipe == name
-    assert parse_experiment(to_mapping(config), methods) == config

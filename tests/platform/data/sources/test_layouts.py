@@ -239,6 +239,7 @@ def test_data_list_says_what_to_put_where(capsys: pytest.CaptureFixture[str], tm
     assert main(["data", "list", "--data-root", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     named = ("imagenet100:PATH", "126,689", "LOC_val_solution.csv", "stl10_binary.tar.gz", "voc:PATH", "JPEGImages")
+    named += ("digits", " fetch", "stl10-unlabelled:PATH ", "ebclab data fetch DATASET")
     assert [text for text in named if text not in shown] == []
 
 

@@ -179,9 +179,7 @@ def test_a_stream_keeps_the_same_images_to_confirm_with_as_resident_delivery(str
     assert len(stream.holdout) > 0
 
 
-@pytest.mark.parametrize(
-    ("views_on", "shared_by"), [("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")]
-)
+@pytest.mark.parametrize(("views_on", "shared_by"), [("pipeline", "image"), ("worker", "batch"), ("pipeline", "chunk")])
 def test_two_ranks_share_every_epoch_evenly_and_get_the_bits_of_resident_views(
     streaming: Any, prepared: str, views_on: str, shared_by: str, splitmix64_words: Callable[..., int]
 ) -> None:
