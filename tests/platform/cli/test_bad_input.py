@@ -221,15 +221,6 @@ def test_ctrl_c_at_a_question_stops_with_its_own_code(ebclab, finished, monkeypa
     assert finished.exists()
 
 
-def test_a_damaged_data_file_is_named(ebclab):
-    raw = Path("data/MNIST/raw")
-    raw.mkdir(parents=True)
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (raw / f"{name}-ubyte").write_bytes(b"not an IDX file")
-    outcome = ebclab("pretrain", "simclr", "--dataset", "mnist", "--data-root", "data")
-    assert "train-images-idx3-ubyte" in _refusal(outcome)
-
-
 @pytest.mark.parametrize("option", [("--resume",), ("--extend", "3")])
 def test_going_on_with_a_run_of_another_method_names_the_right_one(ebclab, finished, option):
     outcome = ebclab("pretrain", "simclr", "--name", "done", *option)
