@@ -252,7 +252,7 @@ def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(eb
     first, _, images, *_ = done.err.splitlines()
     assert first == (
         "24 images of 12 pixels on their shorter side; chosen for them: data.resize=12, views.recipe=flatclr-cifar, "
-        "encoder.name=small, training.batch_size=8; --set changes any of it"
+        "encoder.name=small, training.batch_size=8, evaluation.knn_neighbours=12; --set changes any of it"
     )
     assert images.startswith("folder-photos: 24 images of 2 classes, ")
     assert "are left out of each epoch" in images
