@@ -219,7 +219,7 @@ if __name__ == "__main__":
     restarted = [(each["trial"], each["reason"]) for each in events if each["event"] == "restarted"]
     (killed, why), (faulty, how) = sorted(restarted)
     assert (killed, faulty) == (by_temperature[0.4].id, by_temperature[0.6].id)
-    assert re.fullmatch(r"its process died.*: without a trace, as when killed from outside .*", why)
+    assert re.fullmatch(r"its process died.*: without a trace, as when .*", why)
     assert re.fullmatch(rf"its process died.*: {fault}", how)
 
 
@@ -362,16 +362,16 @@ def test_workers_of_a_trial_that_is_stopped_make_room_for_the_next(cluster: str,
 def test_a_grid_without_labels_under_the_median_rule_and_a_sweep_of_two_workers_a_trial_that_learns_from_it(
     cluster: str, tmp_path: Path
 ) -> None:
-    space = {"method.temperature": {"choice": [0.1, 0.5]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
+    space = {"method.temperature": {"choice": [0.1, 0.2]}, "optimizer.beta1": {"uniform": [0.8, 0.9], "points": 2}}
     label_free = ("evaluation.objective=effective_rank", "training.epochs=2")
     plan = _plan(*label_free, space=space, search="grid", scheduler="median", top=0)
     result = ebclab.sweep(plan, sweeps=tmp_path, name="grid", limits=ONE, display=SweepDisplay())
     trials = list(_trials(tmp_path / "grid").values())
     points = [(trial.settings["method.temperature"], trial.settings["optimizer.beta1"]) for trial in trials]
-    assert points == [(0.1, 0.8), (0.1, 0.9), (0.5, 0.8), (0.5, 0.9)]
+    assert points == [(0.1, 0.8), (0.1, 0.9), (0.2, 0.8), (0.2, 0.9)]
     assert {trial.state for trial in trials} <= {"finished", "stopped"}
     assert all(1 <= point.objective <= 64 for trial in trials for point in trial.curve.values())  # a rank, not a rate
-    wider = {**space, "method.temperature": {"choice": [0.1, 0.5, 0.7]}}
+    wider = {**space, "method.temperature": {"choice": [0.1, 0.2, 0.7]}}
     wide = ("resources.workers=2", "resources.cpus_per_worker=1")  # a trial is then a run on Ray Train
     more = _plan(*label_free, *wide, space=wider, trials=1, top=0)
     ebclab.sweep(more, sweeps=tmp_path, name="more", warm_start=tmp_path / "grid", display=SweepDisplay())
