@@ -236,7 +236,8 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
             (folder / "space.yaml").write_text("parameters: {optimizer.learning_rate: {loguniform: [0.0001, 0.1]}}")
             settings += ["--space", str(folder / "space.yaml")]
             settings += ["--scheduler", "none"]  # a trial whose host is switched off must not be over
-            asked = ["--trials", "3", "--top", "1", "--seeds", "1", "--name", "first", "--sweeps", "s3://lab/sweeps"]
+            asked = ["--trials", "3", "--top", "1", "--seeds", "1", "--no-baseline"]
+            asked += ["--name", "first", "--sweeps", "s3://lab/sweeps"]
             command = ["ebclab", "submit", "--address", address, "--", "sweep", "simclr", *settings, *asked]
             with (folder / "submit.log").open("wb") as log:
                 job = subprocess.Popen(
