@@ -477,7 +477,7 @@ class _Judge(_Unsaved, FIFOScheduler):
         error, text = _error_of(trial)
         preempted = isinstance(error, RayActorError) and error.preempted
         died, pid = ("its machine was taken away", "") if preempted else death_in_words(text)
-        reason = died + how_it_died(run.ray, 0, pid) if died else text.strip().splitlines()[-1]
+        reason = died + how_it_died(run.ray, 0, pid) if died else (text.strip() or "no text").splitlines()[-1]
         self._phases.on_death(name, reason, preempted=preempted)
         self._phases.scheduler.on_turn_over(name)
 

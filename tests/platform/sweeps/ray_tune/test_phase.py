@@ -284,12 +284,15 @@ def test_a_machine_that_was_taken_away_is_told_from_a_process_that_died(
         ("Traceback\nStoreError: s3://lab does not answer\n", "StoreError: s3://lab does not answer"),
     ],
 )
-def test_the_reason_is_found_where_tune_keeps_the_text_of_an_error_alone(sweep_plan, tmp_path, text, reason):
+@pytest.mark.parametrize("pickled", [None, b"of a class that does not load"])
+def test_the_reason_is_found_where_tune_keeps_the_text_of_an_error_alone(sweep_plan, tmp_path, text, reason, pickled):
     made = Made(sweep_plan(trials=1), tmp_path)
     put(tmp_path / "error.txt", f"Failure # 1 (occurred at noon)\n{text}")
     turn = made.phases.scheduler.next_turn()
     trial: Any = SimpleNamespace(
-        config={"turn": vars(turn)}, pickled_error_file=None, error_file=str(tmp_path / "error.txt")
+        config={"turn": vars(turn)},
+        pickled_error_file=pickled and str(put(tmp_path / "error.pkl", pickled)),
+        error_file=str(tmp_path / "error.txt"),
     )
     phase._Judge(made.phases).on_trial_error(None, trial)
     (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
