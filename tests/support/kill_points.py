@@ -64,7 +64,7 @@ def killed_everywhere(
 
 
 def copies_of(filled: Path) -> Callable[[Path], object]:
-    """Return a ``prepare`` of ``killed_everywhere`` that copies what lies in a folder, which is made once."""
+    """Return a ``prepare`` of ``killed_everywhere`` that copies the content of a folder, which is made once."""
     return lambda folder: shutil.copytree(filled, folder, dirs_exist_ok=True)
 
 

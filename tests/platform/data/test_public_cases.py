@@ -158,14 +158,19 @@ def test_names_that_differ_in_their_unicode_form_are_one_class(tmp_path: Path) -
     assert (train.labels.tolist(), test.labels.tolist()) == ([0, 0, 1], [0, 1])
 
 
+def put_partition(folder: Path, value: str, **columns: list[int]) -> None:
+    folder = folder / f"label={value}"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"image": pictures(["ant"]), **columns}), folder / "0.parquet")
+
+
 @pytest.mark.parametrize(
     ("values", "names", "labels"), [(CAB, tuple(ABC), by(ABC, CAB)), (["a%2Fb", "é"], ("a/b", "é"), [0, 1])]
 )
 def test_labels_in_the_names_of_folders_of_parquet_are_read(tmp_path, caplog, values, names, labels):
     """Daft#2957: a table that was partitioned by its labels."""
-    for number, value in enumerate(values):
-        put(tmp_path / f"x=1/label={value}" / f"{number}.parquet", b"")
-        pq.write_table(pa.table({"image": pictures(["ant"])}), tmp_path / f"x=1/label={value}" / f"{number}.parquet")
+    for value in values:
+        put_partition(tmp_path / "x=1", value)
     index = open_source(f"parquet:{tmp_path}", "train", Reading())
     assert index.class_names == names
     in_order = [file.split("label=")[1].split("/")[0] for file, _ in index._groups]
@@ -174,17 +179,10 @@ def test_labels_in_the_names_of_folders_of_parquet_are_read(tmp_path, caplog, va
 
 
 def test_numbers_in_the_names_of_folders_of_parquet_are_numbers_and_a_column_goes_first(tmp_path: Path) -> None:
-    for folder, made in (("label=7", {}), ("label=8", {"label": [3]})):
-        put(tmp_path / folder / "0.parquet", b"")
-        pq.write_table(pa.table({"image": pictures(["ant"]), **made}), tmp_path / folder / "0.parquet")
+    put_partition(tmp_path, "7")
+    put_partition(tmp_path, "8", label=[3])
     found = load_split(f"parquet:{tmp_path}", None, "train")
     assert (sorted(found.labels.tolist()), found.class_names) == ([3, 7], ())
-
-
-def put_partition(folder: Path, value: str) -> None:
-    folder = folder / f"label={value}"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"image": pictures(["ant"])}), folder / "0.parquet")
 
 
 def test_an_empty_label_in_the_name_of_a_folder_is_unknown(tmp_path: Path) -> None:

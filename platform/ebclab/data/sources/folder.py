@@ -45,20 +45,12 @@ _CLASSES_SHOWN = 10
 _SHOWN = 3  # images
 _USUAL = Reading()
 _REMEDIES = {
-    ".zip": "unpack it",
-    ".gz": "unpack it",
-    ".tgz": "unpack it",
+    **dict.fromkeys((".zip", ".gz", ".tgz", ".7z", ".rar"), "unpack it"),
     ".tar": "read tars by webdataset:PATH",
     ".parquet": "read Parquet by parquet:PATH",
     ".arrow": "read Arrow by arrow:PATH",
-    ".7z": "unpack it",
-    ".rar": "unpack it",
     ".tfrecord": "write it as Parquet with encoded images, and read that by parquet:PATH",
-    ".h5": "give arrays to ebclab.pretrain(images=...) in Python",
-    ".hdf5": "give arrays to ebclab.pretrain(images=...) in Python",
-    ".mat": "give arrays to ebclab.pretrain(images=...) in Python",
-    ".npz": "give arrays to ebclab.pretrain(images=...) in Python",
-    ".npy": "give arrays to ebclab.pretrain(images=...) in Python",
+    **dict.fromkeys((".h5", ".hdf5", ".mat", ".npz", ".npy"), "give arrays to ebclab.pretrain(images=...) in Python"),
 }
 
 
