@@ -1,17 +1,19 @@
 """Seconds from a command to the test accuracies of an encoder, beside lightly and plain torchvision.
 
-    python benchmarks/end_to_end.py --data-root DIR [--epochs N] [--rounds N]
+    python benchmarks/end_to_end.py --data-root DIR [--epochs N] [--rounds N] [--precision float32 bfloat16]
 
 SimCLR, 10,000 images of CIFAR-10, the small encoder, Adam, batches of 256; then kNN and a linear classifier with all
 50,000 labelled images as neighbours or for training, on the 10,000 test images. Every contestant runs as processes of
 its own, in turn, on all processors. The peers are the loops that their documentation shows: images as PIL files of
 torchvision's CIFAR10, random views by DataLoader's workers, the two views through the network together, kNN by
-lightly's ``knn_predict`` or the same in torch, scikit-learn's logistic regression on standardised features.
+lightly's ``knn_predict`` or the same in torch, scikit-learn's logistic regression on standardised features. bfloat16 is
+torch's autocast, for training and features of peers, for training alone of ours, as ``training.precision`` has it.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import statistics
@@ -42,10 +44,21 @@ class Outcome(NamedTuple):
     linear: float
 
 
-def ours(data_root: str, epochs: int, workers: int) -> Outcome:
-    """Run ``ebclab pretrain`` and ``ebclab evaluate``; the DataLoader's workers are the peers' alone."""
+class Asked(NamedTuple):
+    """What a contestant is to do."""
+
+    data_root: str
+    epochs: int
+    workers: int  # of the peers' DataLoader alone
+    precision: str
+    seed: int
+
+
+def ours(asked: Asked) -> Outcome:
+    """Run ``ebclab pretrain`` and ``ebclab evaluate``."""
     with tempfile.TemporaryDirectory() as folder:
-        same = {"training.epochs": epochs, "data.holdout_rate": 0, "evaluation.knn_every": 0, "data.root": data_root}
+        same = {"training.epochs": asked.epochs, "data.holdout_rate": 0, "evaluation.knn_every": 0}
+        same |= {"data.root": asked.data_root, "training.precision": asked.precision, "seed": asked.seed}
         settings = [word for name, value in same.items() for word in ("--set", f"{name}={value}")]
         train = [
             EBCLAB,
@@ -69,12 +82,12 @@ def ours(data_root: str, epochs: int, workers: int) -> Outcome:
     return Outcome(total, seconds, row["knn"]["value"], row["linear"]["value"])
 
 
-def peer(name: str, data_root: str, epochs: int, workers: int) -> Outcome:
+def peer(name: str, asked: Asked) -> Outcome:
     """Run a peer's loop in a process of its own."""
-    command = [sys.executable, __file__, "--peer", name, "--data-root", data_root]
+    words = [word for key, value in asked._asdict().items() for word in (f"--{key.replace('_', '-')}", f"{value}")]
     began = time.perf_counter()
     ended = subprocess.run(
-        [*command, "--epochs", f"{epochs}", "--workers", f"{workers}"], check=True, capture_output=True, text=True
+        [sys.executable, __file__, "--peer", name, *words], check=True, capture_output=True, text=True
     )
     return Outcome(time.perf_counter() - began, *json.loads(ended.stdout.splitlines()[-1]))
 
@@ -165,7 +178,7 @@ def torchvision_parts() -> tuple[
 PARTS = {"lightly": lightly_parts, "torchvision": torchvision_parts}
 
 
-def train_and_measure(name: str, data_root: str, epochs: int, workers: int) -> tuple[float, float, float]:
+def train_and_measure(name: str, asked: Asked) -> tuple[float, float, float]:
     """Return the seconds of training, and kNN and linear accuracy."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -177,23 +190,26 @@ def train_and_measure(name: str, data_root: str, epochs: int, workers: int) -> t
         def _check_integrity(self) -> bool:  # so that files with other checksums are read, such as a rebuilt set
             return True
 
+    torch.manual_seed(asked.seed)
+    lower = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=asked.precision == "bfloat16")
     views, head, criterion, predict = PARTS[name]()
     network = small_network()
     weights = [*network.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(weights, LEARNING_RATE, weight_decay=1e-6)
-    images = Subset(Cifar(data_root, transform=views), range(IMAGES))
+    images = Subset(Cifar(asked.data_root, transform=views), range(IMAGES))
     loader = DataLoader(
-        images, BATCH, shuffle=True, drop_last=True, num_workers=workers, persistent_workers=workers > 0
+        images, BATCH, shuffle=True, drop_last=True, num_workers=asked.workers, persistent_workers=asked.workers > 0
     )
-    steps = epochs * len(loader)
+    steps = asked.epochs * len(loader)
     warm = torch.optim.lr_scheduler.LinearLR(optimizer, 1 / len(loader), total_iters=len(loader))
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps - len(loader)))
     schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, cosine], [len(loader)])
     began = time.perf_counter()
-    for _ in range(epochs):
+    for _ in range(asked.epochs):
         for (first, second), *_ in loader:
-            one, other = head(network(torch.cat([first, second]))).chunk(2)
-            loss = criterion(one, other)
+            with lower():
+                one, other = head(network(torch.cat([first, second]))).chunk(2)
+            loss = criterion(one.float(), other.float())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -204,9 +220,9 @@ def train_and_measure(name: str, data_root: str, epochs: int, workers: int) -> t
     plain = transforms.Compose(normalised())
 
     def features(train: bool) -> tuple[Tensor, Tensor]:
-        loaded = DataLoader(Cifar(data_root, train=train, transform=plain), 512, num_workers=workers)
-        with torch.no_grad():
-            found = [(network(batch), labels) for batch, labels in loaded]
+        loaded = DataLoader(Cifar(asked.data_root, train=train, transform=plain), 512, num_workers=asked.workers)
+        with torch.no_grad(), lower():
+            found = [(network(batch).float(), labels) for batch, labels in loaded]
         return torch.cat([each for each, _ in found]), torch.cat([labels for _, labels in found])
 
     (bank, bank_labels), (test, test_labels) = features(True), features(False)
@@ -223,11 +239,11 @@ def table(outcomes: dict[str, list[Outcome]]) -> str:
     columns = ("contestant", "seconds, median", "fastest to slowest", "training", "all else", "of lightly's")
     heads = [*columns, "kNN, %", "linear, %"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lightly = statistics.median(each.total for each in outcomes["lightly"])
     for name, each in outcomes.items():
         totals = [outcome.total for outcome in each]
         middle = {key: statistics.median(getattr(outcome, key) for outcome in each) for key in Outcome._fields}
         cells = [name, f"{middle['total']:.0f}", f"{min(totals):.0f} to {max(totals):.0f}", f"{middle['training']:.0f}"]
+        lightly = statistics.median(each.total for each in outcomes[f"lightly, {name.split(', ')[1]}"])
         rest = statistics.median(outcome.total - outcome.training for outcome in each)
         cells += [f"{rest:.0f}", f"{middle['total'] / lightly:.2f}x"]
         cells += [f"{100 * middle['knn']:.1f}", f"{100 * middle['linear']:.1f}"]
@@ -241,21 +257,27 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=8, help="epochs of training")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each contestant")
     parser.add_argument("--workers", type=int, default=2, help="workers of the peers' DataLoader")
+    parser.add_argument("--precision", nargs="+", choices=["float32", "bfloat16"], default=["float32"], help="of each")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round; each next has the next")
     parser.add_argument("--peer", choices=[*PARTS], help="run this one alone and print its numbers")
     asked = parser.parse_args()
+    one = functools.partial(Asked, asked.data_root, asked.epochs, asked.workers)
     if asked.peer:
-        print(json.dumps(train_and_measure(asked.peer, asked.data_root, asked.epochs, asked.workers)))
+        print(json.dumps(train_and_measure(asked.peer, one(asked.precision[0], asked.seed))))
         return
-    outcomes: dict[str, list[Outcome]] = {"lightly": [], "torchvision": [], "ebclab": []}
-    for _ in range(asked.rounds):
-        for name, found in outcomes.items():
-            place = (asked.data_root, asked.epochs, asked.workers)
-            found.append(ours(*place) if name == "ebclab" else peer(name, *place))
-            print(name, found[-1], file=sys.stderr)
+    contestants = [(name, precision) for precision in asked.precision for name in ("lightly", "torchvision", "ebclab")]
+    outcomes = {f"{name}, {precision}": list[Outcome]() for name, precision in contestants}
+    for seed in range(asked.seed, asked.seed + asked.rounds):
+        for name, precision in contestants:
+            todo = one(precision, seed)
+            found = ours(todo) if name == "ebclab" else peer(name, todo)
+            outcomes[f"{name}, {precision}"].append(found)
+            print(name, precision, found, file=sys.stderr)
     command = f"`python benchmarks/end_to_end.py --data-root DIR --epochs {asked.epochs} --rounds {asked.rounds} "
+    command += f"--workers {asked.workers} --precision {' '.join(asked.precision)}`"
     packages = ("ebclab", "torch", "torchvision", "lightly", "scikit-learn")
     title = "From a command to test accuracies, SimCLR on 10,000 images of CIFAR-10"
-    write_page("end_to_end", title, f"{command}--workers {asked.workers}`", packages, table(outcomes))
+    write_page("end_to_end", title, command, packages, table(outcomes))
 
 
 if __name__ == "__main__":
