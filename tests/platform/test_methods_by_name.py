@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,32 @@ class Low(Simclr):
 """
 
 
+EXTENDED = """
+from dataclasses import dataclass
+
+from energy_contrast.contrastive.flatclr import Flatclr
+from energy_contrast.contrastive.simclr import Simclr, SimclrConfig
+from energy_contrast.energy_based.ebclr import Ebclr
+from energy_contrast.settings import setting
+
+
+@dataclass(frozen=True)
+class WarmConfig(SimclrConfig):
+    temperature: float = setting(0.7, "Warmer.", above=0)
+
+
+class Warm(Simclr):
+    Config = WarmConfig
+
+
+class OfEnergies(Ebclr):
+    pass
+
+
+class OfFlat(Flatclr):
+    pass
+"""
+
 NETWORK = """
 from timm.models import register_model
 from torch import nn
@@ -94,6 +121,22 @@ def test_a_name_of_the_catalogue_is_never_one_to_import() -> None:
     assert is_import_name("a.b_2:C")
     assert not any(map(is_import_name, ["a:", ":B", "a b:C", "a.b", "a/b:C", "a:B.C", "a..b:C", "1a:B"]))
     assert as_file_name("a.b:C") == "a.b.C"
+
+
+def test_a_class_has_the_section_of_the_nearest_method_that_it_extends_in_a_recipe(folder: Path) -> None:
+    base = compose("simclr", recipe="cifar10-small")
+    assert base.method.temperature != compose("simclr").method.temperature  # the recipe's own
+    assert compose("own_method:Hardest", recipe="cifar10-small").method.temperature == base.method.temperature
+    assert compose("own_method:Hardest").method.temperature == compose("simclr").method.temperature
+    (folder / "extended.py").write_text(EXTENDED)
+    warm = compose("extended:Warm", recipe="cifar10-small").method
+    assert (warm.temperature, warm.projection_size) == (0.7, base.method.projection_size)
+    energy, ours = (compose(name, recipe="cifar10-small") for name in ("ebclr", "extended:OfEnergies"))
+    assert (ours.encoder, ours.views, ours.optimizer) == (energy.encoder, energy.views, energy.optimizer)
+    assert ours.method.buffer_size == energy.method.buffer_size == 10000
+    assert compose("extended:OfFlat", recipe="cifar10-small", overrides=["method.temperature=0.3"]).method == replace(
+        compose("flatclr", recipe="cifar10-small").method, temperature=0.3
+    )
 
 
 def test_the_class_is_found_in_the_current_folder_and_its_file_is_recorded(folder: Path) -> None:

@@ -56,7 +56,8 @@ def compose(
 ) -> ExperimentConfig:
     """Return the settings of a run. Later layers win: defaults, recipe, its section of the method, file, ``--set``.
 
-    A recipe's section of the dataset wins over the rest of the recipe, and loses to the file.
+    A recipe's section of the dataset wins over the rest of the recipe, and loses to the file. A user-defined class has
+    the recipe's section of the nearest method of the catalogue that it extends.
 
     Args:
         method_name: The method, a key of the catalogue or ``package.module:Class``, which is imported; other layers may
@@ -72,7 +73,7 @@ def compose(
     dataset = _dataset_of(named, config or {}, last_layer)
     of_dataset = by_dataset.get(dataset) or by_dataset.get(f"{dataset.partition(':')[0]}:", {})  # images in any place
     for layer in (named, of_dataset):
-        for settings in _split_by_method(layer, method_name):
+        for settings in _split_by_method(_with_section_of_parent(layer, method_name, methods), method_name):
             mapping = merge(mapping, settings)
     typed: Plain = {}
     for settings in (*_split_by_method(config or {}, method_name), last_layer):
@@ -189,6 +190,24 @@ def _split_by_method(layer: Mapping[str, Any], method_name: str) -> tuple[Plain,
             [f"{where}: not a section, got {shown(own)}; write sections in it, such as optimizer: {{...}}"]
         )
     return common, dict(own)
+
+
+def _with_section_of_parent(recipe: Plain, name: str, methods: Methods) -> Plain:
+    """Return a recipe with a section for a user-defined class: that of the nearest method of the catalogue it extends.
+
+    A setting whose default the class has changed keeps that default.
+    """
+    if not is_import_name(name):
+        return recipe
+    names = {method: known for known, method in methods.items() if not is_import_name(known)}
+    parent = next((each for each in methods[name].__mro__ if each in names), None)
+    section = (recipe.get("methods") or {}).get(names[parent]) if parent else None
+    if parent is None or section is None:
+        return recipe
+    own, theirs = settings_of(methods[name].Config), settings_of(parent.Config)
+    same = {key for key in own.keys() & theirs.keys() if own[key].default == theirs[key].default}
+    kept = {key: value for key, value in (section.get("method") or {}).items() if key in same}
+    return {**recipe, "methods": {**recipe["methods"], name: {**section, "method": kept}}}
 
 
 def _unknown_methods(layer: Mapping[str, Any], methods: Methods) -> list[str]:
