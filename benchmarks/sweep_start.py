@@ -1,16 +1,19 @@
-"""What a sweep costs beside the training: the start of a trial, and the resume of a long sweep.
+"""What a sweep costs beside the training: from the command to a number, the start of a trial, a resume, a comparison.
 
-    python benchmarks/sweep_start.py --data-root DATA
+    python benchmarks/sweep_start.py --data-root DATA [--comparison FOLDER]
 
-Trials: each trains one step of the small encoder on Fashion-MNIST (the whole set is loaded), one trial at a time.
-The peer is what one would write with Ray Tune alone: a function that loads the data and trains the same step, with
-fresh processes, and with reused ones. Resume: a generated log of 1,000 trials of 20 epochs each.
+The command: a sweep of small trials on an instance of Ray of its own, and how long it says nothing until the first
+trial's first epoch. A comparison: of one that has ended in FOLDER, the share of the processors' time in which no run
+trained. Trials: each trains one step of the small encoder on Fashion-MNIST (the whole set is loaded), one trial at a
+time. The peer is what one would write with Ray Tune alone: a function that loads the data and trains the same step,
+with fresh processes, and with reused ones. Resume: a generated log of 1,000 trials of 20 epochs each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +26,9 @@ from typing import Any
 from page import write_page
 
 TRIALS = 12
+ROUNDS = 3
+SMALL_SWEEP = ["sweep", "simclr", "--recipe", "digits-demo", "--trials", "2", "--top", "0", "--epochs", "2"]
+SMALL_SWEEP += ["--set", "optimizer.warmup_epochs=0"]
 SETTINGS = ["training.epochs=1", "training.batch_size=512", "data.train_limit=1024", "evaluation.knn_bank_limit=512"]
 SPACE = {"parameters": {"method.temperature": {"loguniform": [0.1, 1.0]}}}
 
@@ -56,6 +62,36 @@ def ours(root: str) -> list[float]:
             for number in range(TRIALS)
         ]
     return [end - before - own for before, end, own in zip(ends, ends[1:], trained[1:], strict=False)]
+
+
+def cold() -> list[tuple[float, float]]:
+    """Return seconds from commands to the first trial's first epoch, each with the longest silence until then."""
+    found = []
+    for _ in range(ROUNDS):
+        with tempfile.TemporaryDirectory() as folder:
+            began, said = time.time(), list[float]()
+            command = [sys.executable, "-m", "ebclab", *SMALL_SWEEP, "--sweeps", folder, "--name", "s"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                assert process.stdout is not None
+                said = [time.time() for _ in process.stdout]
+            assert process.returncode == 0, "the sweep has failed"
+            lines = (Path(folder) / "s" / "trials.jsonl").read_text().splitlines()
+        records = (json.loads(line) for line in lines)
+        first = next(timestamp(record["time"]) for record in records if record["event"] == "epoch")
+        heard = [began, *(at for at in said if at < first), first]
+        found.append((first - began, max(later - earlier for earlier, later in pairwise(heard))))
+    return found
+
+
+def not_training(comparison: Path, processors: int) -> tuple[int, float, float]:
+    """Return how many runs a comparison that has ended has, its seconds, and the share of them that trained nothing."""
+    logs = [path.read_text().splitlines() for path in comparison.glob("sweeps/*/trials.jsonl")]
+    began = min(
+        (comparison / "comparison.yaml").stat().st_mtime, *(timestamp(json.loads(log[0])["time"]) for log in logs)
+    )
+    seconds = (comparison / "comparison.json").stat().st_mtime - began
+    ends = [record for log in logs for record in map(json.loads, log) if record["event"] == "ended"]
+    return len(ends), seconds, 1 - sum(end["seconds"] for end in ends) / (processors * seconds)
 
 
 def timestamp(text: str) -> float:
@@ -156,24 +192,38 @@ WORK = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-root", required=True)
+    parser.add_argument("--comparison", type=Path, help="folder of a comparison that has ended on this machine")
     parser.add_argument("--only", choices=[*WORK, "resume"], help="measure this here and print it as JSON")
     arguments = parser.parse_args()
     if arguments.only:
         found = resume(arguments.data_root) if arguments.only == "resume" else WORK[arguments.only](arguments.data_root)
         print(json.dumps(found))
         return
-    measured = {}
+    starts, measured = cold(), {}
     for name in [*WORK, "resume"]:
         command = [sys.executable, __file__, "--data-root", arguments.data_root, "--only", name]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         measured[name] = json.loads(output.splitlines()[-1])
-    lines = ["| a trial's start and end, its training apart | seconds, median | fastest to slowest |", "|---|---|---|"]
+    lines = ["| from the command, Ray not running | seconds, median | fastest to slowest |", "|---|---|---|"]
+    for name, values in zip(
+        ("to the first trial's first epoch", "longest time without a line"), zip(*starts, strict=True), strict=True
+    ):
+        lines.append(f"| {name} | {statistics.median(values):.1f} | {min(values):.1f} to {max(values):.1f} |")
+    lines += [
+        "",
+        "| a trial's start and end, its training apart | seconds, median | fastest to slowest |",
+        "|---|---|---|",
+    ]
     for name in WORK:
         values = measured[name]
         lines.append(f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} to {max(values):.2f} |")
     lines += ["", "| resume of a sweep with 1,000 recorded trials | seconds |", "|---|---|"]
     lines += [f"| {part} | {seconds:.2f} |" for part, seconds in measured["resume"].items()]
-    run = "`python benchmarks/sweep_start.py --data-root DATA`"
+    if arguments.comparison is not None:
+        runs, seconds, share = not_training(arguments.comparison, os.cpu_count() or 1)
+        lines += ["", "| a comparison | runs | minutes | of the processors' time, not training |", "|---|---|---|---|"]
+        lines.append(f"| {arguments.comparison.name} | {runs} | {seconds / 60:.0f} | {share:.0%} |")
+    run = "`python benchmarks/sweep_start.py --data-root DATA [--comparison FOLDER]`"
     write_page(
         "sweep_start", "What a sweep costs beside the training", run, ("torch", "ray", "optuna"), "\n".join(lines)
     )

@@ -228,7 +228,7 @@ def test_from_up_to_a_report_to_down_with_a_machine_lost_on_the_way(
         with _dashboard(description, laptop, folder) as address:
             tiny = (
                 "data.train_limit=640",
-                "training.epochs=20",
+                "training.epochs=10",
                 "training.batch_size=32",
                 "optimizer.learning_rate=0.01",
             )
