@@ -144,10 +144,12 @@ def test_the_command_starts_an_own_instance_of_which_nothing_stays_and_says_noth
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
         assert list((short / f"ebclab-{os.geteuid()}").iterdir()) == []
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("images in memory: ")]
+    first, *said = done.stderr.splitlines()
+    assert first == "starting Ray on this machine"
+    lines = [line for line in said if not line.startswith("images in memory: ")]
     assert lines[0].startswith("starting 1 worker with ")
     assert lines[1].startswith("digits: 96 images of 10 classes, ")
     assert all(line.startswith("epoch ") for line in lines[2:]), done.stderr
     assert max(len(line) for line in lines if line is not lines[1]) <= 80
-    assert "ray" not in done.stderr.lower()
+    assert "ray" not in "\n".join(said).lower()
     assert "held-out kNN" in done.stdout

@@ -32,6 +32,8 @@ def cluster_session(address: str, display: _Showing) -> Iterator[Head]:
     """
     with ExitStack() as joined:
         if not ray.is_initialized():
+            own = address == "local"
+            display.note("starting Ray on this machine" if own else f"joining the cluster at {address}")  # seconds
             joined.enter_context(_joined(address))
         with watched_head(joined_address(), display) as head:
             try:
@@ -142,7 +144,9 @@ _PATIENCE = 30.0  # seconds without a response until the head is considered lost
 
 
 class _Showing(Protocol):
-    """A display that can be stopped before a message is printed."""
+    """A display that says what happens, and can be stopped before a message is printed."""
+
+    def note(self, text: str) -> None: ...
 
     def stop(self) -> None: ...
 
