@@ -62,6 +62,14 @@ def with_imported(name: str, methods: Methods | None = None) -> Methods:
     return {**known, name: import_method(name)} if is_import_name(name) and name not in known else known
 
 
+def known_name(name: str, methods: Methods) -> str:
+    """Return the nearest method of the catalogue that a user-defined class extends; ``name`` if there is none."""
+    if not is_import_name(name):
+        return name
+    names = {method: known for known, method in methods.items() if not is_import_name(known)}
+    return next((names[each] for each in methods[name].__mro__ if each in names), name)
+
+
 def import_method(name: str) -> type[Method]:
     """Import a user-defined method class; its module is searched on the import path, then in the current folder."""
     module_name, _, class_name = name.partition(":")

@@ -15,7 +15,7 @@ import yaml
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written, settings_of
-from ebclab.config.experiment import SECTIONS
+from ebclab.config.experiment import SECTIONS, known_method
 from ebclab.config.names import is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, RunError
@@ -381,7 +381,7 @@ def different_settings(
 def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
     """Return the plan of one sweep: the method's search space without the settings that the comparison fixes."""
     own = request.space_for(config.method_name)
-    space = load_space(None if own is None else fetched(own), config.method_name)
+    space = load_space(None if own is None else fetched(own), known_method(config))
     searched = {name for name in space.by_name if name.partition(".")[0] == "views" or name == BATCH_SIZE}
     _require_inside(space, config.training.batch_size)
     left = space.without(searched)

@@ -34,7 +34,7 @@ from ebclab.config.sections import (
 )
 from ebclab.config.yaml_text import Plain, dump_yaml, mapping_from_yaml
 from ebclab.errors import ConfigError
-from ebclab.methods_by_name import Methods, catalogue, is_import_name, with_imported
+from ebclab.methods_by_name import Methods, catalogue, is_import_name, known_name, with_imported
 from energy_contrast.settings import setting
 
 if TYPE_CHECKING:
@@ -108,6 +108,12 @@ class ExperimentConfig:
                 "data.views_on=pipeline; set data.views_on=worker"
             )
         return problems
+
+
+def known_method(config: ExperimentConfig) -> str:
+    """Return the method's name; of a user-defined class, that of the nearest method of the catalogue it extends."""
+    name = config.method_name
+    return known_name(name, methods_of(config)) if is_import_name(name) else name
 
 
 def methods_of(config: ExperimentConfig, own: type[Method] | None = None) -> Methods:

@@ -16,7 +16,7 @@ from ebclab.config.experiment import ExperimentConfig, parse_experiment
 from ebclab.config.names import did_you_mean
 from ebclab.config.yaml_text import Plain, from_yaml, mapping_from_yaml
 from ebclab.errors import ConfigError
-from ebclab.methods_by_name import Methods, is_import_name, source_digest, with_imported
+from ebclab.methods_by_name import Methods, is_import_name, known_name, source_digest, with_imported
 
 
 def list_recipes() -> list[str]:
@@ -197,14 +197,11 @@ def _with_section_of_parent(recipe: Plain, name: str, methods: Methods) -> Plain
 
     A setting whose default the class has changed keeps that default.
     """
-    if not is_import_name(name):
+    parent = known_name(name, methods)
+    section = (recipe.get("methods") or {}).get(parent)
+    if parent == name or section is None:
         return recipe
-    names = {method: known for known, method in methods.items() if not is_import_name(known)}
-    parent = next((each for each in methods[name].__mro__ if each in names), None)
-    section = (recipe.get("methods") or {}).get(names[parent]) if parent else None
-    if parent is None or section is None:
-        return recipe
-    own, theirs = settings_of(methods[name].Config), settings_of(parent.Config)
+    own, theirs = (settings_of(methods[each].Config) for each in (name, parent))
     same = {key for key in own.keys() & theirs.keys() if own[key].default == theirs[key].default}
     kept = {key: value for key, value in (section.get("method") or {}).items() if key in same}
     return {**recipe, "methods": {**recipe["methods"], name: {**section, "method": kept}}}

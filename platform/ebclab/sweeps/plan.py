@@ -11,6 +11,7 @@ import yaml
 
 from ebclab.config import ExperimentConfig, did_you_mean, load_yaml_file, parse_experiment, to_mapping
 from ebclab.config.check import Problems, check_section, settings_of
+from ebclab.config.experiment import known_method
 from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
@@ -200,7 +201,7 @@ def _fitting_space(
 ) -> Space:
     """Return the space; add to ``problems`` if it does not fit the run."""
     try:
-        asked = space if isinstance(space, Space) else load_space(space, config.method_name)
+        asked = space if isinstance(space, Space) else load_space(space, known_method(config))
     except ConfigError as error:
         raise ConfigError(problems.lines + error.problems) from error
     if space is None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,10 @@ from ebclab.cli.app import parser
 from ebclab.cli.submit import named_code, parsed
 from ebclab.comparisons.plan import make_comparison, read_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
-from ebclab.errors import ConfigError
+from ebclab.config import compose
 from ebclab.submission import stage_code, with_sent_files
+from ebclab.sweeps.plan import make_plan
+from ebclab.sweeps.request import SweepRequest
 
 from .conftest import TINY, Ebclab
 
@@ -65,8 +66,7 @@ def test_show_and_sweep_know_it(ebclab: Ebclab, code: Path) -> None:
     shown = ebclab("show", NAME, "--explain")
     assert "num_negatives: 16" in shown.out
     assert "Negatives that are kept." in shown.out
-    nothing_shipped = ebclab("sweep", NAME, "--show")
-    assert f"--space: none is shipped for {NAME}; name one that suits it" in nothing_shipped.refusal
+    assert make_plan(compose(NAME), SweepRequest()).space == make_plan(compose("simclr"), SweepRequest()).space
 
 
 def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebclab: Ebclab, code: Path) -> None:
@@ -74,16 +74,11 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
         methods=("simclr", NAME),
         batch_sizes=(32,),
         recipe="digits-demo",
-        spaces=(f"{NAME}=simclr",),
         assignments=(f"{NAME}:method.num_negatives=4", "optimizer.weight_decay=0.01"),
         questions=(f"simclr@32,{NAME}@32",),
     )
-    with pytest.raises(ConfigError) as nothing_shipped:
-        make_comparison(replace(request, spaces=(), batch_sizes=(32, 64)))
-    (line,) = nothing_shipped.value.problems
-    assert line.startswith(f"{NAME} at batch size 32 and {NAME} at batch size 64: --space: none is shipped for {NAME};")
-    assert f"of a comparison --space {NAME}=simclr" in line
     plan = make_comparison(request)
+    assert plan.sweeps[0].plan.space == plan.sweeps[1].plan.space  # it extends SimCLR
     assert [planned.name for planned in plan.sweeps] == ["simclr-digits-b32", "own_code.hardest.Hardest-digits-b32"]
     own = plan.sweeps[1].plan.config
     assert (own.method.num_negatives, own.optimizer.weight_decay) == (4, 0.01)
