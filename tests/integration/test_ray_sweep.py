@@ -192,6 +192,7 @@ if __name__ == "__main__":
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+    assert "did not complete" not in done.stderr  # Tune, of turns that are begun again
     by_temperature = {
         trial.settings["method.temperature"]: trial
         for trial in _trials(tmp_path / "own").values()

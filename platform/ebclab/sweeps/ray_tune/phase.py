@@ -6,6 +6,7 @@ Population based training makes a run that starts from another run's checkpoint 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import sys
@@ -385,6 +386,8 @@ def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResource
             callbacks=[_Heartbeat(phases.on_step)],
         ),
     )
+    of_tune = logging.getLogger("ray.tune.tune")
+    of_tune.addFilter(_is_news)
     try:
         tuner.fit()
     except tune.TuneError as error:  # what goes wrong in the classes below, such as a log that cannot be written
@@ -394,6 +397,13 @@ def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResource
         if isinstance(behind, EbclabError | OSError):
             raise behind from None
         raise
+    finally:
+        of_tune.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether the user has not been told: turns that died are told when they die, and are begun again."""
+    return not record.getMessage().startswith("Trials did not complete")
 
 
 def _name(trial: TuneTrial) -> str:
