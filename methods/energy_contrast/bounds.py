@@ -36,8 +36,9 @@ def donsker_varadhan(positive: Tensor, negatives: Tensor, *, temperature: float 
     >>> donsker_varadhan(torch.ones(4), torch.zeros(4, 7), temperature=0.5).round(decimals=4)
     tensor(-2.)
 
-    Source: FlatNCE (arXiv:2107.01152), table 1; Donsker and Varadhan 1983.
-    Departs from the paper: each anchor has the logarithm of its own negatives' mean; the bound has one for all.
+    Source: FlatNCE (arXiv:2107.01152), eq. 28; Donsker and Varadhan 1983.
+    Departs from table 1 of the paper, as its eq. 28 does: each anchor has the logarithm of its own negatives' mean; the
+    bound of Donsker and Varadhan, as in table 1, has one for all.
     """
     return _log_mean_odds(positive, negatives, temperature).mean()
 
@@ -88,9 +89,11 @@ def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float 
     >>> fenchel_legendre(torch.ones(4), torch.zeros(4, 7), temperature=0.5).round(decimals=4)
     tensor(-2.)
 
-    Source: FlatNCE (arXiv:2107.01152), table 1; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
+    Source: FlatNCE (arXiv:2107.01152), table 1 and eq. 26; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
     Departs from the papers: u is not learned but optimal for each anchor's own negatives, so that the value is no lower
-    bound at finite K. FlatNCE's appendix D reports that learning u failed.
+    bound at finite K. FlatNCE's appendix D reports that learning u failed. Eq. 9 is followed but for its sum, which
+    includes the positive: the best u that is printed there lacks the logarithm of eq. 29, table 1 leaves out the
+    constant 1, and eq. 26 adds it where eq. 9 subtracts it.
     """
     log_odds = _log_mean_odds(positive, negatives, temperature)  # (N,)
     u = log_odds.detach()

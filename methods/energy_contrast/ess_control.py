@@ -79,7 +79,8 @@ class EssController(nn.Module):
     Departs from the paper: the listing lowers beta when the ESS is above the target, which moves away from it, and
     leaves beta out of the softmax; ``corrected`` puts both right. The listing does not say how anchors are combined:
     the mean is taken. beta starts at 1 / temperature, not at 1, and updates keep it within [0.01, 1000], where the
-    printed rule would run to 0 or infinity.
+    printed rule would run to 0 or infinity. Section 3.2 speaks of annealing beta; section 3.3 schedules the target
+    instead, and so do the methods here.
     """
 
     beta: Tensor

@@ -65,7 +65,7 @@ def info_nce(positive: Tensor, negatives: Tensor, *, temperature: float | Tensor
     >>> round(info_nce(torch.zeros(4), torch.zeros(4, 7), temperature=0.1).exp().item(), 4)
     8.0
 
-    Source: CPC (arXiv:1807.03748), eq. 4; FlatNCE (arXiv:2107.01152), eq. 2.
+    Source: CPC (arXiv:1807.03748), eq. 4; FlatNCE (arXiv:2107.01152), eq. 3, for one anchor.
     """
     return -F.logsigmoid(_log_odds(positive, negatives, temperature)).mean()
 
@@ -132,7 +132,10 @@ def flat_nce(
 
     Source: FlatNCE (arXiv:2107.01152), eq. 6 and 7, definition 3.6 and proposition 3.7.
     Departs from the paper: the ratio is taken as ``exp(v - detach(v))`` with ``v = log xi``, which cannot overflow. A
-    mean in place of Hoelder's sum would give the same loss, since constant factors of xi cancel in the ratio.
+    mean in place of Hoelder's sum would give the same loss, since constant factors of xi cancel in the ratio. The loss
+    is a mean over anchors; definition 3.6 has their sum. Proposition 3.7 lacks the factor 1 / gamma, which its proof
+    has. Table 1 subtracts the positive's similarity from a mean of exponentials; eq. 6, which divides by its
+    exponential, is followed.
     """
     if exponent == 0:
         check_pairs(positive, negatives)

@@ -103,10 +103,10 @@ def feature_langevin(
 
     Source: VEM, algorithm 1, lines 8 to 15, and eq. 8, 10 and 11.
     Departs from the paper: ``calibrated``, the default, is not the listing; see the top of this file. The noise
-    intensity is among the listing's inputs and in eq. 8 and 11, but not in its update. Three equations are misprinted,
-    and the listing, which is right, is followed: eq. 8 and 11 have the logarithm of a sum of similarities, which is
+    intensity is among the listing's inputs and in eq. 8 and 11, but not in its update. Four equations are misprinted,
+    and the listing, which is right, is followed: eq. 8, 9 and 11 have the logarithm of a sum of similarities, which is
     undefined where the sum is negative, for that of their exponentials; eq. 10 has +sim for -sim, so that similar
-    vectors would have high energy. Settings (2) and (4) of appendix I, a step of 1 with noise of 0.03, are no listing:
+    vectors would have high energy; for the rest of eq. 9 see ``svgd``. Settings (2) and (4) of appendix I, a step of 1 with noise of 0.03, are no listing:
     with the listing's drift t / N they are ``calibrated`` with ``step_size`` 1 / N, both schedules ``constant`` and
     ``noise_intensity`` 0.03. Momentum and weight decay are in appendix D, not in the listing.
     """
@@ -172,9 +172,11 @@ def svgd(
     tensor([[0.4472, 0.8944]])
 
     Source: VEM, algorithm 2 (linear kernel) and eq. 9 (RBF); Liu and Wang 2016 (arXiv:1608.04471), eq. 8.
-    Departs from the paper: ``calibrated``, the default, takes the true gradient, N / tau times the listing's; eq. 9
-    differentiates the kernel by the other particle, which would attract, uses i for particles and for queries, and has
-    the logarithm of eq. 8 (see ``feature_langevin``). Momentum and weight decay are in appendix D, not in the listing.
+    Departs from the paper: ``calibrated``, the default, takes the true gradient, N / tau times the listing's. Eq. 9 is
+    misprinted: it takes both gradients at b_j, the particle that moves, not at each b_i, so that the kernel would only
+    scale a particle's own gradient, and particles would attract each other; it uses i for particles and for queries,
+    and has the logarithm of eq. 8 (see ``feature_langevin``). The listing's kernel shares the gradients of all b_i.
+    Momentum and weight decay are in appendix D, not in the listing.
     """
     require_word("update", update, UPDATES)
     require_word("step_schedule", step_schedule, SCHEDULES)

@@ -138,7 +138,7 @@ _ALL: tuple[Protocol, ...] = (
     EpochProtocol(
         name="vem-sgd",
         doc="SGD 5, momentum 0.9, batch 256, 200 epochs, cosine",
-        source="VEM, appendix on linear evaluation; rate, schedule, epochs and batch size are all that it states",
+        source="VEM, appendix D; rate, schedule, epochs and batch size are all that it states",
         departs="Momentum 0.9, no weight decay, no augmentation and PyTorch's initial weights are our reading.",
         optimizer="sgd",
         learning_rate=5.0,

@@ -69,7 +69,7 @@ class Geometry:
 
 
 def geometry(first: Tensor, second: Tensor, features: Tensor) -> Geometry:
-    """Return the metrics of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, section 3.
+    """Return the metrics of Wang & Isola (2020), section 4; RankMe (2023); Oord et al. (2018); FlatNCE, eq. 10.
 
     ``first`` and ``second`` are (n, D) embeddings of two views of each image, ``features`` (m, D) those of all images
     without augmentation.
