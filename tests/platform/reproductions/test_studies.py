@@ -1,10 +1,12 @@
 """The studies that are shipped: every run has valid settings at every scale, and their numbers are the papers'."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from ebclab.config import compose
 from ebclab.config.names import is_folder_name
 from ebclab.errors import UserError
 from ebclab.reproductions.answers import answer_claims
@@ -231,6 +233,27 @@ def test_the_papers_scale_has_the_papers_settings():
     assert rates == pytest.approx([1e-3, 2e-3, 4e-3])
     assert {(run.method_name, run.encoder.name) for run in figure} == {("flatclr", "resnet50")}
     assert {run.method.projection_size for run in figure} == {256}
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "method", "recipe", "images"),
+    [
+        ("vem/table1", "svgd-cifar100-seed0", "vem-svgd", "vem-paper", ""),
+        ("vem/table9", "moco-resnet50-seed0", "moco", "vem-paper", "imagenet100"),
+        *(
+            (f"flatnce/{table}", "flatclr", "flatclr", "flatclr-imagenet", "imagenet")
+            for table in ("table2", "table3", "table-s2", "table-s3", "table-s4")
+        ),
+    ],
+)
+def test_a_study_trains_as_the_recipe_of_its_paper_does(name: str, run: str, method: str, recipe: str, images: str):
+    runs = plan_study(study_named(name), "paper", seeds=[0], images={images: "/i"} if images else {}).runs
+    study = next(config for key, config in runs.items() if key.startswith(run))
+    ours = compose(method, recipe, overrides=[f"data.name={images}:/i"] if images else [])
+    assert (study.method, study.optimizer, study.encoder) == (ours.method, ours.optimizer, ours.encoder)
+    assert (study.views, study.data) == (ours.views, ours.data)
+    of_training = replace(study.training, keep_every=ours.training.keep_every)  # studies keep what they measure
+    assert of_training == ours.training
 
 
 def test_what_varies_at_the_papers_scale_varies_at_the_others_too():
