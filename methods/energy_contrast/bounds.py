@@ -92,8 +92,8 @@ def fenchel_legendre(positive: Tensor, negatives: Tensor, *, temperature: float 
     Source: FlatNCE (arXiv:2107.01152), table 1 and eq. 26; Guo et al. 2022 (arXiv:2107.01131), the bound FLO.
     Departs from the papers: u is not learned but optimal for each anchor's own negatives, so that the value is no lower
     bound at finite K. FlatNCE's appendix D reports that learning u failed. Eq. 9 is followed but for its sum, which
-    includes the positive: the best u that is printed there lacks the logarithm of eq. 29, table 1 leaves out the
-    constant 1, and eq. 26 adds it where eq. 9 subtracts it.
+    includes the positive. The best u that is printed there lacks the logarithm, which eq. 29 has; table 1 leaves out
+    the constant 1, and eq. 26 has it with the wrong sign.
     """
     log_odds = _log_mean_odds(positive, negatives, temperature)  # (N,)
     u = log_odds.detach()

@@ -57,9 +57,9 @@ class VemImage(Vem, TracedMethod):
     Source: VEM, eq. 8 and appendix E.5; the moves are EBCLR's (arXiv:2202.04933), eq. 21.
     Departs from the paper: it reports this form's time and its accuracy (66.88 %, appendix E.5, with a bank of 128
     images at batch 128; the default here is 4,096) and gives no listing. Eq. 8, whose misprint ``feature_langevin``
-    names, has no clamp, and noise of sqrt(2 alpha) times an intensity. Energy, bank and negatives are what algorithm 1 becomes if
-    particles are images; everything else about them is ours. The ends of the chains are constants, as the bank is in
-    algorithm 1: no gradient reaches the network through them.
+    names, has no clamp, and noise of sqrt(2 alpha) times an intensity. Energy, bank and negatives are what algorithm 1
+    becomes if particles are images; everything else about them is ours. The ends of the chains are constants, as the
+    bank is in algorithm 1: no gradient reaches the network through them.
     """
 
     Config = VemImageConfig

@@ -106,9 +106,10 @@ def feature_langevin(
     intensity is among the listing's inputs and in eq. 8 and 11, but not in its update. Four equations are misprinted,
     and the listing, which is right, is followed: eq. 8, 9 and 11 have the logarithm of a sum of similarities, which is
     undefined where the sum is negative, for that of their exponentials; eq. 10 has +sim for -sim, so that similar
-    vectors would have high energy; for the rest of eq. 9 see ``svgd``. Settings (2) and (4) of appendix I, a step of 1 with noise of 0.03, are no listing:
-    with the listing's drift t / N they are ``calibrated`` with ``step_size`` 1 / N, both schedules ``constant`` and
-    ``noise_intensity`` 0.03. Momentum and weight decay are in appendix D, not in the listing.
+    vectors would have high energy; for the rest of eq. 9 see ``svgd``. Settings (2) and (4) of appendix I, a step of 1
+    with noise of 0.03, are no listing: with the listing's drift t / N they are ``calibrated`` with ``step_size`` 1 / N,
+    both schedules ``constant`` and ``noise_intensity`` 0.03. Momentum and weight decay are in appendix D, not in the
+    listing.
     """
     require_word("update", update, UPDATES)
     require_word("step_schedule", step_schedule, SCHEDULES)
