@@ -72,7 +72,7 @@ GROUP = Group(
     title="Geometry of the features",
     headline="effective-rank",
     doc="alignment, uniformity, effective rank, effective sample size, InfoNCE and mutual information; no labels",
-    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018); FlatNCE (2021)",
+    source="Wang & Isola (2020), section 4; Garrido et al. (2023), RankMe; Oord et al. (2018); FlatNCE, sections 3, 4",
     looks_at=("test",),
     measure=measure,
 )
