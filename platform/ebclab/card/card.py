@@ -227,6 +227,7 @@ class Card:
     environment: Mapping[str, Any]  # versions, machine and device
     results: tuple[GroupResult, ...] = ()  # in the order of the catalogue
     num_repeated: int = 0  # test images that are also training images
+    paper: str = ""  # of the run's method; empty if there is none
 
     def numbers(self, group: str) -> tuple[Number, ...]:
         """Return the metrics of a group; empty if it was not measured."""

@@ -57,6 +57,7 @@ def _subjects(compared: Cards) -> Facts:
     facts: list[tuple[str, str | RichText]] = [
         (column.label, RichText(card.origin, (card.address,))) for column in compared.columns for card in column.cards
     ]
+    facts += [("Paper", paper) for paper in dict.fromkeys(card.paper for card in compared.cards) if paper]
     by_content = {card.data: card for card in reversed(compared.cards)}
     facts += [
         (

@@ -114,6 +114,7 @@ class CardTask:
             environment=environment,
             results=tuple(results[group] for group in self.groups),
             num_repeated=data.num_repeated,
+            paper=subject.paper,
         )
 
 

@@ -31,6 +31,7 @@ from ebclab.export.load_energies import energies_in, is_export, no_heads
 from ebclab.export.place import present_folder
 from ebclab.formatting import count
 from ebclab.hardware import resolve_device
+from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
@@ -67,6 +68,12 @@ class Subject:
     def evaluation(self) -> EvaluationConfig:
         """Settings of the run for its evaluation; the defaults if the encoder is not of a run."""
         return self.trained.config.evaluation if self.trained else EvaluationConfig()
+
+    @property
+    def paper(self) -> str:
+        """Return authors, title, year and address of the paper of the run's method; empty if there is none."""
+        method = catalogue().get(self.trained.config.method_name) if self.run and self.trained else None
+        return method.paper if method else ""
 
     @property
     def device_name(self) -> str:

@@ -107,6 +107,9 @@ def test_seeds_share_a_column_and_an_export_is_the_encoder_of_its_run(copies: Pa
     compared = {each["number"]: each["columns"] for each in done.to_mapping()["side_by_side"]}
     assert compared["alignment"].keys() == {"flatclr", "encoder"}
     assert compared["alignment"]["flatclr"]["runs"] == 2
+    papers = [line for line in Path("page/card.md").read_text().splitlines() if line.startswith("- **Paper")]
+    assert len(papers) == 1  # of two runs of a method, once
+    assert "FlatNCE, 2021, arXiv:2107.01152" in papers[0]
     assert done.cards[2].encoder == done.cards[0].encoder
     alone = _measure("encoder", datasets=("digits",), to="page2").cards[0].numbers("geometry")
     run = done.cards[0].numbers("geometry")
