@@ -73,6 +73,7 @@ app = typer.Typer(
     cls=_Verbs,
     name="ebclab",
     help="Pretrain, measure and export visual encoders with contrastive and energy-based methods.",
+    epilog="Examples:\n\nebclab demo\n\nebclab compare simclr vicreg --dataset digits --batch-size 64 --show",
     no_args_is_help=True,
 )
 
@@ -94,21 +95,21 @@ def _options(
     """Take the options that stand before a verb."""
 
 
+app.command("demo")(demo.demo)
 app.command("pretrain")(pretrain.pretrain)
-app.command("sweep")(sweep.sweep)
-app.command("compare")(compare.compare)
-app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
-app.command("report")(report.report)
 app.command("evaluate")(evaluate.evaluate)
 app.command("sample")(sample.sample)
 app.command("search")(search.search)
 app.command("export")(export.export)
+app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
+app.command("show")(show.show)
+app.command("submit", context_settings=submit.READS_THE_REST)(submit.submit)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(cluster.app, name="cluster")
-app.command("show")(show.show)
-app.command("demo")(demo.demo)
 
 for _group in app.registered_groups:
     _group.cls = _Verbs

@@ -21,6 +21,12 @@ def check(file: Annotated[Path, typer.Argument(help="Such as cluster/cluster.yam
 
     Checked are keys that Ray does not know, values not chosen yet, missing files, and a dashboard that others could
     reach. Nothing is started, and no cloud is contacted.
+
+    Examples:
+
+    ebclab cluster check cluster/cluster.yaml
+
+    ebclab cluster check mine.yaml
     """
     from ebclab.cluster.up_file import check_cluster_file
 
@@ -42,6 +48,12 @@ def announce(
     """Tell the head on this machine how far its cluster may grow.
 
     Else a sweep on a cluster without workers would be refused: it has nothing yet. The files for `ray up` call this.
+
+    Examples:
+
+    ebclab cluster announce ~/ray_bootstrap_config.yaml
+
+    ebclab cluster announce --most 8 --cpus 16 --gpus 1
     """
     from ebclab.cluster.announce import Growth, growth_of
     from ebclab.cluster.announce import announce as report
@@ -68,6 +80,12 @@ def watch(
     """Wait for the termination notice of a spot machine of Amazon or Google, and tell the head.
 
     Runs on this machine then save a checkpoint at once. Ends with the notice. The files for `ray up` start this.
+
+    Examples:
+
+    ebclab cluster watch
+
+    ebclab cluster watch --node-ip-address 10.0.0.7
     """
     from datetime import UTC, datetime
 

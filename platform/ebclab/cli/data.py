@@ -21,7 +21,14 @@ app = typer.Typer(help="List, fetch and look at datasets.", no_args_is_help=True
 
 @app.command("list")
 def list_datasets(root: options.DataRoot = None) -> None:
-    """List the datasets and whether their files are here."""
+    """List the datasets and whether their files are here.
+
+    Examples:
+
+    ebclab data list
+
+    ebclab data list --data-root /data
+    """
     from ebclab.data.sources.catalogue import DATASETS, PUBLISHED, missing_files
     from ebclab.data.sources.catalogue import data_root as resolve_root
     from ebclab.document.document import CellValue, Table, numeric
@@ -50,7 +57,14 @@ def list_datasets(root: options.DataRoot = None) -> None:
 def fetch(
     name: Annotated[str, typer.Argument(help="Dataset.", show_default=False)], root: options.DataRoot = None
 ) -> None:
-    """Download a dataset's files."""
+    """Download a dataset's files.
+
+    Examples:
+
+    ebclab data fetch cifar10
+
+    ebclab data fetch fashion-mnist --data-root /data
+    """
     from ebclab.data.sources.load import fetch as fetch_files
 
     fetch_files(name, root, say)
@@ -63,23 +77,41 @@ def prepare(
         str, typer.Option(help="New or empty folder to write to, also s3://...", show_default=False), RESULTS
     ],
     shards: Annotated[
-        int, typer.Option(min=0, help="Files per split, at most one per 1,024 images; 0: chosen by size.")
+        int,
+        typer.Option(
+            min=0, help="Files per split, at most one per 1,024 images; 0: chosen by size.", rich_help_panel="Files"
+        ),
     ] = 0,
-    resize: Annotated[int, typer.Option(min=0, max=LARGEST_SIDE, help="Same as --set data.resize=...")] = 0,
+    resize: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SIDE, help="Same as --set data.resize=...", rich_help_panel="Images")
+    ] = 0,
     train_limit: Annotated[
-        int, typer.Option(min=0, help="Number of training images to keep, chosen by hash; 0: all.")
+        int,
+        typer.Option(
+            min=0, help="Number of training images to keep, chosen by hash; 0: all.", rich_help_panel="Images"
+        ),
     ] = 0,
-    skip_corrupt: Annotated[bool, typer.Option("--skip-corrupt", help="Leave out damaged images.")] = False,
-    store: Annotated[str, typer.Option(help="Store images as pixels or as jpeg.")] = "pixels",
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out damaged images.", rich_help_panel="Images")
+    ] = False,
+    store: Annotated[str, typer.Option(help="Store images as pixels or as jpeg.", rich_help_panel="Files")] = "pixels",
     quality: Annotated[
-        int | None, typer.Option(min=1, max=100, help="JPEG quality for --store jpeg; default: 90.")
+        int | None,
+        typer.Option(min=1, max=100, help="JPEG quality for --store jpeg; default: 90.", rich_help_panel="Files"),
     ] = None,
     assignments: Annotated[
-        list[str] | None, options.set_option("Any setting of the data section, e.g. data.colour=grey.")
+        list[str] | None, options.set_option("Any setting of the data section, e.g. data.colour=grey.", "Images")
     ] = None,
     root: options.DataRoot = None,
 ) -> None:
-    """Write a dataset as Parquet shards, which any storage can stream; if killed, repeat the command to continue."""
+    """Write a dataset as Parquet shards, which any storage can stream; if killed, repeat the command to continue.
+
+    Examples:
+
+    ebclab data prepare folder:PHOTOS --to shards --resize 256 --store jpeg
+
+    ebclab data prepare cifar10 --to s3://bucket/cifar10 --shards 8
+    """
     from ebclab.config.addresses import PARQUET, expanded, is_address
     from ebclab.data.preparing.shards import split_rows, storage_named
     from ebclab.data.preparing.write_parquet import prepare_dataset, require_target
@@ -117,7 +149,14 @@ def show(
     assignments: Annotated[list[str] | None, options.set_option("Any setting, e.g. views.flip_rate=0.5.")] = None,
     root: options.DataRoot = None,
 ) -> None:
-    """Draw images of a dataset and the views that training would make of them."""
+    """Draw images of a dataset and the views that training would make of them.
+
+    Examples:
+
+    ebclab data show folder:PHOTOS --views photos.png
+
+    ebclab data show cifar10 --recipe cifar10-small
+    """
     from ebclab.data.photograph import Reading
     from ebclab.data.sources.load import load_split
     from ebclab.data.views.preview import draw_views, require_png

@@ -21,6 +21,12 @@ def demo(
     """Train SimCLR on handwritten digits, evaluate and export it; search its settings and report on them.
 
     Three minutes, without a download. Each command is printed before it runs. Repeating it continues where it stopped.
+
+    Examples:
+
+    ebclab demo
+
+    ebclab demo mine --show
     """
     from ebclab.config.addresses import is_address
     from ebclab.storage.lock import locked

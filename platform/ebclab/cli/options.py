@@ -47,9 +47,9 @@ DataRoot = Annotated[str | None, typer.Option("--data-root", help=DATA_ROOT)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def set_option(help_text: str) -> Any:
+def set_option(help_text: str, panel: str | None = None) -> Any:
     """Return the option ``--set`` with a help text."""
-    return typer.Option("--set", metavar="KEY=VALUE", help=help_text)
+    return typer.Option("--set", metavar="KEY=VALUE", help=help_text, rich_help_panel=panel)
 
 
 @dataclass(frozen=True)

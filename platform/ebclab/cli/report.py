@@ -35,12 +35,15 @@ class _ReportOptions:
         "Page to write; default: report.html in the folder (several folders: ./runs.html or ./sweeps.html).",
         metavar="FILE",
         is_place_of_results=True,
+        panel="Results",
     )
     price_per_gpu_hour: float | None = option(None, "Price of one GPU-hour, in any currency.", metavar="P", minimum=0)
     optuna: str | None = option(
         None, "Also write the trials of sweeps as a journal for optuna-dashboard.", metavar="FILE"
     )
-    watch: bool = option(False, "Write no files; serve the page on this machine and renew it until Ctrl-C.")
+    watch: bool = option(
+        False, "Write no files; serve the page on this machine and renew it until Ctrl-C.", panel="While it runs"
+    )
     port: int | None = option(
         None, "Port of --watch; default: one that the system chooses.", metavar="P", minimum=1, maximum=65_535
     )
@@ -52,6 +55,12 @@ def report(given: _ReportOptions) -> None:
 
     Several are compared side by side. While one is running, the page shows what is known; repeat the command to update,
     or let --watch do so.
+
+    Examples:
+
+    ebclab report runs/first runs/second --to both.html
+
+    ebclab report sweeps/mine --watch
     """
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON, RUN

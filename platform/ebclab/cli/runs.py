@@ -34,17 +34,31 @@ def list_runs(
     runs: _Runs = None,
     sweeps: _Sweeps = None,
     comparisons: _Comparisons = None,
-    method: Annotated[str | None, typer.Option(help="Only this method.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Only this dataset.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only this method.", rich_help_panel="Which")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only this dataset.", rich_help_panel="Which")] = None,
     state: Annotated[
-        str | None, typer.Option(help="Only this state: running, finished, unfinished or unreadable.")
+        str | None,
+        typer.Option(help="Only this state: running, finished, unfinished or unreadable.", rich_help_panel="Which"),
     ] = None,
     sort: Annotated[
-        str, typer.Option(help="Sort by date, name, method, dataset, state, done, score, knn or size; best first.")
+        str,
+        typer.Option(
+            help="Sort by date, name, method, dataset, state, done, score, knn or size; best first.",
+            rich_help_panel="Printed",
+        ),
     ] = "date",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list of objects with all numbers.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: a list of objects with all numbers.", rich_help_panel="Printed")
+    ] = False,
 ) -> None:
-    """List runs, sweeps and comparisons with progress, score and size."""
+    """List runs, sweeps and comparisons with progress, score and size.
+
+    Examples:
+
+    ebclab runs list --state unfinished
+
+    ebclab runs list --dataset cifar10 --sort knn
+    """
     import json
 
     from ebclab.inventory.folders import collection_at
@@ -105,6 +119,12 @@ def show(
     """Show runs side by side: settings that differ, scores, speed, machine, events.
 
     `ebclab report RUN...` draws their curves.
+
+    Examples:
+
+    ebclab runs show first
+
+    ebclab runs show first second
     """
 
     from ebclab.document.text import print_blocks
@@ -126,6 +146,12 @@ def clean(
 
     That is checkpoints of finished search trials except the best, and files that Ray left behind, also in
     comparisons and ./reproductions. Other runs, confirmed winners and folders in use are kept.
+
+    Examples:
+
+    ebclab runs clean
+
+    ebclab runs clean --sweeps s3://bucket/sweeps --yes
     """
     from ebclab.inventory.deletion import find_waste, remove
     from ebclab.inventory.folders import collection_given, room_freed
@@ -177,6 +203,12 @@ def delete(
 
     On a disk or in a store. With --runs, --sweeps or --comparisons, only these folders are looked into. What a process
     works in is refused.
+
+    Examples:
+
+    ebclab runs delete first second
+
+    ebclab runs delete mine --sweeps sweeps --yes
     """
     from ebclab.inventory.deletion import delete as delete_whole
     from ebclab.inventory.deletion import find_named

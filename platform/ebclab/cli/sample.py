@@ -32,16 +32,27 @@ class _SampleOptions(SampleRequest):
         is_argument=True,
         is_place_of_results=True,
     )
-    checkpoint: str = option("last", "Checkpoint: last, or best by the run's objective.")
+    checkpoint: str = option("last", "Checkpoint: last, or best by the run's objective.", panel="Run")
     data_root: str | None = option(None, DATA_ROOT)
     to: str | None = option(
-        None, "Folder for the files; default: that of the run.", metavar="DIR", is_place_of_results=True
+        None,
+        "Folder for the files; default: that of the run.",
+        metavar="DIR",
+        is_place_of_results=True,
+        panel="Results",
     )
 
 
 @takes(_SampleOptions)
 def sample(options: _SampleOptions, as_json: Json = False) -> None:
-    """Run long chains of an energy-based run; draw them by step, and measure them beside real images."""
+    """Run long chains of an energy-based run; draw them by step, and measure them beside real images.
+
+    Examples:
+
+    ebclab sample runs/mine --steps 1000
+
+    ebclab sample runs/mine --from data --set method.step_size=0.02
+    """
     from ebclab.config.encoder import TIMM
     from ebclab.export.load_energies import is_export
     from ebclab.runs.evaluate import checkpoint_name

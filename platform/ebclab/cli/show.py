@@ -28,19 +28,37 @@ def show(
             help="Print the resolved settings of this method (also package.module:Class).", show_default=False
         ),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Start from these named settings.")] = None,
-    config: Annotated[str | None, typer.Option(help="YAML file of settings.")] = None,
-    assignments: Annotated[list[str] | None, options.set_option("Any setting.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Explain each setting beside it.")] = False,
-    methods: Annotated[bool, typer.Option("--methods", help="List the methods and their costs.")] = False,
-    recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.")] = False,
-    views: Annotated[bool, typer.Option("--views", help="List the view recipes.")] = False,
-    protocols: Annotated[
-        bool, typer.Option("--protocols", help="List the protocols of linear probes and of fine-tuning.")
+    recipe: Annotated[
+        str | None, typer.Option(help="Start from these named settings.", rich_help_panel="Settings")
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="YAML file of settings.", rich_help_panel="Settings")] = None,
+    assignments: Annotated[list[str] | None, options.set_option("Any setting.", "Settings")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain each setting beside it.", rich_help_panel="Settings")
     ] = False,
-    card: Annotated[bool, typer.Option("--card", help="List the groups of the evaluation card.")] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="List the methods and their costs.", rich_help_panel="Lists")
+    ] = False,
+    recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.", rich_help_panel="Lists")] = False,
+    views: Annotated[bool, typer.Option("--views", help="List the view recipes.", rich_help_panel="Lists")] = False,
+    protocols: Annotated[
+        bool,
+        typer.Option(
+            "--protocols", help="List the protocols of linear probes and of fine-tuning.", rich_help_panel="Lists"
+        ),
+    ] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="List the groups of the evaluation card.", rich_help_panel="Lists")
+    ] = False,
 ) -> None:
-    """Print settings as YAML that `--config` takes back, or list what can be named."""
+    """Print settings as YAML that `--config` takes back, or list what can be named.
+
+    Examples:
+
+    ebclab show --methods
+
+    ebclab show simclr --recipe cifar10-small --explain
+    """
     from ebclab.config import to_yaml
 
     if protocols:

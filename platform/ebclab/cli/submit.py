@@ -50,14 +50,31 @@ def submit(
         str | None,
         typer.Option(help="Job server; default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265."),
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="ID", help="Name of the job; default: generated.")] = None,
-    wheel: Annotated[
-        Path | None, typer.Option(help="Wheel of ebclab to run there; default: the ebclab that runs here.")
+    name: Annotated[
+        str | None, typer.Option(metavar="ID", help="Name of the job; default: generated.", rich_help_panel="New job")
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the job.")] = False,
-    follow: Annotated[str | None, typer.Option(metavar="ID", help="Show a job's log until it ends.")] = None,
-    stop: Annotated[str | None, typer.Option(metavar="ID", help="Ask a job to save a checkpoint and stop.")] = None,
-    list_jobs: Annotated[bool, typer.Option("--list", help="List the cluster's jobs.")] = False,
+    wheel: Annotated[
+        Path | None,
+        typer.Option(
+            help="Wheel of ebclab to run there; default: the ebclab that runs here.", rich_help_panel="New job"
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Do not wait for the job.", rich_help_panel="New job")
+    ] = False,
+    follow: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Show a job's log until it ends.", rich_help_panel="Jobs of the cluster"),
+    ] = None,
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Ask a job to save a checkpoint and stop.", rich_help_panel="Jobs of the cluster"
+        ),
+    ] = None,
+    list_jobs: Annotated[
+        bool, typer.Option("--list", help="List the cluster's jobs.", rich_help_panel="Jobs of the cluster")
+    ] = False,
 ) -> None:
     """Run an ebclab command line on a running cluster, through its job server.
 
@@ -66,6 +83,12 @@ def submit(
 
     The job continues if this computer sleeps, or if Ctrl-C ends the display of its log.
     The exit code is that of the command.
+
+    Examples:
+
+    ebclab submit -- sweep simclr --recipe cifar10-resnet18 --trials 64
+
+    ebclab submit --list
     """
     asked = {"a command line": command, "--follow": follow, "--stop": stop, "--list": list_jobs}
     given = [what for what, value in asked.items() if value]

@@ -20,6 +20,7 @@ class SampleRequest:
         "Where chains begin: uniform pixels, views of training images, the run's replay buffer.",
         flag="--from",
         metavar="<noise|data|buffer>",
+        panel="Chains",
     )
     num_steps: int = option(
         500, "Steps of the run's own sampler, without restarts.", flag="--steps", metavar="N", minimum=1
