@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from ebclab.card.card import Card, Findings
 from ebclab.card.groups import GROUPS
+from ebclab.card.measuring import Group
 from ebclab.card.side_by_side import Cards, EncoderCell, EncoderColumn, NumberRow
 from ebclab.document.document import (
     Block,
@@ -35,6 +36,7 @@ def card_document(compared: Cards) -> Document:
     columns, rows = compared.columns, compared.rows
     measured = {result.group for card in compared.cards for result in card.results if not result.problem}
     groups = [GROUPS[name] for name in GROUPS if name in measured]
+    drawn = [each for each in groups if each.name == "pictures"]  # near the top, those of the first encoder
     glance = _glance(columns, rows)
     skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
@@ -46,11 +48,17 @@ def card_document(compared: Cards) -> Document:
     sections = (
         Section(_title(columns), head, is_head=True),
         Section("At a glance", (glance,) if glance else ()),
+        *(Section(each.title, tuple(_found(columns[:1], each.name, of="")), each.name) for each in drawn),
         Section("What was measured", (_subjects(compared), Remark(what_intervals_say(columns), "note"))),
-        *(Section(each.title, tuple(_group(compared, each.name)), each.name) for each in groups),
+        *(Section(each.title, tuple(_group(compared, each.name)), each.name) for each in groups if each not in drawn),
+        *(_of_others(columns[1:], each) for each in drawn if columns[1:]),
     )
     files = "All numbers: card.json beside this page."
     return Document(_title(columns), "card", "evaluation card", sections, files)
+
+
+def _of_others(columns: Sequence[EncoderColumn], group: Group) -> Section:
+    return Section(f"{group.title} of the others", tuple(_found(columns, group.name)), f"{group.name}-of-others")
 
 
 def _subjects(compared: Cards) -> Facts:
@@ -78,8 +86,13 @@ def _group(compared: Cards, group: str) -> Iterator[Block]:
         yield numbers_table(compared, group)
         protocols = Facts(tuple((row.number.title, _protocol(row)) for row in rows))
         yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].source}.", "note")))
-    several = len(compared.columns) > 1
-    for card, findings in _first_of_each(compared.columns, group):
+    yield from _found(compared.columns, group, of=None if len(compared.columns) > 1 else "")
+
+
+def _found(columns: Sequence[EncoderColumn], group: str, of: str | None = None) -> Iterator[Block]:
+    """Yield what a group says and draws of each encoder; titles end in ``of``, by default in the encoder's name."""
+    several = of is None
+    for card, findings in _first_of_each(columns, group):
         yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in findings.remarks)
         of = f", {card.label}" if several else ""
         yield from (replace(drawn, title=drawn.title + of) for drawn in findings.plots)

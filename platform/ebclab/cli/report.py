@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ebclab.cli.options import refuse_given, takes
 from ebclab.config.options import option, option_problems
-from ebclab.errors import UserError
+from ebclab.errors import RunError, UserError
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class _ReportOptions:
     optuna: str | None = option(
         None, "Also write the trials of sweeps as a journal for optuna-dashboard.", metavar="FILE"
     )
+    latex: str | None = option(None, "Also write the page's tables as LaTeX.", metavar="FILE")
     watch: bool = option(
         False, "Write no files; serve the page on this machine and renew it until Ctrl-C.", panel="While it runs"
     )
@@ -62,6 +63,7 @@ def report(given: _ReportOptions) -> None:
 
     ebclab report sweeps/mine --watch
     """
+    from ebclab.reports.report import document_of
     from ebclab.reports.report import report as write_page
     from ebclab.storage.kinds import COMPARISON, RUN
     from ebclab.storage.object_store import holds
@@ -69,7 +71,7 @@ def report(given: _ReportOptions) -> None:
     if problems := option_problems(given):
         raise UserError("\n".join(problems))
     if given.watch:
-        refuse_given(given, ("to", "optuna"), "--watch writes no files, got {}; leave out one of them")
+        refuse_given(given, ("to", "optuna", "latex"), "--watch writes no files, got {}; leave out one of them")
     else:
         refuse_given(given, ("port",), "is for --watch, got {}; leave it out, or add --watch")
     is_comparison = len(given.folders) == 1 and holds(given.folders[0], COMPARISON.settings)
@@ -85,6 +87,8 @@ def report(given: _ReportOptions) -> None:
     say(f"beside it: {page.with_suffix('.csv').name}, {page.with_suffix('.json').name}")
     if given.optuna is not None:
         _write_journal([*given.folders], given.optuna)
+    if given.latex is not None:
+        _write_latex(document_of(*given.folders, price_per_gpu_hour=given.price_per_gpu_hour), given.latex)
 
 
 def _watch(given: _ReportOptions, *, is_comparison: bool) -> None:
@@ -120,6 +124,20 @@ def _write_journal(folders: list[str], to: str) -> None:
     say(f"journal: {to}; `optuna-dashboard {to}` opens it")
 
 
+def _write_latex(document: Document, to: str) -> None:
+    """Write the tables of a document for a paper."""
+    from ebclab.document.latex import as_latex
+    from ebclab.storage.atomic import write_text
+
+    if not (tables := as_latex(document)):
+        raise UserError(f"--latex: no table has a row yet, got {document.title}; leave it out until there are numbers")
+    try:
+        write_text(Path(to), tables)
+    except OSError as error:
+        raise RunError(f"--latex: cannot be written, got {to}: {error.strerror}; choose another file") from error
+    say(f"tables: {to}; it needs booktabs")
+
+
 def _report_comparison(given: _ReportOptions) -> None:
     """Write the page of a comparison, which is always in its folder."""
     from ebclab.comparisons.compare import page_of
@@ -129,3 +147,5 @@ def _report_comparison(given: _ReportOptions) -> None:
     folder = page_of(ComparisonFolder.at(given.folders[0])).folder
     say(f"report: {folder.address_of(folder.page)}")
     say(f"beside it: {folder.table.name}, {folder.result.name}")
+    if given.latex is not None:
+        _write_latex(_comparison_now(given.folders[0]), given.latex)

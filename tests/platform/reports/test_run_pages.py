@@ -266,6 +266,8 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "no/where"], "no run, sweep or comparison here; `ebclab runs list`"),
         (["report", "runs/first", "--watch", "--to", "page.html"], "--to: --watch writes no files, got page.html;"),
         (["report", "sweeps/hunt", "--watch", "--optuna", "o.log"], "--optuna: --watch writes no files, got o.log;"),
+        (["report", "sweeps/hunt", "--watch", "--latex", "t.tex"], "--latex: --watch writes no files, got t.tex;"),
+        (["report", "runs/first", "--latex", "/proc/t.tex"], "--latex: cannot be written, got /proc/t.tex"),
         (["report", "runs/frst", "--watch"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
         (["report", "runs/first", "--port", "8000"], "--port: is for --watch, got 8000; leave it out, or add --watch"),
         (["report", "runs/first", "--watch", "--port", "70000"], "--port: must be at least 1, at most 65535, got 70"),

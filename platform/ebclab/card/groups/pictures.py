@@ -47,8 +47,8 @@ def measure(measuring: Measuring) -> Findings:
     start = _pca(features)
     tsne, files = _tsne(features, start), _files(data.name)
     maps = (
-        _map("PCA", start, few, files, "The two directions in which unit features of test images vary most."),
         _map("t-SNE", tsne, few, files, f"{_words(len(few))} {_OF_GROUPS}", _thumbnails(tsne, few)),
+        _map("PCA", start, few, files, "The two directions in which unit features of test images vary most."),
     )
     return Findings((), plots=maps, pictures=(_neighbours(measuring), _clusters(features, few)))
 

@@ -68,6 +68,14 @@
     return out;
   }
 
+  // A layout whose names of rows take at most a third of a narrow figure, in as many lines as they need.
+  function inThird(layout, at) {
+    const rows = at._fullLayout.yaxis?.type === "category" ? at._fullLayout.yaxis._categories : [];
+    if (!rows.length || at.clientWidth > 560) return layout;
+    const ticktext = rows.map((name) => inLines(String(name), at.clientWidth / 3, 12).join("<br>"));
+    return { ...layout, yaxis: { ...layout.yaxis, tickvals: rows, ticktext } };
+  }
+
   function save(text, name, type) {
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type }));
@@ -163,9 +171,11 @@
       const layout = themed(figure.layout, onDark);
       const width = at.closest(".grid") ? (paper.width - paper.gap) / 2 : paper.width;
       const size = onPaper ? { width, height, autosize: false } : { autosize: true };
-      const drawn = Plotly.react(at, figure.data, { ...layout, ...size }, config);
-      const fit = fitted(layout, at._fullLayout._size.w); // what labels leave of the width
-      const isSame = JSON.stringify(fit) === JSON.stringify(layout);
+      const first = Plotly.react(at, figure.data, { ...layout, ...size }, config);
+      const named = inThird(layout, at);
+      const drawn = named === layout ? first : Plotly.react(at, figure.data, { ...named, ...size }, config);
+      const fit = fitted(named, at._fullLayout._size.w); // what labels leave of the width
+      const isSame = JSON.stringify(fit) === JSON.stringify(named);
       return isSame ? drawn : Plotly.react(at, figure.data, { ...fit, ...size }, config);
     }));
   }
