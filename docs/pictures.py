@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import re
 import shutil
@@ -24,6 +26,7 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PICTURES = {
     "runs-report": ("runs.html", 1100, None, 905),
     "card": ("card.html", 1085, None, 790),
+    "card-map": ("card.html", 900, "Pictures", 560),
     "comparison": ("comparison.html", 900, None, 1050),
     "sweep-report": ("sweep.html", 1100, None, 1036),
     "tutorial-comparison": ("comparison.html", 1080, "Results", 0),
@@ -34,7 +37,10 @@ PICTURES = {
     "accuracy-by-batch-size": ("batch-size.html", 900, "CIFAR-10, seven methods tuned alike", 0),
     "tutorial-new-method": ("hardest.html", 900, "Digits, the hardest negatives alone", 0),
 }
-"""Page, width, heading of the section (None: the top of the page) and height (0: all of the section), in pixels."""
+"""Page, width, heading of the section (None: the top of the page) and height in pixels (0: all of the section)."""
+
+MADE_OF = DOCS / "pictures.json"
+"""Digests of what each picture was made of, by its name."""
 
 TITLES = {
     "simclr": "SimCLR",
@@ -183,17 +189,36 @@ def write_views() -> None:
     shown.save(DOCS / "images" / "tutorial-views.jpg", quality=88, optimize=True)
 
 
+CHARTS = {"by-second": (by_second, 420), "batch-size": (by_batch_size, 440), "hardest": (on_digits, 260)}
+"""Function that draws a chart, and its height in pixels, by the name of its page."""
+
+
+def made_of(name: str) -> str:
+    """Return the digest of what a picture is made of: the figure of a chart, or the records behind an example page."""
+    sys.path.insert(0, str(DOCS / "site"))
+    import examples
+
+    page = Path(PICTURES[name][0]).stem
+    digest = hashlib.sha256(repr(PICTURES[name]).encode())
+    if page in CHARTS:
+        figure = CHARTS[page][0]().to_dict()
+        figure["layout"].pop("template", None)  # plotly's own
+        digest.update(json.dumps(figure, sort_keys=True).encode())
+    records = {"runs": examples.RUNS, "sweep": [examples.SWEEP], "comparison": [examples.COMPARISON]}
+    for folder in {**records, "card": [examples.CARD]}.get(page, []):
+        for path in sorted((examples.RECORDS / folder).rglob("*")):
+            if path.is_file():
+                digest.update(str(path.relative_to(examples.RECORDS)).encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def write_charts(to: Path) -> None:
     """Write a page for each chart of numbers that are in tables."""
     from ebclab.document.document import Document, Section
     from ebclab.document.html import as_page
     from ebclab.reports.plots import plot
 
-    for name, draw, height in (
-        ("by-second", by_second, 420),
-        ("batch-size", by_batch_size, 440),
-        ("hardest", on_digits, 260),
-    ):
+    for name, (draw, height) in CHARTS.items():
         heading = next(title for page, _, title, _ in PICTURES.values() if page == f"{name}.html")
         chart = plot("", "", draw(), height=height)
         chart.figure["layout"]["legend"]["y"] = 1 + 24 / (height - 80)  # above the names of lines
@@ -213,10 +238,21 @@ def take(browser: Browser, pages: Path, name: str) -> None:
         taken = tab.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": height})
     else:
         section = tab.locator("section", has=tab.get_by_role("heading", name=heading, exact=True))
+        if height:  # its beginning alone
+            section.evaluate(f"(at) => {{ at.style.maxHeight = '{height}px'; at.style.overflow = 'hidden'; }}")
         taken = section.screenshot()
-    picture = Image.open(BytesIO(taken)).convert("RGB").quantize(128, Image.Quantize.MAXCOVERAGE, kmeans=2)
-    picture.save(DOCS / "images" / f"{name}.png", optimize=True)
+    few_colours(Image.open(BytesIO(taken)).convert("RGB")).save(DOCS / "images" / f"{name}.png", optimize=True)
     tab.close()
+
+
+def few_colours(picture: Image.Image) -> Image.Image:
+    """Return a picture in 128 colours: the most frequent ones as they are, such as grounds and lines, and others."""
+    counts = picture.getcolors(picture.width * picture.height) or []
+    exact = [colour for _, colour in sorted(counts, key=lambda each: -each[0])[:48]]
+    others = picture.quantize(128 - len(exact), Image.Quantize.MAXCOVERAGE, kmeans=2).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*(part for colour in exact for part in colour), *others[: 3 * (128 - len(exact))]])
+    return picture.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def main(names: Sequence[str]) -> None:
@@ -232,6 +268,9 @@ def main(names: Sequence[str]) -> None:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name in names or PICTURES:
             take(browser, Path(pages), name)
+        known = json.loads(MADE_OF.read_text(encoding="utf-8")) if MADE_OF.exists() else {}
+        known |= {name: made_of(name) for name in names or PICTURES}
+        MADE_OF.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
     if not names:
         write_views()
 

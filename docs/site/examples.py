@@ -24,14 +24,14 @@ RECORDS = Path(__file__).parents[1] / "examples"
 RUNS = ("runs/simclr-digits-seed0", "runs/flatclr-digits-seed0")
 SWEEP = "sweeps/simclr-digits-b32"
 COMPARISON = "comparisons/batches"
-CARD = "runs/flatclr-digits-seed0/card"
+CARD = "runs/digits/card"
 CARD_FOLDERS = ("", "references/untrained-encoder", "references/raw-pixels")
 """Where the groups of each encoder on the card lie, in its folder."""
 PAGES = {
     "runs.html": "Two runs side by side: SimCLR and FlatCLR on digits",
     "sweep.html": "A sweep: SimCLR on digits, seven trials, two settings confirmed with five seeds",
     "comparison.html": "A comparison: SimCLR and FlatCLR on digits, tuned alike at batch sizes 16 and 64",
-    "card.html": "An evaluation card: FlatCLR beside its untrained encoder and raw pixels",
+    "card.html": "An evaluation card: SimCLR of the demo beside its untrained encoder and raw pixels",
 }
 
 

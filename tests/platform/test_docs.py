@@ -1,6 +1,7 @@
 """The pages name what is there: packages, layers, files, links, commands."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from ebclab.cli.app import app
 
@@ -82,6 +84,15 @@ def test_the_layers_on_the_page_are_those_that_the_house_test_holds() -> None:
 def test_the_table_of_costs_is_that_of_the_methods() -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert _script("method_costs").rewritten(page) == page, "run `python docs/method_costs.py --write`"
+
+
+def test_pictures_show_the_numbers_of_today_and_are_small() -> None:
+    pictures = _script("pictures")
+    assert json.loads(pictures.MADE_OF.read_text(encoding="utf-8")) == {
+        name: pictures.made_of(name) for name in pictures.PICTURES
+    }, "run `python docs/pictures.py`"
+    files = [path for path in (ROOT / "docs" / "images").iterdir() if path.suffix != ".svg"]
+    assert {path.name for path in files if path.stat().st_size > 150_000 or Image.open(path).width > 1_800} == set()
 
 
 def test_the_readme_is_short() -> None:

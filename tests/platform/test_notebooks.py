@@ -33,6 +33,17 @@ def test_stored_outputs_are_small_and_name_no_machine(notebook: Path) -> None:
     assert max(len(base64.b64decode(picture)) for picture in pictures) < 60_000
 
 
+def test_without_jupyter_one_line_says_what_to_install() -> None:
+    code = """
+import runpy, sys
+sys.modules["nbclient"], sys.argv = None, ["run_notebooks.py"]
+runpy.run_path("docs/run_notebooks.py", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    said = "notebooks: not installed, got no nbclient; `pip install nbclient`\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(

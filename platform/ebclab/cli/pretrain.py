@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ebclab.cli.options import SettingsOptions, as_assignments, composed, takes, with_named_cluster
+from ebclab.config.addresses import LOCATIONS
 from ebclab.config.options import option
 from ebclab.formatting import count, fitted, is_terminal, visible
 from ebclab.terminal import say
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ebclab.training.pretrain import RunResult
 
 
+_FEW, _PHOTOGRAPH = 10_000, 64
+"""Number of images below which, and side of views in pixels from which, pretrained weights are named."""
 _FAR = 4
 """Ratio of batch sizes, in either direction, from which a note about a recipe's learning rate is printed."""
 
@@ -87,6 +90,22 @@ def pretrain(given: PretrainOptions) -> None:
         settings, runs=given.runs, name=given.name, resume=given.resume, extend=given.extend, references=True
     )
     report(run)
+    if note := note_on_few(settings, run.summary.train_images, shlex.quote(run.address)):
+        say(fitted(note, sys.stderr), err=True)
+
+
+def note_on_few(settings: ExperimentConfig, num_images: int, run: str) -> str:
+    """Return a note if few photographs of one's own trained a network from scratch; else an empty string."""
+    side = settings.views.image_size or settings.data.resize
+    is_own = settings.data.name.startswith(LOCATIONS)
+    if not is_own or num_images >= _FEW or side < _PHOTOGRAPH or settings.init.weights:
+        return ""
+    beside = f"`ebclab evaluate {run} timm/resnet18 --dataset {shlex.quote(settings.data.name)}`"
+    start = "`--set encoder.name=timm/resnet18 --init timm/resnet18`"
+    return (
+        f"{count(num_images, 'image')} are few to train a network from scratch: compare with pretrained features, "
+        f"{beside}, or start from them, {start}"
+    )
 
 
 def _note_on_rate(given: PretrainOptions, settings: ExperimentConfig) -> str:
@@ -165,6 +184,9 @@ def report(run: RunResult) -> None:
         )
     if summary.references:
         facts["references"] = references_in_words(summary)
+    if not summary.scores and "effective_rank" in (summary.metrics or {}):
+        rank = (summary.metrics or {})["effective_rank"]
+        facts["effective rank"] = f"{rank:.1f}: dimensions that embeddings use; needs no labels, 1 is a collapse"
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
     facts["next"] = _next(summary.dataset, shlex.quote(run.address))
