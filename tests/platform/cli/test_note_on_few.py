@@ -12,7 +12,9 @@ from ..test_code_in_docs import parse
 
 def note(num_images: int = 200, **other: object) -> str:
     settings = {"data.name": "folder:my photos", "views.recipe": "simclr-imagenet", "views.image_size": 160, **other}
-    return note_on_few(compose("simclr", overrides=[f"{key}={value}" for key, value in settings.items()]), num_images, "r")
+    return note_on_few(
+        compose("simclr", overrides=[f"{key}={value}" for key, value in settings.items()]), num_images, "r"
+    )
 
 
 def test_few_photographs_from_scratch_are_counted_and_both_remedies_are_command_lines() -> None:
