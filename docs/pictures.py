@@ -26,7 +26,7 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PICTURES = {
     "runs-report": ("runs.html", 1100, None, 905),
     "card": ("card.html", 1085, None, 790),
-    "card-map": ("card.html", 900, "Pictures", 560),
+    "card-map": ("card.html", 900, "Pictures", 530),
     "comparison": ("comparison.html", 900, None, 1050),
     "sweep-report": ("sweep.html", 1100, None, 1036),
     "tutorial-comparison": ("comparison.html", 1080, "Results", 0),

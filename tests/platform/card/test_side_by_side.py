@@ -14,6 +14,7 @@ from ebclab.card.card import Card, Findings, GroupResult, Number, accuracy, mean
 from ebclab.card.document import card_document, problems, summary
 from ebclab.card.side_by_side import Cards, EncoderCell
 from ebclab.card.subject import open_subject
+from ebclab.document.document import Picture
 from ebclab.document.html import as_page
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.interval import Interval
@@ -69,6 +70,25 @@ def test_what_was_not_measured_is_said_once_and_failures_apart() -> None:
     cards = [replace(first, results=(skipped, failed)), replace(second, results=(skipped,))]
     assert problems(cards, failed=False) == ["Transfer: no other dataset"]
     assert problems(cards, failed=True) == ["Geometry of the features of a: OSError: x"]
+
+
+def test_pictures_of_the_first_encoder_come_before_the_tables_and_those_of_others_after_them() -> None:
+    first, second = (_card(label, _accuracy(KEYS > 3)) for label in ("a", "b"))
+
+    def drawn(card: Card) -> Card:
+        pictures = GroupResult("pictures", "k", Findings((), pictures=(Picture("map", f"Map {card.label}", ""),)), 1.0)
+        return replace(card, results=(*card.results, pictures))
+
+    sections = card_document(Cards((drawn(first), drawn(second)))).sections
+    assert [each.title for each in sections[2:]] == [
+        *("Pictures", "What was measured", "Classification on frozen features", "Pictures of the others"),
+    ]
+    shown = [[block.title for block in each.blocks if isinstance(block, Picture)] for each in sections]
+    assert (shown[2], shown[5]) == (["Map a"], ["Map b, b"])
+    names = [each.name for each in sections if each.name]
+    assert len(set(names)) == len(names)
+    alone = card_document(Cards((drawn(first),))).sections
+    assert [each.title for each in alone][2:] == ["Pictures", "What was measured", "Classification on frozen features"]
 
 
 def test_runs_that_differ_in_the_seed_alone_share_a_column() -> None:
