@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -112,7 +116,8 @@ def _pretrained_network(name: str) -> nn.Module:
     level = hub.level
     hub.setLevel(logging.CRITICAL)  # it logs every retry; the error below reports the outcome
     try:
-        network: nn.Module = timm.create_model(name, pretrained=True, num_classes=0)
+        with _hub_that_answers():
+            network: nn.Module = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # any failure of the download: no network, no disk space, no such file
         problem, *_ = _first_line(error).split(". ")  # the Hub's advice after it is cut off within a sentence
         raise ValueError(
@@ -122,6 +127,23 @@ def _pretrained_network(name: str) -> nn.Module:
     finally:
         hub.setLevel(level)
     return network
+
+
+@contextmanager
+def _hub_that_answers() -> Iterator[None]:
+    """Let the Hub's library use its own files alone where the Hub's name is unknown; else it tries for a minute."""
+    from huggingface_hub import constants
+
+    was = constants.HF_HUB_OFFLINE
+    try:
+        if not getproxies():  # a proxy looks the name up
+            socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = was
 
 
 def adapted(name: str, weights: Mapping[str, Tensor], in_channels: int, image_size: int) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """Networks of timm: the same weights give timm's own numbers, on any number of ranks, and nothing is drawn."""
 
 import logging
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from huggingface_hub import constants
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -187,6 +189,29 @@ def test_weights_that_cannot_be_fetched_are_a_sentence_and_nothing_else(monkeypa
         pretrained("test_resnet")
     assert caplog.text == ""
     assert retries.isEnabledFor(logging.WARNING)
+
+
+@pytest.mark.parametrize(("is_known", "proxies"), [(True, {}), (False, {}), (False, {"https": "proxy:8080"})])
+def test_where_the_name_of_the_hub_is_unknown_its_library_does_not_try_for_a_minute(monkeypatch, is_known, proxies):
+    offline = list[bool]()
+
+    def look_up(host: str, port: int) -> None:
+        assert host == "huggingface.co"
+        if not is_known:
+            raise socket.gaierror("Name or service not known")
+
+    def fail(*given: Any, **more: Any) -> None:
+        offline.append(constants.HF_HUB_OFFLINE)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("ebclab.encoders.timm_encoder.getproxies", lambda: proxies)
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fail)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(ValueError, match="no route to host"):
+        pretrained("test_resnet")
+    assert offline == [not is_known and not proxies]
+    assert constants.HF_HUB_OFFLINE is False
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:
