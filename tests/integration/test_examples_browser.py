@@ -98,6 +98,17 @@ def test_titles_of_a_narrow_plot_stay_within_it_and_apart(narrow: list[Visit], p
         assert _are_in_place(visit.tab), page
 
 
+SHARES = """[...document.querySelectorAll(".canvas")].map((at) => at._fullLayout)
+  .filter((of) => of.yaxis?.type === "category").map((of) => of._size.w / of.width)"""
+"""Share of its width that a plot has for its marks, of each plot whose rows have names."""
+
+
+def test_names_of_rows_leave_more_than_half_of_a_narrow_plot(narrow: list[Visit]) -> None:
+    shares = [share for visit in narrow for share in visit.tab.evaluate(SHARES)]
+    assert len(shares) >= 3
+    assert min(shares) > 0.5
+
+
 def test_titles_of_a_plot_that_was_wide_are_fitted_anew(browser: Any, pages: list[Path]) -> None:
     visit = Visit(browser, pages[0], viewport={"width": 1400, "height": 900})
     assert _are_in_place(visit.tab)

@@ -15,7 +15,9 @@ from run_files import summary_of
 import ebclab
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
+from ebclab.document.document import Table
 from ebclab.document.text import print_blocks
+from ebclab.reports.report import document_of
 from ebclab.reports.runs.document import MOST_POINTS, curves, look
 from ebclab.reports.runs.facts import differing, event_in_words, facts, num_apart, open_runs, side_by_side
 from ebclab.runs.folder import RunFolder
@@ -278,6 +280,16 @@ def test_wrong_questions_are_answered_in_a_sentence(words, said, capsys):
     error = capsys.readouterr().err
     assert re.search(said, error), error
     assert "Traceback" not in error
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize("folder", ["runs/first", "sweeps/hunt"])
+def test_the_tables_of_a_page_are_written_for_a_paper(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", folder, "--latex", "tables.tex"]) == 0
+    assert "tables: tables.tex; it needs booktabs" in capsys.readouterr().out
+    text = Path("tables.tex").read_text(encoding="utf-8")
+    tables = [block for block in document_of(folder).blocks() if isinstance(block, Table) and block.rows]
+    assert text.count("begin{tabular}") == len(tables) > 0
 
 
 def test_curves_of_runs_whose_steps_are_unknown_are_by_steps(tmp_path: Path) -> None:
