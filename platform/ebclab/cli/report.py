@@ -130,7 +130,7 @@ def _write_latex(document: Document, to: str) -> None:
     from ebclab.storage.atomic import write_text
 
     if not (tables := as_latex(document)):
-        raise UserError(f"--latex: no table has a row yet, got {document.title}; leave it out until there are numbers")
+        raise UserError(f"--latex: the page has no table with rows, got {document.title}; leave it out")
     try:
         write_text(Path(to), tables)
     except OSError as error:

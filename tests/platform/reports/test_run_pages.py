@@ -269,7 +269,8 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "runs/first", "--watch", "--to", "page.html"], "--to: --watch writes no files, got page.html;"),
         (["report", "sweeps/hunt", "--watch", "--optuna", "o.log"], "--optuna: --watch writes no files, got o.log;"),
         (["report", "sweeps/hunt", "--watch", "--latex", "t.tex"], "--latex: --watch writes no files, got t.tex;"),
-        (["report", "runs/first", "--latex", "/proc/t.tex"], "--latex: cannot be written, got /proc/t.tex"),
+        (["report", "runs/first", "--latex", "t.tex"], "--latex: the page has no table with rows, got first"),
+        (["report", "runs/first", "runs/second", "--latex", "/proc/t.tex"], "--latex: cannot be written, got /proc/t"),
         (["report", "runs/frst", "--watch"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),
         (["report", "runs/first", "--port", "8000"], "--port: is for --watch, got 8000; leave it out, or add --watch"),
         (["report", "runs/first", "--watch", "--port", "70000"], "--port: must be at least 1, at most 65535, got 70"),
@@ -283,12 +284,13 @@ def test_wrong_questions_are_answered_in_a_sentence(words, said, capsys):
 
 
 @pytest.mark.usefixtures("places")
-@pytest.mark.parametrize("folder", ["runs/first", "sweeps/hunt"])
-def test_the_tables_of_a_page_are_written_for_a_paper(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", folder, "--latex", "tables.tex"]) == 0
+def test_the_tables_of_a_page_are_written_for_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "runs/first", "runs/second", "--latex", "tables.tex"]) == 0
     assert "tables: tables.tex; it needs booktabs" in capsys.readouterr().out
     text = Path("tables.tex").read_text(encoding="utf-8")
-    tables = [block for block in document_of(folder).blocks() if isinstance(block, Table) and block.rows]
+    tables = [
+        block for block in document_of("runs/first", "runs/second").blocks() if isinstance(block, Table) and block.rows
+    ]
     assert text.count("begin{tabular}") == len(tables) > 0
 
 
