@@ -1,8 +1,12 @@
 """Files and folders are whole or absent."""
 
+import errno
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,6 +47,32 @@ def test_a_file_keeps_its_old_text_when_the_new_one_cannot_be_written(tmp_path, 
         atomic.write_json(path, {"knn": float("nan")})
     assert json.loads(path.read_text()) == {"knn": 0.5}
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("refused", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_files_are_written_where_folders_cannot_be_synced(tmp_path, monkeypatch, refused):
+    """borg#1287, libgit2#5356, python-atomicwrites#27: shares of CIFS, sshfs and VirtualBox; a file's own is kept."""
+    sync, files = os.fsync, list[int]()
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(refused, os.strerror(refused))
+        files.append(descriptor)
+        sync(descriptor)
+
+    monkeypatch.setattr(atomic.os, "fsync", fsync)
+    atomic.make_folder(tmp_path / "a")
+    atomic.write_text(tmp_path / "a/b.txt", "whole")
+    with atomic.new_folder(tmp_path / "deep" / "checkpoint") as folder:
+        (folder / "one").write_bytes(b"1")
+    assert ((tmp_path / "a/b.txt").read_text(), (tmp_path / "deep/checkpoint/one").read_bytes()) == ("whole", b"1")
+    assert len(files) == 2
+    monkeypatch.setattr(atomic.os, "fsync", Mock(side_effect=OSError(refused, "of a file")))
+    with pytest.raises(OSError, match="of a file"):
+        atomic.sync_path(tmp_path / "a/b.txt")
+    monkeypatch.setattr(atomic.os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken")))
+    with pytest.raises(OSError, match="broken"):
+        atomic.sync_path(tmp_path)
 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_it_is_done(tmp_path, disk):
