@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,9 @@ from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
 from ebclab.config.sections import DataConfig
+from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError, MixedSizesError
+from ebclab.formatting import how_to_install
 
 Decoding = Literal["full", "reduced"]
 """How a JPEG file that will be scaled down is decoded: in full, or reduced to 1/2, 1/4 or 1/8 of its sides, whichever
@@ -45,6 +48,7 @@ _END, _SCAN = 0xD9, 0xDA
 _MOST_SCANS = 32  # usual are 1 to 18
 _MOST_MARKERS = 10_000
 _STRIP_PIXELS = 1 << 22
+_DARK = (1 << 12) - 1  # brightest level of 12 bits
 _LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
@@ -53,10 +57,39 @@ _UNDECODED = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 """Formats that Pillow knows by name alone, and programs."""
 
 
+_BEGINNINGS = {
+    b"version https://git-lfs": "a pointer of Git LFS, in place of the file",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+    b"II*\0": "TIFF with pixels that Pillow does not decode",
+    b"MM\0*": "TIFF with pixels that Pillow does not decode",
+    b"\x93NUMPY": "a NumPy array",
+    b"%PDF": "PDF",
+    b"%!PS": "PostScript, which is a program",
+    b"<!doctype html": "a web page",
+    b"<html": "a web page",
+    b"<svg": "SVG",
+    b"<?xml": "XML, such as SVG",
+}
+"""What files are that Pillow does not decode, by how they begin, in lower case where that is text."""
+_HEIC = re.compile(rb"....ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)", re.DOTALL)
+_DICOM_AT = 128  # bytes
+
+
+@cache
+def _add_formats() -> None:
+    """Let Pillow read HEIC and JPEG XL, if the packages for these are installed."""
+    Image.init()
+    with suppress(ImportError):
+        import_module("pillow_heif").register_heif_opener()
+    with suppress(ImportError):
+        import_module("pillow_jxl")
+
+
 @cache
 def image_suffixes() -> tuple[str, ...]:
     """Return the suffixes of files that the installed Pillow decodes."""
-    Image.init()
+    _add_formats()
     known = Image.registered_extensions().items()
     return (*(end for end, form in known if form in Image.OPEN and form not in _UNDECODED), ".mpo", ".pjpeg", ".pjp")
 
@@ -81,6 +114,8 @@ def read_photograph(
         if decoding == "reduced" and side:
             picture.draft(picture.mode, (side, side))  # formats other than JPEG have no draft
         _require_few_pixels(picture, decoding)
+        if picture.format == "TIFF" and getattr(picture, "is_animated", False):
+            tell_once("of TIFF files with several pages, the first page is read")
         ImageOps.exif_transpose(picture, in_place=True)
         upright = in_bytes(picture, "RGB" if channels == 3 else "L")
         if upright is not picture:
@@ -100,6 +135,7 @@ def kind_of_damage(error: BaseException) -> str:
 
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
     """Return width and height of an encoded image, upright, in pixels, without decoding it."""
+    _add_formats()
     with Image.open(file) as picture:
         width, height = picture.size
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
@@ -131,6 +167,11 @@ def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
     """Return a picture in ``mode``, by the rules of ``read_photograph``."""
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # 16 bits in both
         levels, transparent = np.asarray(picture), picture.info.get("transparency", -1)
+        if 0 < levels.max() <= _DARK:
+            tell_once(
+                f"an image of 16 bits has no pixel above {_DARK:,} of 65,535 and is read nearly black, since the "
+                "higher 8 bits are used; scale images that use only the lower ones first"
+            )
         picture = Image.fromarray(np.where(levels == transparent, 255, levels >> 8).astype(np.uint8))
     elif picture.mode[0] in "IF":
         raise NoBytesError(f"pixels of mode {picture.mode}, more than 16 bits")
@@ -155,16 +196,35 @@ def _opened(content: bytes) -> Image.Image:
     if content.startswith(_JPEG):
         _require_few_scans(content)
         return JpegImageFile(io.BytesIO(content))
+    _add_formats()
     try:
         picture = Image.open(io.BytesIO(content))
+    except UnidentifiedImageError as error:
+        raise UnidentifiedImageError(_unknown(content)) from error
     except Image.DecompressionBombError as error:
         count = re.search(r"\d+", str(error))
         raise TooManyPixelsError(f"{int(count[0]):,} pixels, {_LIMIT}" if count else _LIMIT) from error
     if picture.format == "EPS":
-        raise UnidentifiedImageError("PostScript is a program, which Pillow would have Ghostscript run")
+        raise UnidentifiedImageError(_unknown(content))  # Pillow would have Ghostscript run it
     if isinstance(picture, PngImageFile) and "transparency" in picture.info:
         _scale_transparent_colour(picture)
     return picture
+
+
+def _unknown(content: bytes) -> str:
+    """Return what a file that Pillow does not decode is, and what it seems to be."""
+    start = content[:_DICOM_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    begun = {start, start.lower()}
+    kind = next((kind for magic, kind in _BEGINNINGS.items() if any(each.startswith(magic) for each in begun)), "")
+    if not content:
+        kind = "it is empty"
+    elif _HEIC.match(content):
+        kind = "HEIC"
+    elif content[_DICOM_AT : _DICOM_AT + 4] == b"DICM":
+        kind = "DICOM"
+    if kind in ("HEIC", "JPEG XL"):
+        kind += f", for which {how_to_install('heic')}"
+    return f"a file of no known format ({kind})" if kind else "a file of no known format"
 
 
 def _scale_transparent_colour(picture: PngImageFile) -> None:
@@ -245,9 +305,8 @@ class LeftOut:
     @classmethod
     def because(cls, name: str, error: BaseException) -> LeftOut:
         """Return the record of the image ``name``, which raised ``error``."""
-        known = not isinstance(error, UnidentifiedImageError)
         reason = " ".join(str(error).split()) or type(error).__name__
-        return cls(name, kind_of_damage(error), reason if known else "a file of no known format")
+        return cls(name, kind_of_damage(error), reason)
 
     def __str__(self) -> str:
         return f"{self.name}: not a readable image, got {self.reason}"

@@ -3,10 +3,13 @@
 import io
 import os
 import struct
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,7 +19,15 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from ebclab.data import photograph
-from ebclab.data.photograph import NoBytesError, TooManyPixelsError, central_square, kind_of_damage, read_photograph
+from ebclab.data.photograph import (
+    LeftOut,
+    NoBytesError,
+    TooManyPixelsError,
+    central_square,
+    kind_of_damage,
+    read_photograph,
+)
+from ebclab.data.sources.location import tell_once
 
 
 def colours(*shape: int) -> np.ndarray:
@@ -248,6 +259,60 @@ def test_a_truncated_file_is_damaged_and_text_is_of_no_format(natural: list[byte
             read(content)
         kinds.append(kind_of_damage(caught.value))
     assert kinds == ["damaged or cut off"] * 3 + ["of no known format"] * 2
+
+
+SEEMS = {
+    "empty": (b"", "it is empty"),
+    # ComfyUI#13791: photographs of telephones, renamed
+    "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC, for which `pip install 'pillow-heif"),
+    "JPEG XL": (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL, for which `pip install"),
+    "a page": (b"\n<!DOCTYPE html><html><title>404", "a web page"),
+    "SVG": (b"\xef\xbb\xbf<?xml version='1.0'?><svg/>", "XML, such as SVG"),
+    "Git LFS": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0",
+        "a pointer of Git LFS, in place of the file",
+    ),
+    "bands": (b"II*\0\x08\0\0\0" + bytes(40), "TIFF with pixels that Pillow does not decode"),
+    "DICOM": (bytes(128) + b"DICM\x02\0", "DICOM"),
+    "PostScript": (b"%!PS-Adobe-3.0\nshowpage", "PostScript, which is a program"),
+}
+
+
+@pytest.mark.parametrize("case", SEEMS.values(), ids=SEEMS)
+def test_a_file_that_is_no_image_is_told_what_it_seems_to_be(monkeypatch, case: tuple[bytes, str]) -> None:
+    monkeypatch.setattr(photograph, "_add_formats", Image.init)  # as without packages for HEIC and JPEG XL
+    content, kind = case
+    with pytest.raises(photograph.DAMAGE) as caught:
+        read(content)
+    assert f"got a file of no known format ({kind}" in str(LeftOut.because("a.jpg", caught.value))
+    assert kind_of_damage(caught.value) == "of no known format"
+
+
+def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """geti#6726: 12 bits in files of 16; stacks of napari and tifffile."""
+    tell_once.cache_clear()
+    stack = [Image.fromarray(colours(4, 6, 1)[..., 0] + each) for each in range(3)]
+    dark, bright = (Image.fromarray(np.full((4, 6), level, np.uint16)) for level in (4095, 4096))
+    for _ in range(2):
+        for picture in (bright, Image.new("I;16", (4, 6))):
+            read(encoded(picture, "PNG"))
+        assert caplog.text == ""
+    for _ in range(2):
+        read(encoded(dark, "PNG"))
+        read(encoded(stack[0], "TIFF", save_all=True, append_images=stack[1:]))
+    said = "\n".join(caplog.messages)
+    assert said.startswith("an image of 16 bits has no pixel above 4,095 of 65,535 and is read nearly black")
+    assert said.endswith("\nof TIFF files with several pages, the first page is read")
+    assert len(caplog.records) == 2
+    tell_once.cache_clear()
+
+
+def test_packages_for_heic_and_jpeg_xl_are_used_if_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    heif = SimpleNamespace(register_heif_opener=Mock())
+    monkeypatch.setitem(sys.modules, "pillow_heif", heif)
+    monkeypatch.setitem(sys.modules, "pillow_jxl", None)  # is not installed
+    photograph._add_formats.__wrapped__()
+    heif.register_heif_opener.assert_called_once_with()
 
 
 def test_whatever_pillow_raises_on_a_damaged_file_is_damage() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import posixpath
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
@@ -33,7 +34,7 @@ from ebclab.data.sources.location import (
     tell_unlabelled,
 )
 from ebclab.errors import DataError
-from ebclab.formatting import count, first_few
+from ebclab.formatting import count, first_few, how_to_install
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import foreign_json_value
 
@@ -73,6 +74,9 @@ class FolderSource(ImageFiles):
             )
         if others:
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""
+            hint += (
+                f"; for .heic and .jxl, {how_to_install('heic')}" if re.search(r" \.(hei[cf]|jxl)\b", others) else ""
+            )
             tell_once(f"{name}: files that are not read as images were left out: {others}{hint}")
         chosen = files_of_split(list(sizes), split, name, folder_word)
         if list(chosen.values()) == list(sizes):  # there are no splits
