@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ebclab.config.experiment import flat
 from ebclab.config.recipes import merge, read_overrides
-from ebclab.config.sections import VIEW_RECIPES, EvaluationConfig, TrainingConfig, fitting_views
+from ebclab.config.sections import VIEW_RECIPES, DataConfig, EvaluationConfig, TrainingConfig, fitting_views
 from ebclab.config.yaml_text import Plain
 from ebclab.data.hashing import hash_words
+from ebclab.data.holdout import rows_of_parts
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import open_source
@@ -35,6 +37,7 @@ _WHOLE_PARTS = 32  # pixels; strided networks halve such sides without a remaind
 _SMALL_VIEWS, _MIDDLE_VIEWS = 32, 64  # pixels
 _FEWEST_STEPS = 4  # an epoch
 _SMALLEST_BATCH = 8
+_FEWEST_TRAINED = 2  # images, which a batch compares
 
 _log = logging.getLogger("ebclab.data")
 
@@ -70,7 +73,7 @@ def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning
         return dict(mapping)
     source = open_source(name, "train", _reading(settings))
     sample = look(source)
-    chosen = choose(sample, settings)
+    chosen = choose(sample, settings, _trained_on(source.index.keys, settings))
     if not chosen:
         return dict(mapping)
     words = ", ".join(f"{key}={value}" for key, value in chosen.items())
@@ -90,10 +93,11 @@ def look(source: ImageSource) -> SampledSizes:
     return SampledSizes(len(keys), channels, sizes or [(width, height)], not sizes)
 
 
-def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> Plain:
+def choose(sample: SampledSizes, settings: Mapping[str, Any], trained_on: int | None = None) -> Plain:
     """Return settings by dotted key that suit images, except those that the user chose.
 
-    If the user's choices include views, at most ``data.resize`` is added.
+    If the user's choices include views, at most ``data.resize`` is added. ``trained_on`` is the number of images that
+    are not held out; None means all.
     """
     own_views = "views.recipe" in settings
     resize = settings.get("data.resize") or _resize(sample, own_views=own_views)
@@ -104,9 +108,11 @@ def choose(sample: SampledSizes, settings: Mapping[str, Any]) -> Plain:
         usual = VIEW_RECIPES[views["views.recipe"]].settings.get("image_size") or side
         size = settings.get("views.image_size") or views.get("views.image_size") or usual
         chosen |= views | ({} if settings.get("init.weights") or "encoder.name" in settings else _encoder(size))
-        limit = settings.get("data.train_limit")
-        used = min(sample.num_images, limit) if isinstance(limit, int) and limit > 0 else sample.num_images
-        chosen |= _batch(used) | _neighbours(used)
+        used = min(sample.num_images, _limit(settings) or sample.num_images)
+        left = used if trained_on is None else trained_on
+        if left < _FEWEST_TRAINED <= used and "data.holdout_rate" not in settings:
+            chosen["data.holdout_rate"], left = 0.0, used  # the hash of a key holds an image out, of however few
+        chosen |= _batch(used, left) | _neighbours(used)
     return {key: value for key, value in chosen.items() if key not in settings}
 
 
@@ -126,9 +132,21 @@ def _encoder(size: object) -> dict[str, str]:
     return {"encoder.name": "resnet18", "encoder.stem": "cifar" if size <= _MIDDLE_VIEWS else "imagenet"}
 
 
-def _batch(count: int) -> dict[str, int]:
+def _limit(settings: Mapping[str, Any]) -> int:
+    limit = settings.get("data.train_limit")
+    return limit if isinstance(limit, int) and limit > 0 else 0
+
+
+def _trained_on(keys: Tensor, settings: Mapping[str, Any]) -> int:
+    """Return how many images with these keys (n,) are not held out."""
+    rates = (settings.get(f"data.{name}", getattr(DataConfig, name)) for name in ("holdout_rate", "confirm_rate"))
+    held, kept = (float(rate) if isinstance(rate, int | float) else 0.0 for rate in rates)
+    return len(rows_of_parts(keys, _limit(settings), held, kept)[0])
+
+
+def _batch(count: int, trained_on: int) -> dict[str, int]:
     """Return a smaller batch size, a power of two, if an epoch would have fewer than four batches."""
-    largest = max(_SMALLEST_BATCH, count // _FEWEST_STEPS)
+    largest = max(_FEWEST_TRAINED, min(max(_SMALLEST_BATCH, count // _FEWEST_STEPS), trained_on))
     return {"training.batch_size": 1 << (largest.bit_length() - 1)} if largest < TrainingConfig.batch_size else {}
 
 

@@ -9,7 +9,9 @@ from PIL import Image
 
 from ebclab.config import compose, to_mapping
 from ebclab.data.fitting import SampledSizes, choose, fitted
-from ebclab.data.photograph import size_in_header
+from ebclab.data.holdout import rows_of_parts
+from ebclab.data.photograph import Reading, size_in_header
+from ebclab.data.sources.load import open_source
 from ebclab.errors import ConfigError, DataError
 
 
@@ -52,7 +54,7 @@ PHOTOGRAPHS = seen(*[(640, 480)] * 5, *[(300, 400)] * 5)
         # cctd-ml-machine#461: no more neighbours than half the images
         (seen((32, 32), count=40), {}, {**SMALL, "training.batch_size": 8}),
         (seen((32, 32), count=39), {}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 19}),
-        (seen((32, 32), count=1), {}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 1}),
+        (seen((32, 32), count=1), {}, {**SMALL, "training.batch_size": 2, "evaluation.knn_neighbours": 1}),
         (seen((32, 32)), {"data.train_limit": 17}, {**SMALL, "training.batch_size": 8, "evaluation.knn_neighbours": 8}),
         (seen((32, 32)), {"data.train_limit": 452}, {**SMALL, "training.batch_size": 64}),
         (seen((32, 32), count=452), {"training.batch_size": 256}, SMALL),
@@ -60,6 +62,18 @@ PHOTOGRAPHS = seen(*[(640, 480)] * 5, *[(300, 400)] * 5)
 )
 def test_the_choice_follows_the_rule_of_the_page(images, given, expected):
     assert choose(images, given) == expected
+
+
+@pytest.mark.parametrize("count", [2, 5, 9, 17])
+def test_a_set_of_few_images_trains_with_what_is_chosen_for_it(tmp_path: Path, count: int) -> None:
+    """tabnet#537, spt#373: what the program chose itself was larger than the set."""
+    for number in range(count):
+        save(tmp_path / "ab"[number % 2] / f"{number}.png", 8, 8 + number // 99)
+    name = f"folder:{tmp_path}"
+    config = compose("simclr", overrides={"data.name": name}, fit=fitted)
+    train, holdout, _ = rows_of_parts(open_source(name, "train", Reading()).index.keys, 0, config.data.holdout_rate, 0)
+    assert 2 <= config.training.batch_size <= len(train)
+    assert len(holdout) == 0 or config.evaluation.knn_neighbours <= len(train)
 
 
 def save(path: Path, width: int, height: int, form: str = "PNG", **options: Any) -> Path:
