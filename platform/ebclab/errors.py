@@ -36,6 +36,10 @@ class DataError(UserError):
     """A dataset is missing, damaged or unsuitable."""
 
 
+class NoTestPartError(DataError):
+    """The files of a dataset have no part for tests."""
+
+
 class MixedSizesError(DataError):
     """Image files of a dataset have several sizes, and nothing says to which they are scaled."""
 

@@ -41,7 +41,7 @@ def card_document(compared: Cards) -> Document:
     skipped = problems(compared.cards, failed=False)
     head: tuple[Block, ...] = (
         Remark(summary(columns, rows), "lead"),
-        *(Remark(line, "warning") for line in repeated(compared.cards)),
+        *(Remark(line, "warning") for line in about_images(compared.cards)),
         *(Remark(f"Not measured: {line}", "warning") for line in problems(compared.cards, failed=True)),
         *([Remark(f"Not measured: {'; '.join(skipped)}.", "note")] if skipped else ()),
     )
@@ -234,14 +234,18 @@ def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
     return " ".join(parts)
 
 
-def repeated(cards: Sequence[Card]) -> list[str]:
-    """Return for each dataset how many of its test images are also training images, which raises scores."""
-    lines = (
-        f"{card.dataset}: {card.num_repeated:,} of {card.num_test:,} test images are also training images"
-        for card in cards
-        if card.num_repeated
-    )
-    return [*dict.fromkeys(lines)]
+def about_images(cards: Sequence[Card]) -> list[str]:
+    """Return for each dataset how many of its test images are also training images, and whether it has a test part."""
+    lines = dict[str, None]()
+    for card in cards:
+        if card.tests_held_out:
+            images = f"{card.num_test:,} of {card.num_train + card.num_test:,} images"
+            line = f"{card.dataset} has no test part: measured on {images}, held out of training by hash, "
+            lines[line + "by which a run chooses its best epoch"] = None
+        if card.num_repeated:
+            images = f"{card.num_repeated:,} of {card.num_test:,} test images"
+            lines[f"{card.dataset}: {images} are also training images"] = None
+    return [*lines]
 
 
 def problems(cards: Sequence[Card], *, failed: bool) -> list[str]:

@@ -213,7 +213,7 @@ def _keep_scores(subject: Subject, cards: Sequence[Card]) -> None:
     if run is not None and trained is not None and rows[subject.label]:
         own, first = trained.config.data.name, cards[0]
         measured = (first.dataset, trained.kind, trained.step, trained.finished, first.num_train, first.num_test)
-        write_evaluation(run, Evaluation(*measured, rows), own)
+        write_evaluation(run, Evaluation(*measured, rows, first.tests_held_out), own)
 
 
 def _once(cards: Sequence[Card]) -> list[Card]:

@@ -16,20 +16,17 @@ from ebclab.card.subject import Subject
 from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
 from ebclab.data.class_labels import one_class_problem
-from ebclab.data.holdout import held_out, limit
+from ebclab.data.holdout import held_out, kept_to_confirm, limit
 from ebclab.data.image_set import ImageSet, content_digest
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, Split
 from ebclab.data.sources.folder import files_by_key
 from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
-from ebclab.errors import DataError, UserError
+from ebclab.errors import DataError, NoTestPartError, UserError
 from ebclab.evaluation.features import num_classes, several_labels
 from ebclab.evaluation.measures.out_of_distribution import Alteration, altered_half
-from ebclab.runs.evaluate import images_of_run, with_channels
-
-HOLDOUT_RATE = 0.1
-"""Fraction of the training images held out for model selection (penalty, temperature), by hash of their keys."""
+from ebclab.runs.evaluate import HOLDOUT_RATE, MeasuredImages, held_out_images, images_of_run, with_channels
 
 Kind = Literal["near", "far"]
 
@@ -39,8 +36,9 @@ class MeasuredSet:
     """Training and test images of one dataset, with as many channels as the encoder takes."""
 
     name: str  # of the dataset
-    train: ImageSet  # with the held-out images
+    train: ImageSet  # with the images held out to choose by
     test: ImageSet
+    tests_held_out: bool = False  # the dataset has no test part: the test images are those held out of training
 
     @property
     def may_have_several_labels(self) -> bool:
@@ -82,7 +80,8 @@ class MeasuredSet:
     @cached_property
     def is_held_out(self) -> Tensor:
         """(n,) bool: which training images are held out for model selection."""
-        return held_out(self.train.keys, HOLDOUT_RATE)
+        choose = kept_to_confirm if self.tests_held_out else held_out
+        return choose(self.train.keys, HOLDOUT_RATE)
 
     @cached_property
     def parts(self) -> tuple[ImageSet, ImageSet]:
@@ -152,20 +151,28 @@ def short_names(sets: Sequence[MeasuredSet]) -> list[str]:
 def named_set(name: str | None, subject: Subject, data_root: str | None, *, needs_test: bool = True) -> MeasuredSet:
     """Return a dataset by its name, read with the same settings as the run's own images; None: these themselves.
 
-    Unless ``needs_test``, a dataset may have one part, which is both.
+    Of a dataset without a test part, images held out of training are the test images; unless ``needs_test``, its one
+    part is both.
     """
+    try:
+        seen = _images(name, subject, data_root, needs_test=needs_test)
+    except NoTestPartError:
+        seen = held_out_images(_images(name, subject, data_root, needs_test=False), subject.trained)
+    train, test = (with_channels(part, subject.in_channels, subject.label) for part in (seen.train, seen.test))
+    return MeasuredSet(seen.name, train, test, seen.held_out)
+
+
+def _images(name: str | None, subject: Subject, data_root: str | None, *, needs_test: bool) -> MeasuredImages:
     if subject.trained is not None:
-        read_by = subject.preprocessing
-        name, train, test = images_of_run(subject.trained, name, data_root, read_by, needs_test=needs_test)
-    elif name is None:
+        return images_of_run(subject.trained, name, data_root, subject.preprocessing, needs_test=needs_test)
+    if name is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset")
-    else:
-        preprocessing = subject.preprocessing
-        side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
-        colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
-        reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
-        train, test = load_both(name, data_root, reading, needs_test=needs_test, side=preprocessing.image_size)
-    return MeasuredSet(name, *(with_channels(part, subject.in_channels, subject.label) for part in (train, test)))
+    preprocessing = subject.preprocessing
+    side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
+    colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
+    reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
+    both = load_both(name, data_root, reading, needs_test=needs_test, side=preprocessing.image_size)
+    return MeasuredImages(name, *both)
 
 
 def parts_of(measured: MeasuredSet) -> dict[Split, ImageSet]:

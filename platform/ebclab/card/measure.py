@@ -115,6 +115,7 @@ class CardTask:
             results=tuple(results[group] for group in self.groups),
             num_repeated=data.num_repeated,
             paper=subject.paper,
+            tests_held_out=data.tests_held_out,
         )
 
 

@@ -13,7 +13,6 @@ from ebclab.card.request import CardRequest, ProbeRequest
 from ebclab.cli.options import Json, refuse_given, takes
 from ebclab.cli.progress import measured, progress_bar
 from ebclab.errors import UserError
-from ebclab.formatting import count
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
@@ -78,15 +77,16 @@ def _measure(request: CardRequest, as_json: bool) -> None:
 
 def _print_cards(done: Cards) -> None:
     """Print one table per group, with one row per metric and one column per encoder."""
-    from ebclab.card.document import numbers_table, problems, repeated, what_intervals_say
+    from ebclab.card.document import about_images, numbers_table, problems, what_intervals_say
     from ebclab.card.groups import GROUPS
     from ebclab.document.document import Remark
     from ebclab.document.text import print_blocks
+    from ebclab.runs.evaluate import images_in_words
 
     several = len(done.columns) > 1
-    for line in dict.fromkeys(f"{card.dataset} test set, {count(card.num_test, 'image')}" for card in done.cards):
+    for line in dict.fromkeys(images_in_words(card.dataset, card.num_test, card.tests_held_out) for card in done.cards):
         say(line)
-    print_blocks(map(Remark, repeated(done.cards)))
+    print_blocks(map(Remark, about_images(done.cards)))
     groups = dict.fromkeys(row.group for row in done.rows)
     print_blocks(numbers_table(done, group, is_brief=several, title=GROUPS[group].title) for group in groups)
     for failed in (True, False):

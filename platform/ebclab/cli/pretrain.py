@@ -189,17 +189,17 @@ def report(run: RunResult) -> None:
         facts["effective rank"] = f"{rank:.1f}: dimensions that embeddings use; needs no labels, 1 is a collapse"
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
-    facts["next"] = _next(summary.dataset, shlex.quote(run.address))
+    facts["next"] = _next(summary.dataset, shlex.quote(run.address), has_scores=summary.best is not None)
     print_facts(facts)
 
 
-def _next(dataset: str, run: str) -> str:
-    """Return the next command after a finished run: evaluate, or export if its images have no test split."""
+def _next(dataset: str, run: str, *, has_scores: bool) -> str:
+    """Return the next command after a finished run: evaluate, or export if its images have nothing to measure on."""
     from ebclab.data.sources.load import splits_of
     from ebclab.errors import DataError
 
     with suppress(DataError):  # the images of a run that finished long ago may be gone
-        if "test" not in splits_of(dataset):
+        if not has_scores and "test" not in splits_of(dataset):
             return f"ebclab export {run} --to DIR; its images have no test part that `ebclab evaluate` could read"
     return f"ebclab evaluate {run}"
 

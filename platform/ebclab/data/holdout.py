@@ -66,7 +66,7 @@ def rows_of_parts(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the rows for training, those held out, and those kept to confirm with, given the keys (n,) alone."""
     chosen = limited(keys, train_limit)
-    kept = unit_interval(hash_words(_CONFIRM_SALT, keys[chosen])) < confirm_rate
+    kept = kept_to_confirm(keys[chosen], confirm_rate)
     held = held_out(keys[chosen], holdout_rate) & ~kept
     return chosen[~held & ~kept], chosen[held], chosen[kept]
 
@@ -83,6 +83,11 @@ def limit(image_set: ImageSet, count: int) -> ImageSet:
 def held_out(keys: Tensor, rate: float) -> Tensor:
     """Return which images are held out with probability ``rate``, (n,) bool, by their keys (n,) alone."""
     return unit_interval(hash_words(_HOLDOUT_SALT, keys)) < rate
+
+
+def kept_to_confirm(keys: Tensor, rate: float) -> Tensor:
+    """Return which images are kept to confirm with probability ``rate``, (n,) bool; ``held_out`` does not matter."""
+    return unit_interval(hash_words(_CONFIRM_SALT, keys)) < rate
 
 
 def limited(keys: Tensor, count: int) -> Tensor:

@@ -22,6 +22,7 @@ from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, SolvedProtocol, look_up
 
 _TOPS = (1, 5)
+_EBCLR_NEIGHBOURS = 20
 
 
 @dataclass(frozen=True)
@@ -82,24 +83,31 @@ def evaluate_encoder(
 
 
 def _knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+    neighbours = min(config.knn_neighbours, len(split.train_y))  # another dataset may be smaller than the run's own
     predictions = knn_predictions(
         split.train_x,
         split.train_y,
         split.test_x,
-        neighbours=config.knn_neighbours,
+        neighbours=neighbours,
         temperature=config.knn_temperature,
         num_classes=split.num_classes,
         on_progress=on_progress,
     )
-    detail = f"kNN, {config.knn_neighbours} neighbours, votes exp(cosine / {config.knn_temperature:g})"
+    detail = f"kNN, {neighbours} neighbours, votes exp(cosine / {config.knn_temperature:g})"
     return score_of("knn", (predictions == split.test_y)[None], split.test_keys, detail=detail)
 
 
 def _ebclr_knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
+    neighbours = min(_EBCLR_NEIGHBOURS, len(split.train_y))
     predictions = ebclr_knn_predictions(
-        split.train_x, split.train_y, split.test_x, num_classes=split.num_classes, on_progress=on_progress
+        split.train_x,
+        split.train_y,
+        split.test_x,
+        num_classes=split.num_classes,
+        neighbours=neighbours,
+        on_progress=on_progress,
     )
-    detail = "kNN, 20 Euclidean neighbours, votes 1 / distance"
+    detail = f"kNN, {neighbours} Euclidean neighbours, votes 1 / distance"
     return score_of("ebclr-knn", (predictions == split.test_y)[None], split.test_keys, detail=detail)
 
 

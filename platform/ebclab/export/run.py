@@ -106,6 +106,7 @@ def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
     if saved.step != trained.step:
         return []
     labelled = f"; {saved.num_train:,} labelled training images"  # fewer than all in a sweep with a data.train_limit
+    labelled += ", measured on others held out of training" if saved.held_out else ""
     own = saved.rows.get(trained.config.method_name, {})
     return [replace(score, detail=f"{score.detail}{labelled}") for score in own.values()]
 

@@ -149,6 +149,7 @@ def _probed(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> 
         kept_step=_step(run, epoch) if epoch else None,
         protocol=options.get("protocol"),
         scaling=(options["size"], options["resampling"]) if options else None,
+        must_have_test=True,
     )
     (row,) = scores.rows.values()
     where = f"{scores.num_train:,} training and {scores.num_test:,} test images of {scores.dataset}"

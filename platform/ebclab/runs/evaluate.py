@@ -6,20 +6,22 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
+
+import torch
 
 from ebclab.config import did_you_mean
 from ebclab.config.addresses import FOLDER, PHOTOGRAPHS, name_hosts
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
-from ebclab.data.holdout import limit, split_images
+from ebclab.data.holdout import limit, rows_of_parts, split_images
 from ebclab.data.image_set import STREAMED, ImageSet, short_digest, stream_digest
 from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import distinct_name
-from ebclab.errors import DataError, RunError, UnsavedError, UserError
+from ebclab.errors import DataError, NoTestPartError, RunError, UnsavedError, UserError
 from ebclab.evaluation.answers import Score
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, silent
@@ -34,6 +36,18 @@ from energy_contrast.method import Method
 
 _log = logging.getLogger("ebclab.evaluation")
 
+HOLDOUT_RATE = 0.1
+"""Fraction of the training images that are held out to choose by, or to measure on, by hash of their keys."""
+
+
+class MeasuredImages(NamedTuple):
+    """Images that an encoder is measured on."""
+
+    name: str  # of the dataset
+    train: ImageSet
+    test: ImageSet
+    held_out: bool = False  # the dataset has no test part, and ``test`` are training images that are held out
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -47,14 +61,14 @@ class Evaluation:
     num_test: int
     # probe scores by the name of the features: the run's method, "raw pixels", "untrained encoder"
     rows: dict[str, dict[str, Score]]
+    held_out: bool = False  # the test images are training images that were held out
 
     @property
     def title(self) -> str:
         """Title of the table: dataset, test images and checkpoint."""
         state = "" if self.finished else ", run not finished"
-        return (
-            f"{self.dataset} test set, {self.num_test:,} images ({self.checkpoint} checkpoint, step {self.step}{state})"
-        )
+        images = images_in_words(self.dataset, self.num_test, self.held_out)
+        return f"{images} ({self.checkpoint} checkpoint, step {self.step}{state})"
 
     def to_mapping(self) -> JsonObject:
         """Return everything but the answers to single images as plain values."""
@@ -63,6 +77,11 @@ class Evaluation:
             for score in scores.values():
                 del score["answers"]
         return plain
+
+
+def images_in_words(dataset: str, count: int, held_out: bool) -> str:
+    """Return what an encoder was measured on."""
+    return f"{dataset}, {count:,} images held out of training" if held_out else f"{dataset} test set, {count:,} images"
 
 
 @as_before()
@@ -81,6 +100,7 @@ def evaluate_run(
     images: tuple[Images, Images] | None = None,
     methods: Mapping[str, type[Method]] | None = None,
     load: Callable[..., tuple[ImageSet, ImageSet]] | None = None,
+    must_have_test: bool = False,
     on_progress: OnProgress = silent,
 ) -> Evaluation:
     """Measure a run's frozen encoder and write ``evaluation.json`` (or ``evaluation-<dataset>.json``) into its folder.
@@ -101,6 +121,7 @@ def evaluate_run(
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
         load: Reads a dataset in place of ``load_both``, such as ``Kept(load_both)`` for many runs on the same images.
+        must_have_test: Refuse a dataset without test images, of which else images held out of training are measured.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"
@@ -110,12 +131,17 @@ def evaluate_run(
     preprocessing = trained.preprocessing.scaled(*scaling) if scaling else trained.preprocessing
     settings = replace(config.evaluation, linear_protocol=protocol or config.evaluation.linear_protocol)
     if images is not None:
-        name, train, test = _given_images(trained, images)
+        seen = _given_images(trained, images)
     else:
-        name, train, test = images_of_run(
-            trained, dataset, str(data_root) if data_root else None, preprocessing, load=load
-        )
-    train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (train, test))
+        root = str(data_root) if data_root else None
+        try:
+            seen = images_of_run(trained, dataset, root, preprocessing, load=load)
+        except NoTestPartError:
+            if must_have_test:
+                raise
+            whole = images_of_run(trained, dataset, root, preprocessing, needs_test=False)
+            seen = held_out_images(whole, trained)
+    train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
@@ -136,7 +162,8 @@ def evaluate_run(
         )
         for each, (encoder, as_input) in encoders.items()
     }
-    evaluation = Evaluation(name, kind, trained.step, trained.finished, len(train), len(test), rows)
+    counts = len(train), len(test)
+    evaluation = Evaluation(seen.name, kind, trained.step, trained.finished, *counts, rows, seen.held_out)
     if kept_step is None and scaling is None:
         write_evaluation(run, evaluation, config.data.name)
     return evaluation
@@ -173,7 +200,7 @@ def images_of_run(
     *,
     needs_test: bool = True,
     load: Callable[..., tuple[ImageSet, ImageSet]] | None = None,
-) -> tuple[str, ImageSet, ImageSet]:
+) -> MeasuredImages:
     """Return name, training and test images of a dataset; the run's own must be those that it was trained on.
 
     None means the run's own dataset, and its own folder of datasets. ``preprocessing`` scales images of other datasets.
@@ -196,10 +223,26 @@ def images_of_run(
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
         _log.warning("%s: the run does not say which images it was trained on; measured on those of today", name)
-    return name, train, test
+    return MeasuredImages(name, train, test)
 
 
-def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSet, ImageSet]:
+def held_out_images(whole: MeasuredImages, trained: TrainedEncoder | None) -> MeasuredImages:
+    """Return images of a dataset without a test part: those held out of training in place of its test images."""
+    name, images, rates = whole.name, whole.train, (0, HOLDOUT_RATE, 0.0)
+    if trained is not None and trained.config.data.name == name:
+        data = trained.config.data
+        rates = (data.train_limit, data.holdout_rate, data.confirm_rate)
+    is_test = torch.zeros(len(images), dtype=torch.bool)
+    is_test[rows_of_parts(images.keys, *rates)[1]] = True
+    if not 0 < int(is_test.sum()) < len(images):
+        raise NoTestPartError(
+            f"data.name: {name} has no test images, and {int(is_test.sum()):,} of its {len(images):,} images are held "
+            "out of training; put the images into PATH/train and PATH/test"
+        )
+    return MeasuredImages(name, images.rows(~is_test), images.rows(is_test), held_out=True)
+
+
+def _given_images(trained: TrainedEncoder, images: object) -> MeasuredImages:
     """Return name, training and test images that a user gives; the run's own are recognised by their digest."""
     data = trained.config.data
     if not isinstance(images, tuple | list) or len(images) != 2:
@@ -214,7 +257,7 @@ def _given_images(trained: TrainedEncoder, images: object) -> tuple[str, ImageSe
         if name == data.name and not recognised:
             raise _other_images(name, "give them another name to measure on them as another set")
         name = data.name if recognised else name
-    return name, train, test
+    return MeasuredImages(name, train, test)
 
 
 def _other_images(name: str, remedy: str) -> DataError:

@@ -119,7 +119,13 @@ def _measuring(
     each: Each,
 ) -> _Readings:
     """Return what measures runs, by name, on the test set; only what is done here shows its progress."""
-    options = {"only": probes, "train_limit": limit, "methods": methods, "load": Kept(load_both)}
+    options = {
+        "only": probes,
+        "train_limit": limit,
+        "methods": methods,
+        "load": Kept(load_both),
+        "must_have_test": True,
+    }
     if each is one_by_one:
         return partial(each, partial(_tested, folder, options | {"on_progress": in_lines(display.note)}))
     return partial(each, partial(_tested_elsewhere, folder, options))

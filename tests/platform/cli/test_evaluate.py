@@ -4,13 +4,17 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from sklearn.datasets import load_digits
 
-from ebclab.errors import StoreError, UnsavedError
+from ebclab.errors import NoTestPartError, StoreError, UnsavedError
 from ebclab.runs.evaluate import Evaluation, evaluate_run
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.references import REFERENCES, Protocol, measure_references
@@ -47,6 +51,23 @@ def test_scores_of_a_run_that_cannot_be_written_to_are_printed(ebclab, on_a_read
     shown = ebclab("evaluate", on_a_read_only_disk, "--only", "knn")
     assert f"{100 * expected['rows']['flatclr']['knn']['value']:.1f}%" in shown.out
     assert shown.code == 2
+
+
+def test_images_without_a_test_part_are_measured_on_a_tenth_and_every_result_says_so(ebclab, finished, tmp_path):
+    """Sub-folders of classes alone, the first layout that the README names."""
+    images, labels = load_digits(return_X_y=True)
+    images = pa.FixedShapeTensorArray.from_numpy_ndarray((images[:300] * 15).astype("uint8").reshape(-1, 1, 8, 8))
+    pq.write_table(pa.table({"image": images, "label": labels[:300]}), tmp_path / "digits.parquet")
+    name = f"parquet:{tmp_path}/digits.parquet"
+    shown = ebclab("evaluate", finished, "--dataset", name, "--only", "knn").ok.out
+    (count,) = re.findall(rf"{name}, (\d+) images held out of training \(last checkpoint", shown.replace("\n", ""))
+    assert 20 <= int(count) <= 40
+    (saved,) = finished.glob("evaluation-*.json")
+    assert json.loads(saved.read_text())["held_out"] is True
+    shown = ebclab("evaluate", finished, "--dataset", name, "--only", "classification", "--seeds", "1").ok.out
+    assert f"no test part: measured on {count} of 300 images, held out of training" in shown.replace("\n", " ")
+    with pytest.raises(NoTestPartError):
+        evaluate_run(finished, dataset=name, only=["knn"], must_have_test=True)
 
 
 def test_a_card_elsewhere_is_written_though_nothing_can_be_kept_in_the_run(ebclab, finished, tmp_path):

@@ -14,14 +14,16 @@ import pytest
 from made_up_images import encoded, put, put_arrow, put_set, put_tar, table
 from PIL import Image
 
+from ebclab.card.images import MeasuredSet
 from ebclab.config.sections import DataConfig, EvaluationConfig
+from ebclab.data.holdout import Split, held_out, split_images
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split, open_source, splits_of
-from ebclab.errors import DataError
+from ebclab.errors import DataError, NoTestPartError
 from ebclab.evaluation.evaluate import evaluate_encoder
-from ebclab.runs.evaluate import images_of_run
+from ebclab.runs.evaluate import held_out_images, images_of_run
 from ebclab.runs.references import pixels_of
 
 COLOURS = {"ant": (200, 20, 20), "bee": (20, 200, 20), "cat": (20, 20, 200), "yak": (200, 200, 200)}
@@ -514,6 +516,33 @@ def test_another_folder_to_measure_on_needs_no_such_table(tmp_path: Path) -> Non
     data = DataConfig(name="folder:x", labels="labels.csv")
     trained: Any = SimpleNamespace(config=SimpleNamespace(data=data), preprocessing=Preprocessing(0, (0.5,), (0.5,)))
     assert images_of_run(trained, name, None)[2].class_names == ("a",)
+
+
+def held_out_of_a_run(folder: Path, rate: float) -> tuple[Any, Any, Split]:
+    """Write 40 images in two classes without a test part; return what stands for a run on 30, and what it held out."""
+    name = put_set("folder", folder / "train", pictures(["ant", "bee"] * 20), ["ant", "bee"] * 20)
+    split = split_images(load_split(name, None, "train"), train_limit=30, holdout_rate=rate, confirm_rate=0.0)
+    data = DataConfig(name=name, train_limit=30, holdout_rate=rate, digest=split.content)
+    trained: Any = SimpleNamespace(config=SimpleNamespace(data=data), preprocessing=Preprocessing(0, (0.5,), (0.5,)))
+    return trained, images_of_run(trained, None, None, needs_test=False), split
+
+
+def test_a_run_on_images_without_a_test_part_is_measured_on_what_it_held_out(tmp_path: Path) -> None:
+    """autogluon#1011, vision#613: a folder of classes alone."""
+    trained, whole, split = held_out_of_a_run(tmp_path / "some", 0.3)
+    with pytest.raises(NoTestPartError):
+        images_of_run(trained, None, None)
+    seen = held_out_images(whole, trained)
+    assert seen.held_out
+    assert sorted(seen.test.keys.tolist()) == sorted(split.holdout.keys.tolist())
+    assert sorted([*seen.train.keys.tolist(), *seen.test.keys.tolist()]) == sorted(whole.train.keys.tolist())
+    a_tenth = held_out_images(whole, None)
+    assert a_tenth.test.keys.tolist() == whole.train.keys[held_out(whole.train.keys, 0.1)].tolist()
+    choosing = MeasuredSet(*seen).is_held_out
+    assert 0 < int(choosing.sum()) < len(choosing)
+    trained, whole, _ = held_out_of_a_run(tmp_path / "none", 0.0)
+    with pytest.raises(NoTestPartError, match="0 of its 40 images are held out of training; put the images into PATH/"):
+        held_out_images(whole, trained)
 
 
 @pytest.mark.parametrize(("name", "labels"), [("folder:x", "../a.csv"), ("folder:x", "/a.csv"), ("parquet:x", "a.csv")])

@@ -85,6 +85,21 @@ def test_classes_are_counted_in_both_sets(of_training: int, of_test: int) -> Non
     assert {name: score.value for name, score in scores.items()} == pytest.approx(dict.fromkeys(scores, known))
 
 
+def test_of_fewer_images_than_neighbours_all_vote_and_the_score_says_how_many(
+    digits: tuple[ImageSet, ImageSet],
+) -> None:
+    """A dataset that is named beside a run's own may be smaller than the neighbours chosen for that."""
+    train, test = digits
+    few = train.rows(torch.arange(9))
+    scores = pixel_scores(few, test, only=("knn", "ebclr-knn"))
+    assert scores["knn"].detail.startswith("kNN, 9 neighbours, ")
+    assert scores["ebclr-knn"].detail.startswith("kNN, 9 Euclidean neighbours, ")
+    assert (
+        scores["knn"].value
+        == pixel_scores(few, test, dataclasses.replace(CONFIG, knn_neighbours=9), only=["knn"])["knn"].value
+    )
+
+
 def test_features_are_computed_once_for_all_probes(digits: tuple[ImageSet, ImageSet]) -> None:
     seen = 0
 

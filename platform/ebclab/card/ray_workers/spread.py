@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -192,7 +193,8 @@ class _Evaluation:
         task, measuring = self.tasks[number], self.tasks[number].measuring
 
         def whole(each: MeasuredSet) -> SentSet[MeasuredSet]:
-            return SentSet(MeasuredSet, (each.name,), (self._put(each.train), self._put(each.test)))
+            make = partial(MeasuredSet, tests_held_out=each.tests_held_out)
+            return SentSet(make, (each.name,), (self._put(each.train), self._put(each.test)))
 
         return SentCard(
             number,

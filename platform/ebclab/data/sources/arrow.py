@@ -40,7 +40,7 @@ from ebclab.data.sources.columns import (
     names_of_feature,
 )
 from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
-from ebclab.errors import DataError
+from ebclab.errors import DataError, NoTestPartError
 from ebclab.storage.filesystem import Location
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
@@ -198,7 +198,7 @@ def _folder_of(place: Location, split: Split, name: str) -> str:
         hint = f"did you mean arrow:{place.path}/{near}?" if near else "give the folder that save_to_disk wrote to"
         raise DataError(f"data.name: no saved dataset in {place.path}, got neither {_SPLITS} nor {_STATE}; {hint}")
     if split == "test":
-        raise DataError(
+        raise NoTestPartError(
             f"data.name: {name} has no test images, got a single split; save a DatasetDict with train and test"
         )
     return ""

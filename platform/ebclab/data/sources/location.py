@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ebclab.config.addresses import LOCATIONS, expanded, is_address
 from ebclab.data.sources.catalogue import Split
-from ebclab.errors import DataError
+from ebclab.errors import DataError, NoTestPartError
 from ebclab.formatting import first_few
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import LARGEST, foreign_json_value, typed
@@ -92,7 +92,7 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
             counts = f"{len(rest):,} of {len(files):,}"
             tell_once(f"{name}: files outside of {parts} were left out, {counts}: {first_few(rest, _SHOWN)}")
         return inside
-    raise DataError(
+    raise NoTestPartError(
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
         "put the images into PATH/train and PATH/test"
     )
