@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, replace
@@ -46,6 +47,9 @@ def _read(name: str) -> Plain:
     return mapping_from_yaml(recipe_text(name), f"recipe {name}")  # 20 ms; a study asks hundreds of times
 
 
+_COMMENT = re.compile(r"\s#")
+
+
 def compose(
     method_name: str,
     recipe: str | None = None,
@@ -66,24 +70,24 @@ def compose(
         overrides: ``key=value`` texts of ``--set``, or values by key: ``{"training.epochs": 5}``.
         fit: Completes settings after looking at the images, such as ``ebclab.data.fitting.fitted``.
     """
-    methods = with_imported(method_name, methods)
+    methods, config = with_imported(method_name, methods), _plain(config or {})
     mapping: Plain = {"method": {**_defaults_of(method_name, methods), "name": method_name}}
     last_layer, problems = read_overrides(overrides)
     named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
-    dataset = _dataset_of(named, config or {}, last_layer)
+    dataset = _dataset_of(named, config, last_layer)
     of_dataset = by_dataset.get(dataset) or by_dataset.get(f"{dataset.partition(':')[0]}:", {})  # images in any place
     for layer in (named, of_dataset):
         for settings in _split_by_method(_with_section_of_parent(layer, method_name, methods), method_name):
             mapping = merge(mapping, settings)
     typed: Plain = {}
-    for settings in (*_split_by_method(config or {}, method_name), last_layer):
+    for settings in (*_split_by_method(config, method_name), last_layer):
         typed = merge(typed, settings)
     mapping = _with_fitting_warmup(merge(mapping, typed), mapping, typed)
     unusable = Problems()
     usable_texts(mapping, unusable)
     if fit is not None and not problems + unusable.lines:
         mapping = fit(mapping)
-    problems += _unknown_methods(config or {}, methods) + _contradiction(mapping["method"], method_name)
+    problems += _unknown_methods(config, methods) + _contradiction(mapping["method"], method_name)
     try:
         composed = parse_experiment(mapping, methods)
     except ConfigError as error:
@@ -257,7 +261,7 @@ def read_overrides(overrides: Iterable[str] | Mapping[str, Any]) -> tuple[Plain,
     if isinstance(overrides, Mapping):
         found: Plain = {}
         for key, value in overrides.items():
-            found = _overlay(found, _placed(str(key).split("."), value))
+            found = _overlay(found, _placed(str(key).split("."), _plain(value)))
         return found, []
     layer: Plain = {}
     problems = []
@@ -275,9 +279,9 @@ def _nested(text: str) -> Plain:
     key, equals, value_text = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
-        raise ConfigError(
-            [f"--set: no = found, got {shortened(repr(text))}; write {shortened(key.strip()) or 'KEY'}=VALUE"]
-        )
+        name, _, value = key.strip().partition(" ")
+        write = f"{shortened(name) or 'KEY'}={shortened(value.strip()) or 'VALUE'}"
+        raise ConfigError([f"--set: no = found, got {shortened(repr(text))}; write {write}"])
     if not all(parts):
         raise ConfigError(
             [
@@ -285,7 +289,25 @@ def _nested(text: str) -> Plain:
                 "write SECTION.NAME=VALUE, such as training.epochs=5"
             ]
         )
-    return _placed(parts, from_yaml(value_text, where=f"--set {shortened(key.strip())}"))
+    read = from_yaml(value_text, where=f"--set {shortened(key.strip())}")
+    is_quoted = value_text.lstrip()[:1] in ("'", '"')
+    if isinstance(read, str) and not is_quoted and _COMMENT.search(value_text):
+        raise ConfigError(
+            [
+                f"--set {shortened(key.strip())}: in YAML, # after a space begins a comment, got "
+                f"{shortened(repr(value_text))}; write quotes around the value, '{shortened(key.strip())}=\"...\"'"
+            ]
+        )
+    return _placed(parts, read)
+
+
+def _plain(value: Any) -> Any:
+    """Return settings that were given in Python with numbers of NumPy and torch as those of Python."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 def _placed(parts: list[str], value: Any) -> Plain:

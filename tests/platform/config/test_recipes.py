@@ -1,8 +1,11 @@
 """Layers of settings: recipes with the numbers of their sources, files, and overrides over all."""
 
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from ebclab.background import warn_once
 from ebclab.config import compose, list_recipes, load_recipe
@@ -297,6 +300,44 @@ def test_an_override_sets_one_value_and_keeps_the_rest():
 )
 def test_values_are_yaml_and_the_last_of_a_key_counts(text, value):
     assert apply_overrides({}, ["data.root=before", f"data.root={text}"]) == {"data": {"root": value}}
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [np.float32(0.25), np.float64(0.25), np.array(0.25), torch.tensor(0.25)],
+    ids=lambda rate: type(rate).__name__,
+)
+def test_numbers_of_numpy_and_torch_are_settings_and_become_those_of_python(rate: Any) -> None:
+    """omegaconf#805, tensorboard#3057: values of np.logspace and np.arange in a notebook's loop."""
+    given = {"optimizer.learning_rate": rate, "training.epochs": np.int64(3), "data.skip_corrupt": np.bool_(True)}
+    nested = {
+        "optimizer": {"learning_rate": rate},
+        "training": {"epochs": np.int64(3)},
+        "data": {"skip_corrupt": np.True_},
+    }
+    for config in (compose("simclr", overrides=given), compose("simclr", config=nested)):
+        found = (config.optimizer.learning_rate, config.training.epochs, config.data.skip_corrupt)
+        assert found == (0.25, 3, True)
+        assert [*map(type, found)] == [float, int, bool]
+    with pytest.raises(ConfigError, match=r"training\.epochs: wrong type, got 3\.0; must be a whole number"):
+        compose("simclr", overrides={"training.epochs": np.float32(3)})
+
+
+def test_a_text_is_never_cut_at_a_comment() -> None:
+    """hydra#2705, hydra#266: a folder's name with a #, of which another folder would be read in silence."""
+    with pytest.raises(
+        ConfigError, match=r"--set data.name: in YAML, # after a space begins a comment, got 'folder:a #2'"
+    ):
+        apply_overrides({}, ["data.name=folder:a #2"])
+    read = apply_overrides({}, ['data.name="folder:a #2"', "data.root=/b#3", "seed=1 # first"])
+    with pytest.raises(ConfigError, match="begins a comment"):
+        apply_overrides({}, ["data.name=folder:a#1 #2"])
+    assert read == {"data": {"name": "folder:a #2", "root": "/b#3"}, "seed": 1}
+
+
+def test_a_key_and_a_value_without_an_equals_sign_are_written_with_one() -> None:
+    with pytest.raises(ConfigError, match=r"got 'training.epochs 5'; write training.epochs=5$"):
+        apply_overrides({}, ["training.epochs 5"])
 
 
 def test_all_unreadable_overrides_are_reported_at_once():
