@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ Images = ImageSet | Tensor | np.ndarray[Any, Any] | Dataset[Any]
 """What a user may give as images: uint8, (N, C, H, W), (N, H, W, C) or (N, H, W), or a dataset of such images."""
 
 _CHANNELS = (1, 3)
+_FEWEST_AXES = 2  # of an image: height and width
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _ACCEPTED = (
     "give uint8 arrays or tensors (N, C, H, W), (N, H, W, C) or (N, H, W), a torch Dataset of images or of "
@@ -47,8 +48,8 @@ def own_images(source: object) -> ImageSet:
         return _checked(source)
     if isinstance(source, Tensor | np.ndarray):
         pixels, labels, name = _tensor(source), None, "images"
-    elif hasattr(source, "__getitem__") and isinstance(source, Dataset):
-        pixels, labels = _of_dataset(source)
+    elif hasattr(source, "__getitem__") and (isinstance(source, Dataset) or hasattr(source, "features")):
+        pixels, labels = _of_dataset(cast("Dataset[Any]", source))  # or one of Hugging Face, which has features
         name = type(source).__name__
     else:
         raise DataError(f"images: nothing that can be trained on, got {type(source).__name__}; {_ACCEPTED}")
@@ -153,6 +154,8 @@ def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
     images: list[Tensor] = []
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):
+        if isinstance(item, Mapping):  # as Hugging Face's datasets have items
+            item = _of_columns(item, number)
         image, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
         if isinstance(image, tuple | list) and len(image) == 1:  # TensorDataset(images)
             (image,) = image
@@ -175,6 +178,21 @@ def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
         raise DataError(
             f"images: labels must be whole numbers, got {error} in {type(dataset).__name__}; use -1 where it is unknown"
         ) from error
+
+
+def _of_columns(item: Mapping[Any, Any], number: int) -> tuple[Any, Any]:
+    """Return the only image among the values of an item, and its label, if there is a column of that name."""
+    images = [
+        key
+        for key, value in item.items()
+        if isinstance(value, Image.Image) or (isinstance(value, Tensor | np.ndarray) and value.ndim >= _FEWEST_AXES)
+    ]
+    if len(images) != 1:
+        raise DataError(
+            f"images: item {number} of the set needs one image, got {len(images)} among {', '.join(map(str, item))}; "
+            "give a set of (image, label)"
+        )
+    return item[images[0]], item.get("label")
 
 
 def _items(dataset: Dataset[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
+from ebclab.config.addresses import LOCATIONS
 from ebclab.config.experiment import flat
 from ebclab.config.yaml_text import LARGEST_YAML
 from ebclab.data.holdout import Split
@@ -63,7 +64,8 @@ def find(
         _require_own_weights(run, config)
         return "new"
     before = run.read_config(methods)
-    changed = contradictions(_with_epochs_of(before, config) if extend else before, config)
+    may_move = (resume or extend) and not config.resources.workers  # which write settings before they see the images
+    changed = contradictions(_with_epochs_of(before, config) if extend else before, config, may_move=may_move)
     longer = before.training.epochs < config.training.epochs and not config.training.extended
     longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
     refuse_changes(
@@ -171,9 +173,16 @@ def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: Experime
     return newest is not None and newest.facts.get("data_digest") == split.digest
 
 
-def contradictions(before: ExperimentConfig, now: ExperimentConfig) -> list[str]:
-    """Return a line for each setting that differs between a run and a launch although it must not."""
+def contradictions(before: ExperimentConfig, now: ExperimentConfig, *, may_move: bool = False) -> list[str]:
+    """Return a line for each setting that differs between a run and a launch although it must not.
+
+    If they ``may_move``, images may have another place of the same kind: they are those of the recorded digest, or the
+    launch is refused when it has read them.
+    """
     now = with_images_of(now, before)
+    kinds = {f"{each.data.name.partition(':')[0]}:" for each in (before, now)}
+    if may_move and before.data.digest == now.data.digest != "" and len(kinds) == 1 and kinds <= {*LOCATIONS}:
+        now = replace(now, data=replace(now.data, name=before.data.name))
     return changed_settings(to_mapping(before), to_mapping(now), tuple(MAY_CHANGE), what="run")
 
 

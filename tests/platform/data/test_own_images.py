@@ -86,6 +86,35 @@ def test_datasets_of_torch_are_images_with_their_labels(dataset: Dataset[Any], l
     assert images.name == type(dataset).__name__
 
 
+class Rows:
+    """A dataset with items as Hugging Face's have: columns by name."""
+
+    features = ("id", "img", "label")
+
+    def __init__(self, *others: str) -> None:
+        self.others = others
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        if number >= 6:
+            raise IndexError(number)
+        picture = shown(RGB)[number]
+        columns = {"id": np.int64(number), "img": picture, "label": int(LABELS[number])}
+        return columns | dict.fromkeys(self.others, picture)
+
+
+def test_a_dataset_of_columns_gives_its_only_image_and_its_label() -> None:
+    """Items of Hugging Face's datasets, which are dictionaries; alone, or in a set of torch."""
+    for given in (Rows(), Pictures(list(map(Rows().__getitem__, range(6))))):
+        images = own_images(given)
+        assert torch.equal(images.images, RGB)
+        assert images.labels.tolist() == LABELS.tolist()
+    with pytest.raises(DataError, match="item 0 of the set needs one image, got 2 among id, img, label, mask; give"):
+        own_images(Rows("mask"))
+
+
 def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
     levels = Image.fromarray(np.array([[255, 256], [40_000, 65_535]], dtype=np.uint16))
     assert own_images(Pictures([levels])).images[0].tolist() == [[[0, 1], [156, 255]]] * 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from made_up_images import encoded, pixels, put
 from small_runs import content_of, settings_of, small_config, small_images
 
 import ebclab
@@ -141,6 +142,30 @@ def test_a_dataset_that_changed_under_a_run_is_noticed(tmp_path: Path, monkeypat
     with pytest.raises(DataError, match=r"data\.digest: the images of digits are not those"):
         train(tmp_path, None, small_config("data.train_limit=48"))
     assert content_of(run) == before
+
+
+def test_a_run_goes_on_with_equal_images_in_another_place_and_with_no_others(tmp_path: Path) -> None:
+    for number, label in enumerate(["ant", "bee"] * 12):
+        put(tmp_path / "here" / "train" / label / f"{number}.png", encoded(pixels(number, 8, 8)))
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    shutil.copytree(tmp_path / "here", tmp_path / "other")
+    put(tmp_path / "other" / "train" / "ant" / "0.png", encoded(pixels(99, 8, 8)))
+
+    def config(place: str) -> ExperimentConfig:
+        return small_config(
+            "training.batch_size=8", "views.recipe=flatclr-cifar", f"data.name=folder:{tmp_path}/{place}"
+        )
+
+    run = train(tmp_path, None, config("here"))
+    before, epochs = content_of(run), settings_of(run).training.epochs
+    with pytest.raises(RunError, match=r"data\.name: folder:.*here in the run, folder:.*there now"):
+        train(tmp_path, None, config("there"))
+    with pytest.raises(DataError, match=r"data\.digest: the images of folder:.*other are not those"):
+        train(tmp_path, None, config("other"), extend=epochs + 1)
+    assert content_of(run) == before
+    train(tmp_path, None, config("there"), extend=epochs + 1)
+    assert settings_of(run).data.name == f"folder:{tmp_path}/there"
+    assert RunFolder(run).read_result().epochs == epochs + 1
 
 
 def _as_recorded_before_digests(run: Path) -> None:
