@@ -20,8 +20,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
+from ebclab.background import warn_once
 from ebclab.config.sections import DataConfig
-from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError, MixedSizesError
 from ebclab.formatting import how_to_install
 
@@ -115,7 +115,7 @@ def read_photograph(
             picture.draft(picture.mode, (side, side))  # formats other than JPEG have no draft
         _require_few_pixels(picture, decoding)
         if picture.format == "TIFF" and getattr(picture, "is_animated", False):
-            tell_once("of TIFF files with several pages, the first page is read")
+            warn_once("ebclab.data", "of TIFF files with several pages, the first page is read")
         ImageOps.exif_transpose(picture, in_place=True)
         upright = in_bytes(picture, "RGB" if channels == 3 else "L")
         if upright is not picture:
@@ -168,9 +168,10 @@ def in_bytes(picture: Image.Image, mode: Literal["RGB", "L"]) -> Image.Image:
     if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # 16 bits in both
         levels, transparent = np.asarray(picture), picture.info.get("transparency", -1)
         if 0 < levels.max() <= _DARK:
-            tell_once(
+            warn_once(
+                "ebclab.data",
                 f"an image of 16 bits has no pixel above {_DARK:,} of 65,535 and is read nearly black, since the "
-                "higher 8 bits are used; scale images that use only the lower ones first"
+                "higher 8 bits are used; scale images that use only the lower ones first",
             )
         picture = Image.fromarray(np.where(levels == transparent, 255, levels >> 8).astype(np.uint8))
     elif picture.mode[0] in "IF":

@@ -133,14 +133,12 @@ def evaluate_run(
     if images is not None:
         seen = _given_images(trained, images)
     else:
-        root = str(data_root) if data_root else None
         try:
-            seen = images_of_run(trained, dataset, root, preprocessing, load=load)
+            seen = images_of_run(trained, dataset, data_root, preprocessing, load=load)
         except NoTestPartError:
             if must_have_test:
                 raise
-            whole = images_of_run(trained, dataset, root, preprocessing, needs_test=False)
-            seen = held_out_images(whole, trained)
+            seen = held_out_images(images_of_run(trained, dataset, data_root, preprocessing, needs_test=False), trained)
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
@@ -195,7 +193,7 @@ def checkpoint_name(name: str) -> checkpoint.Kind:
 def images_of_run(
     trained: TrainedEncoder,
     dataset: str | None,
-    root: str | None,
+    root: str | Path | None,
     preprocessing: Preprocessing | None = None,
     *,
     needs_test: bool = True,
@@ -218,7 +216,7 @@ def images_of_run(
         resize = seen.read_size if reading.resize and seen != trained.preprocessing else reading.resize
         reading = replace(reading, resize=resize, resampling=seen.resampling)
     side = 0 if name == data.name else seen.image_size
-    train, test = (load or load_both)(name, root or data.root, reading, needs_test=needs_test, side=side)
+    train, test = (load or load_both)(name, str(root) if root else data.root, reading, needs_test=needs_test, side=side)
     if name == data.name and not recognises(trained, train):
         if data.digest or trained.data_digest:
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")

@@ -18,6 +18,7 @@ from made_up_images import encoded
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from ebclab.background import warn_once
 from ebclab.data import photograph
 from ebclab.data.photograph import (
     LeftOut,
@@ -27,7 +28,6 @@ from ebclab.data.photograph import (
     kind_of_damage,
     read_photograph,
 )
-from ebclab.data.sources.location import tell_once
 
 
 def colours(*shape: int) -> np.ndarray:
@@ -290,7 +290,7 @@ def test_a_file_that_is_no_image_is_told_what_it_seems_to_be(monkeypatch, case: 
 
 def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """geti#6726: 12 bits in files of 16; stacks of napari and tifffile."""
-    tell_once.cache_clear()
+    warn_once.cache_clear()
     stack = [Image.fromarray(colours(4, 6, 1)[..., 0] + each) for each in range(3)]
     dark, bright = (Image.fromarray(np.full((4, 6), level, np.uint16)) for level in (4095, 4096))
     for _ in range(2):
@@ -304,7 +304,7 @@ def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.Log
     assert said.startswith("an image of 16 bits has no pixel above 4,095 of 65,535 and is read nearly black")
     assert said.endswith("\nof TIFF files with several pages, the first page is read")
     assert len(caplog.records) == 2
-    tell_once.cache_clear()
+    warn_once.cache_clear()
 
 
 def test_packages_for_heic_and_jpeg_xl_are_used_if_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
