@@ -76,7 +76,7 @@ class Evaluation:
         for scores in plain["rows"].values():
             for score in scores.values():
                 del score["answers"]
-        return plain
+        return plain if self.held_out else {key: value for key, value in plain.items() if key != "held_out"}
 
 
 def images_in_words(dataset: str, count: int, held_out: bool) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from ebclab.card.card import Card, CardFolder, Findings, Number, mean_over_images
-from ebclab.card.document import repeated
+from ebclab.card.document import about_images
 from ebclab.card.groups import GROUPS, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
@@ -99,13 +99,13 @@ def test_one_failure_loses_no_other_group_and_is_told(make: Any, groups: Any, tm
 def test_test_images_that_are_training_images_too_are_counted(make: Any, groups: Any, tmp_path: Path) -> None:
     groups(one=Counted())
     own = make().measured
-    assert repeated([_card(make(), tmp_path / "none")]) == []
+    assert about_images([_card(make(), tmp_path / "none")]) == []
     images = own.test.images.clone()
     images[[4, 7, 80]] = own.train.images[[9, 9, 200]]  # one of them twice
     images[5, 0, 0, 0] ^= 1  # no longer its own self, and still no training image
     data = MeasuredSet("stripes", own.train, replace(own.test, images=images))
     card = _card(make(measured=data), tmp_path / "some")
-    assert repeated([card, card]) == ["stripes: 3 of 90 test images are also training images"]
+    assert about_images([card, card]) == ["stripes: 3 of 90 test images are also training images"]
 
 
 def test_an_interrupted_card_resumes_and_measures_failed_groups_again(make: Any, groups: Any, tmp_path: Path) -> None:
