@@ -175,6 +175,15 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return given
 
 
+def test_cores_are_counted_where_processes_have_no_affinity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS, where `os.sched_getaffinity` is absent."""
+    monkeypatch.setattr(device, "CONTAINER_CPUS", [tmp_path / "none"])
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 7, raising=False)
+    assert device.usable_processors() == 7
+
+
 @pytest.mark.parametrize(
     ("quota", "expected"),
     [
@@ -183,6 +192,7 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 def test_no_more_threads_than_a_container_has_time_for(quota, expected, four_cores, tmp_path, monkeypatch):
+    """skypilot#8293, ray#63685."""
     both, *each = (tmp_path / path.name for path in device.CONTAINER_CPUS)
     monkeypatch.setattr(device, "CONTAINER_CPUS", [both, *each])
     for path, text in zip([both] if " " in quota else each, quota.splitlines(), strict=False):

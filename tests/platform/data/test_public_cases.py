@@ -667,6 +667,19 @@ def test_paths_without_bytes_are_read_beside_the_table(tmp_path, kind, absolute,
 
 
 @BOTH
+def test_a_row_without_an_image_is_named_or_left_out_if_asked(tmp_path: Path, kind: str) -> None:
+    """datasets#5921."""
+    rows = [{"bytes": picture(what, 0), "path": None} if what != "bee" else None for what in ABC]
+    struct = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    name = put_table(kind, tmp_path / "set", pa.table({"image": pa.array(rows, struct), "label": ABC}))
+    with pytest.raises(
+        DataError, match=r"row 1.*: not a readable image, got a file of no known format \(it is empty\)"
+    ):
+        load_split(name, None, "train")
+    assert len(load_split(name, None, "train", Reading(skip_corrupt=True))) == 2
+
+
+@BOTH
 @pytest.mark.parametrize(
     "path", ["../out.png", "{}/out.png", "link.png", "x/../../out.png", "a\0.png", "{}/set/../out.png", b"\xff"]
 )
