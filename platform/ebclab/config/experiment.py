@@ -53,6 +53,8 @@ SECTIONS: Mapping[str, type] = {
 }
 """Every section but ``method``, whose settings depend on the method."""
 
+_LONGEST_SHOWN = 80  # characters of a name
+
 
 @dataclass(frozen=True)
 class RecordedSettings:
@@ -279,10 +281,20 @@ def _take_method_name(given: Plain, methods: Methods, problems: Problems) -> str
         return name
     if not isinstance(name, str) or name not in methods:
         is_own = set(":./") & set(str(name)) or isfile(f"{name}.py")
-        own = "; one of your own is written package.module:Class" if is_own else ""
+        own = f"; one of your own is written package.module:Class, here {_as_class(str(name))}" if is_own else ""
         problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}{own}")
         return ""
     return name
+
+
+def _as_class(text: str) -> str:
+    """Return a path of Python's or of a file as ``package.module:Class``."""
+    path, _, name = text.partition(":")
+    module = path.removesuffix(".py").strip("./").replace("/", ".")
+    package, _, last = module.rpartition(".")
+    if not name and package and last[:1].isupper():
+        module, name = package, last
+    return f"{module[:_LONGEST_SHOWN]}:{name[:_LONGEST_SHOWN] or 'Class'}"
 
 
 def _take_digest(given: Plain, method_name: str, problems: Problems) -> str:

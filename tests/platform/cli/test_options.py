@@ -132,6 +132,12 @@ def test_an_option_and_set_that_differ_are_refused(given: Any, settings: dict[st
 def test_a_class_in_another_spelling_is_told_the_form_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("hardest.py").touch()
-    for name in ("losses.hardest.Hardest", "hardest.py", "hardest"):
-        with pytest.raises(ConfigError, match=r"one of your own is written package\.module:Class"):
+    forms = {
+        "losses.hardest.Hardest": "losses.hardest:Hardest",
+        "losses/hardest.py:Hardest": "losses.hardest:Hardest",
+        "./hardest.py": "hardest:Class",
+        "hardest": "hardest:Class",
+    }
+    for name, form in forms.items():
+        with pytest.raises(ConfigError, match=rf"one of your own is written package\.module:Class, here {form}$"):
             composed(name, None, None, [])
