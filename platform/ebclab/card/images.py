@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
 from ebclab.data.class_labels import one_class_problem
 from ebclab.data.holdout import held_out, kept_to_confirm, limit
-from ebclab.data.image_set import ImageSet, content_digest
+from ebclab.data.image_set import ImageSet, content_digest, num_repeated
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import DATASETS, Split
 from ebclab.data.sources.folder import files_by_key
@@ -91,18 +90,12 @@ class MeasuredSet:
     @cached_property
     def num_repeated(self) -> int:
         """How many test images are also training images, pixel for pixel."""
-        train, test = (map(_fingerprint, part.images) for part in (self.train, self.test))
-        known = set(train)
-        return sum(each in known for each in test)
+        return num_repeated(self.train, self.test)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the images, keys, labels, marks, class names and channel statistics of both sets."""
         return content_digest(self.train, self.test)
-
-
-def _fingerprint(image: Tensor) -> bytes:
-    return hashlib.blake2b(image.contiguous().view(-1).numpy().data, digest_size=16).digest()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ebclab.config.addresses import FOLDER, PHOTOGRAPHS, name_hosts
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.holdout import limit, rows_of_parts, split_images
-from ebclab.data.image_set import STREAMED, ImageSet, short_digest, stream_digest
+from ebclab.data.image_set import STREAMED, ImageSet, num_repeated, short_digest, stream_digest
 from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
@@ -133,13 +133,10 @@ def evaluate_run(
     if images is not None:
         seen = _given_images(trained, images)
     else:
-        try:
-            seen = images_of_run(trained, dataset, data_root, preprocessing, load=load)
-        except NoTestPartError:
-            if must_have_test:
-                raise
-            seen = held_out_images(images_of_run(trained, dataset, data_root, preprocessing, needs_test=False), trained)
+        seen = _images_of_dataset(trained, dataset, data_root, preprocessing, load, must_have_test=must_have_test)
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
+    if not must_have_test and (repeated := num_repeated(train, test)):
+        _log.warning("%s: %d of %d test images are also training images", seen.name, repeated, len(test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
@@ -222,6 +219,24 @@ def images_of_run(
             raise _other_images(name, "restore them; of a run with images of your own, give those to ebclab.evaluate")
         _log.warning("%s: the run does not say which images it was trained on; measured on those of today", name)
     return MeasuredImages(name, train, test)
+
+
+def _images_of_dataset(
+    trained: TrainedEncoder,
+    dataset: str | None,
+    root: str | Path | None,
+    preprocessing: Preprocessing,
+    load: Callable[..., tuple[ImageSet, ImageSet]] | None,
+    *,
+    must_have_test: bool,
+) -> MeasuredImages:
+    """Return a dataset's images; without a test part those held out of training, unless it must have one."""
+    try:
+        return images_of_run(trained, dataset, root, preprocessing, load=load)
+    except NoTestPartError:
+        if must_have_test:
+            raise
+        return held_out_images(images_of_run(trained, dataset, root, preprocessing, needs_test=False), trained)
 
 
 def held_out_images(whole: MeasuredImages, trained: TrainedEncoder | None) -> MeasuredImages:

@@ -103,6 +103,17 @@ def test_an_evaluation_without_the_own_images_is_refused(own: Path) -> None:
     assert content_of(own) == before
 
 
+def test_test_images_that_were_trained_on_are_counted(own: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """RIAWELC#2, ResEmoteNet#42: an accuracy of 100 %."""
+    test = small_images(2)
+    ebclab.evaluate(own, images=(small_images(), test), only=["knn"])
+    assert "also training images" not in caplog.text
+    seen = test.images.clone()
+    seen[:3] = small_images().images[:3]
+    ebclab.evaluate(own, images=(small_images(), replace(test, images=seen)), only=["knn"])
+    assert f"3 of {len(test)} test images are also training images" in caplog.text
+
+
 def test_an_evaluation_takes_own_images_and_says_what_they_are(own: Path) -> None:
     assert ebclab.evaluate(own, images=(small_images(), small_images(2)), only=["knn"]).dataset == "own:mine"
     assert ebclab.evaluate(own, images=(small_images(3, "yours"), small_images(2)), only=["knn"]).dataset == "own:yours"
