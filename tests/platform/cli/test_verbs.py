@@ -259,8 +259,11 @@ def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(eb
     run = Path("runs/simclr-folder-photos-seed0")
     recorded = load_yaml_file(run / "config.yaml")
     assert (recorded["data"]["resize"], recorded["views"]["recipe"]) == (12, "flatclr-cifar")
-    assert "next: ebclab export" in done.out
-    assert "no test part" in done.out
+    assert "next: ebclab evaluate" in done.out
+    assert "images held out of training" in ebclab("evaluate", run, "--only", "knn").ok.out
+    unscored = ebclab(*command, "--set", "evaluation.knn_every=0", "--name", "unscored").ok
+    assert "next: ebclab export" in unscored.out
+    assert "no test part" in unscored.out
     for again in ([*command, "--set", "optimizer.warmup_epochs=0"], [*command[:-2], "--resume"]):
         repeated = ebclab(*again).ok
         assert "nothing was trained" in repeated.out
