@@ -1,47 +1,40 @@
-"""Loads a dataset by its name: finds its files, recognises which copy they are, reads and checks them.
+"""Loads a dataset by its name: one of the catalogue from its files, any other from the place that its name gives.
 
-Those of the catalogue are downloaded through torchvision, only when asked.
+Files of the catalogue are downloaded through torchvision, only when asked.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import torch
-from torch import Tensor
 
 from ebclab.config.addresses import LOCATIONS, OWN
 from ebclab.config.names import no_such_dataset
 from ebclab.data.class_labels import Labels, as_in_training
-from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import Reading
 from ebclab.data.sources.catalogue import (
     DATASETS,
     PUBLISHED,
     Dataset,
-    Release,
     Split,
     data_root,
-    find_stored,
     missing_files,
 )
 from ebclab.data.sources.folder import FolderSource, folder_splits
 from ebclab.data.sources.image_source import ImageSource, load_images, training_statistics
 from ebclab.data.sources.layouts import layout_splits, open_layout
-from ebclab.data.sources.location import any_word, location_of, splits_among, tell_once, tell_unlabelled
-from ebclab.data.sources.stored_files import md5_of, read_cifar_split, read_digits, read_idx_split
+from ebclab.data.sources.location import Place, any_word, location_of, splits_among, tell_once, tell_unlabelled
+from ebclab.data.sources.stored_files import load_stored
 from ebclab.data.sources.webdataset import WebdatasetSource, shards_at
 from ebclab.errors import DataError, MixedSizesError
 from ebclab.formatting import count, first_few
 from ebclab.storage.filesystem import Location
-
-_log = logging.getLogger("ebclab.data")
 
 _AS_STORED = Reading()
 _CLASSES_SHOWN = 10  # in a message
@@ -71,25 +64,11 @@ def load_split(name: str, root: str | None, split: Split, reading: Reading = _AS
         name: A key of ``DATASETS``, or a location such as ``folder:PATH``.
         root: Folder that holds the datasets of the catalogue; None means $EBCLAB_DATA, then ~/.cache/ebclab.
     """
-    if location_of(name) is not None:
-        source, training = _with_training(name, split, reading)
-        return load_images(source, source.index, training_statistics(training))
-    dataset = dataset_named(name)
-    paths = _require_files(dataset, root, split)
-    train_paths = paths if split == "train" else _require_files(dataset, root, "train")
-    images, labels, keys = _read(dataset, split, paths)
-    release = _release_of(dataset, paths)
-    if release is not None:
-        _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
-    elif paths:  # none are needed of what is embedded
-        folder, files = paths[0].parent, ", ".join(path.name for path in paths)
-        tell_once(f"{dataset.name} {split}: checksums not known, accepted unchecked: {files} in {folder}")
-    train_release = release if split == "train" else _release_of(dataset, train_paths)
-    if train_release is not None and train_release.mean is not None and train_release.std is not None:
-        mean, std = train_release.mean, train_release.std
-    else:
-        mean, std = channel_statistics(images if split == "train" else _read(dataset, "train", train_paths)[0])
-    return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
+    location = location_of(name)
+    if location is None:
+        return load_stored(dataset_named(name), root, split)
+    source, training = _with_training(name, location, split, reading)
+    return load_images(source, source.index, training_statistics(training))
 
 
 def load_both(
@@ -114,9 +93,10 @@ def _both(name: str, root: str | None, reading: Reading, needs_test: bool) -> tu
     if not needs_test and "test" not in splits_of(name):
         alone = load_split(name, root, "train", reading)
         return alone, alone
-    if location_of(name) is None:
+    location = location_of(name)
+    if location is None:
         return load_split(name, root, "train", reading), load_split(name, root, "test", reading)
-    test, training = _with_training(name, "test", reading)
+    test, training = _with_training(name, location, "test", reading)
     statistics = training_statistics(training)
     return load_images(training, training.index, statistics), load_images(test, test.index, statistics)
 
@@ -126,14 +106,22 @@ def open_source(name: str, split: Split, reading: Reading) -> ImageSource:
 
     Classes of test images have the numbers of the same classes of the training part, which is opened for this.
     """
-    return _opened(name, split, reading) if _numbers_alone(name, split) else _with_training(name, split, reading)[0]
+    location = location_of(name)
+    if location is None:
+        raise DataError(
+            f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
+            f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
+        )
+    if _numbers_alone(location, split):
+        return _opened(name, location, split, reading)
+    return _with_training(name, location, split, reading)[0]
 
 
-def _with_training(name: str, split: Split, reading: Reading) -> tuple[ImageSource, ImageSource]:
+def _with_training(name: str, location: Place, split: Split, reading: Reading) -> tuple[ImageSource, ImageSource]:
     """Return a part, its classes numbered as in the training part, and that part."""
-    source = _opened(name, split, reading)
-    training = source if split == "train" else _opened(name, "train", reading)
-    if not _numbers_alone(name, split):
+    source = _opened(name, location, split, reading)
+    training = source if split == "train" else _opened(name, location, "train", reading)
+    if not _numbers_alone(location, split):
         if isinstance(source, WebdatasetSource) and isinstance(training, WebdatasetSource):
             source.name_classes_as(training)
         if bool((source.index.labels < 0).all()) and bool((training.index.labels >= 0).any()):
@@ -153,19 +141,12 @@ def _tell_untested(name: str, test: Labels, train: Labels) -> None:
         tell_once(f"{name}: {count(len(absent), 'class', 'classes')} of training images without test images: {names}")
 
 
-def _numbers_alone(name: str, split: Split) -> bool:
+def _numbers_alone(location: Place, split: Split) -> bool:
     """Return whether a part's classes need no other part: those of training, and of sets with one published list."""
-    location = location_of(name)
-    return split == "train" or (location is not None and location[0] in PUBLISHED)
+    return split == "train" or location[0] in PUBLISHED
 
 
-def _opened(name: str, split: Split, reading: Reading) -> ImageSource:
-    location = location_of(name)
-    if location is None:
-        raise DataError(
-            f"data.name: {name} is not read in parts, got no folder:PATH or parquet:PATH; "
-            f"run `ebclab data prepare {name} --to DIR` and write parquet:DIR"
-        )
+def _opened(name: str, location: Place, split: Split, reading: Reading) -> ImageSource:
     kind, path = location
     source = _kinds()[kind][0](name, path, split, reading)
     if kind != "folder":  # which tells about its tables too
@@ -189,38 +170,6 @@ def dataset_named(name: str) -> Dataset:
             "pretrain(..., images=...) and evaluate(run, images=(train, test)), or evaluate on another --dataset"
         )
     raise DataError(f"data.name: {no_such_dataset(name, DATASETS)}")
-
-
-def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:
-    folder = data_root(root) / dataset.folder
-    if missing := missing_files(dataset, root, split):
-        raise DataError(
-            f"data.root: {dataset.name} is not complete in {folder}, got no {', '.join(missing)} (plain, .gz or .xz); "
-            f"run `ebclab data fetch {dataset.name} --data-root {data_root(root)}`"
-        )
-    return [path for name in dataset.files[split] if (path := find_stored(folder, name))]
-
-
-def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
-    if not dataset.folder:
-        images, labels, keys = read_digits(split)
-    else:
-        key = dataset.labels_key
-        images, labels = read_cifar_split(paths, key) if key else read_idx_split(paths)
-        keys = torch.arange(len(labels))
-    where = f"{paths[0].parent if paths else dataset.name} ({split})"
-    if len(images) != len(labels):
-        raise DataError(f"{where}: images and labels must be as many, got {len(images)} and {len(labels)}")
-    low, high, last = int(labels.min()), int(labels.max()), len(dataset.class_names) - 1
-    if low < 0 or high > last:
-        raise DataError(f"{where}: labels must name classes, got {low} to {high}; expected 0 to {last}")
-    return images, labels, keys
-
-
-def _release_of(dataset: Dataset, paths: list[Path]) -> Release | None:
-    sums = {path.name.removesuffix(".gz").removesuffix(".xz"): md5_of(path) for path in paths}
-    every = (each for each in dataset.releases if all(md5 in each.md5[name] for name, md5 in sums.items()))
-    return next(every, None)
 
 
 def fetch(name: str, root: str | None, progress: Callable[[str], None] = print) -> None:

@@ -30,9 +30,12 @@ _log = logging.getLogger("ebclab.data")
 
 T = TypeVar("T")
 
+Place = tuple[str, str]
+"""Kind of a location, one of ``LOCATIONS`` without its colon, and path or address."""
 
-def location_of(name: str) -> tuple[str, str] | None:
-    """Return kind, one of ``LOCATIONS``, and path or address in ``data.name``; None for a name of the catalogue."""
+
+def location_of(name: str) -> Place | None:
+    """Return the location in ``data.name``; None for a name of the catalogue."""
     kind, colon, path = name.partition(":")
     if f"{kind}:" not in LOCATIONS:
         return None

@@ -1,4 +1,6 @@
-"""Readers of the catalogue's files: compressed ones, IDX (of MNIST and Fashion-MNIST), CIFAR's pickles, and digits.
+"""Loads the datasets of the catalogue: finds their files, recognises which copy they are, reads and checks them.
+
+Files may be compressed. They are IDX (of MNIST and Fashion-MNIST), CIFAR's pickles, and scikit-learn's of digits.
 
 A damaged file is reported in one sentence. An IDX file is: two zero bytes, a type code, the number of dimensions, each
 dimension as a big-endian 32-bit integer, then the elements. Only unsigned bytes (code 0x08) are read.
@@ -14,6 +16,7 @@ import gzip
 import hashlib
 import importlib.util
 import io
+import logging
 import lzma
 import math
 import pickle
@@ -24,14 +27,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ebclab.data.hashing import hash_words, unit_interval
+from ebclab.data.image_set import ImageSet, channel_statistics
+from ebclab.data.sources.catalogue import Dataset, Release, Split, data_root, find_stored, missing_files
+from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError
+
+_log = logging.getLogger("ebclab.data")
 
 HEADER_BYTES = 64
 
@@ -47,6 +55,57 @@ _SPLIT_SALT = 0x646967697473  # salt of the fixed split of digits; other uses of
 _TEST_RATE = 0.2
 _WHITE = 16  # scikit-learn stores counts 0..16
 _FILE = "datasets/data/digits.csv.gz"  # where the package keeps them
+
+
+def load_stored(dataset: Dataset, root: str | None, split: Split) -> ImageSet:
+    """Return a split of a dataset of the catalogue, with the training split's statistics; recognise the copy."""
+    paths = _require_files(dataset, root, split)
+    train_paths = paths if split == "train" else _require_files(dataset, root, "train")
+    images, labels, keys = _read(dataset, split, paths)
+    release = _release_of(dataset, paths)
+    if release is not None:
+        _log.info("%s %s: known checksums, copy: %s", dataset.name, split, release.name)
+    elif paths:  # none are needed of what is embedded
+        folder, files = paths[0].parent, ", ".join(path.name for path in paths)
+        tell_once(f"{dataset.name} {split}: checksums not known, accepted unchecked: {files} in {folder}")
+    train_release = release if split == "train" else _release_of(dataset, train_paths)
+    if train_release is not None and train_release.mean is not None and train_release.std is not None:
+        mean, std = train_release.mean, train_release.std
+    else:
+        mean, std = channel_statistics(images if split == "train" else _read(dataset, "train", train_paths)[0])
+    return ImageSet(dataset.name, images, labels, keys, dataset.class_names, mean, std)
+
+
+def _require_files(dataset: Dataset, root: str | None, split: Split) -> list[Path]:
+    folder = data_root(root) / dataset.folder
+    if missing := missing_files(dataset, root, split):
+        raise DataError(
+            f"data.root: {dataset.name} is not complete in {folder}, got no {', '.join(missing)} (plain, .gz or .xz); "
+            f"run `ebclab data fetch {dataset.name} --data-root {data_root(root)}`"
+        )
+    return [path for name in dataset.files[split] if (path := find_stored(folder, name))]
+
+
+def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Tensor, Tensor]:
+    if not dataset.folder:
+        images, labels, keys = read_digits(split)
+    else:
+        key = dataset.labels_key
+        images, labels = read_cifar_split(paths, key) if key else read_idx_split(paths)
+        keys = torch.arange(len(labels))
+    where = f"{paths[0].parent if paths else dataset.name} ({split})"
+    if len(images) != len(labels):
+        raise DataError(f"{where}: images and labels must be as many, got {len(images)} and {len(labels)}")
+    low, high, last = int(labels.min()), int(labels.max()), len(dataset.class_names) - 1
+    if low < 0 or high > last:
+        raise DataError(f"{where}: labels must name classes, got {low} to {high}; expected 0 to {last}")
+    return images, labels, keys
+
+
+def _release_of(dataset: Dataset, paths: list[Path]) -> Release | None:
+    sums = {path.name.removesuffix(".gz").removesuffix(".xz"): md5_of(path) for path in paths}
+    every = (each for each in dataset.releases if all(md5 in each.md5[name] for name, md5 in sums.items()))
+    return next(every, None)
 
 
 def md5_of(path: Path) -> str:
@@ -129,7 +188,7 @@ def read_idx_split(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
     return read_idx(image_path, 3).unsqueeze(1), read_idx(label_path, 1).long()
 
 
-def read_digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor, Tensor]:
+def read_digits(split: Split) -> tuple[Tensor, Tensor, Tensor]:
     """Return images (n, 1, 8, 8) uint8, labels (n,) int64 and keys (n,) int64 of one split.
 
     The source has no split of its own: a fifth of the images, chosen by hash of the row, is the test set,

@@ -21,6 +21,7 @@ from ebclab.data.sources import load
 from ebclab.data.sources.catalogue import DATASETS, Release, Split, data_root, missing_files
 from ebclab.data.sources.image_source import ImageSource
 from ebclab.data.sources.load import dataset_named, load_both, load_split
+from ebclab.data.sources.location import Place
 from ebclab.data.sources.stored_files import md5_of
 from ebclab.errors import ConfigError, DataError
 
@@ -56,9 +57,9 @@ def test_both_parts_are_loaded_with_each_opened_once(tmp_path: Path, monkeypatch
         name = put_set("folder", tmp_path / part, [encoded(pixels(0))], ["a"])
     opened, parts = load._opened, []
 
-    def counting(name: str, split: Split, reading: Reading) -> ImageSource:
+    def counting(name: str, location: Place, split: Split, reading: Reading) -> ImageSource:
         parts.append(split)
-        return opened(name, split, reading)
+        return opened(name, location, split, reading)
 
     monkeypatch.setattr(load, "_opened", counting)
     load_both(name, None)
