@@ -11,7 +11,7 @@ import torch
 from ebclab.config import ExperimentConfig, compose
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.training.loop import Training, train_step
-from ebclab.training.setup import Prepared, prepare
+from ebclab.training.setup import Prepared, prepare, split_own
 from energy_contrast.catalog import METHODS
 
 PACKAGES = ("torch", "torchvision")
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
         """Return a run of a method on noise, its memories filled."""
         config = self.config(method, ["evaluation.knn_every=0", *overrides])
         config = replace(config, resources=replace(config.resources, deterministic=False))
-        prepared = prepare(config, device or self.device, random_images(count), METHODS[method])
+        prepared = prepare(config, device or self.device, split_own(config.data, random_images(count)), METHODS[method])
         prepared.training.method.start(prepared.draw)
         return prepared
 

@@ -16,7 +16,7 @@ from ebclab.card.document import card_document
 from ebclab.card.side_by_side import Cards
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import read_findings
-from ebclab.comparisons.plan import ComparisonFolder, read_comparison
+from ebclab.comparisons.plan import ComparisonFolder
 from ebclab.document.html import as_page
 from ebclab.storage.reading import read_json
 
@@ -77,7 +77,7 @@ def write_comparison(record: Path, to: Path) -> None:
         to: Folder of the page.
     """
     folder = ComparisonFolder(record)
-    found = read_findings(folder, read_comparison(folder.plan))
+    found = read_findings(folder, folder.read_plan())
     write_findings(ComparisonFolder(to), found)
 
 

@@ -38,7 +38,7 @@ from ebclab.runs.summary import RunSummary
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.proposals import ranked
 from ebclab.sweeps.results import SweepResult
 
@@ -189,13 +189,13 @@ def test_files_of_a_sweep(seeds: list[int], copied: Path, name: str, monkeypatch
     sweep = copied / "sweeps" / "sweep"
     plan, log = sweep / "sweep.yaml", sweep / "trials.jsonl"
     cases: dict[str, tuple[Path, Damage, Callable[[], object], type]] = {
-        "plan": (plan, of_settings, lambda: read_plan(plan), SweepPlan),
+        "plan": (plan, of_settings, SweepFolder(sweep).read_plan, SweepPlan),
         "result": (sweep / "result.json", of_json, lambda: SweepResult.read(sweep / "result.json"), SweepResult),
         "trials": (log, of_lines, lambda: ranked(SweepLog(log).of_kind("search")), list),
         "report": (log, of_lines, lambda: read_sweep(sweep).log, SweepLog),
     }
     if name == "report":
-        read = read_plan(plan)
+        read = SweepFolder(sweep).read_plan()
         monkeypatch.setattr(SweepFolder, "read_plan", lambda *_: read)
     withstands(seeds, *cases[name])
 

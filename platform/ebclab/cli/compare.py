@@ -73,7 +73,7 @@ class CompareOptions(TrialOptions):
 
     def _saved(self) -> ComparisonRequest | None:
         """Return the request of the comparison ``--name``; None without a name, or if it is new and methods given."""
-        from ebclab.comparisons.plan import ComparisonFolder, read_comparison
+        from ebclab.comparisons.plan import ComparisonFolder
         from ebclab.config.names import require_folder_name
 
         if self.name is None:
@@ -83,7 +83,7 @@ class CompareOptions(TrialOptions):
         folder = folder.of("reader").pull()
         if "methods" in self.given and not folder.plan.is_file():
             return None
-        return read_comparison(folder.plan, where=folder.address).request.as_applied()
+        return folder.read_plan().request.as_applied()
 
     def _require_named(self, saved: ComparisonRequest) -> None:
         """Refuse to import a method that only the file of a comparison names."""
@@ -138,19 +138,22 @@ def compare(given: CompareOptions) -> None:
 
 def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
-    from ebclab.comparisons.cost import costs, reading_cost, require_runnable
+    from ebclab.comparisons.cost import check_searches, costs, reading_cost
     from ebclab.comparisons.document import facts
     from ebclab.comparisons.findings import ComparisonFindings
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
+    from ebclab.runs.jobs import Kept
     from ebclab.sweeps.space.check import describe_space
+    from ebclab.training.setup import load_images
 
-    warnings = require_runnable(plan)
+    load = Kept(load_images)
+    _, warnings = check_searches(plan, load=load)
     for method in plan.request.methods:
         planned = next(planned for planned in plan.sweeps if planned.method == method)
         rows = tuple(describe_space(planned.plan.space, planned.plan.config))
         print_blocks([Table(f"{method} ({planned.plan.space.where})", ("setting", "range", "default"), rows)])
-    found = costs(plan)
+    found = costs(plan, load=load)
     searches = [
         (
             each.planned.name,
@@ -162,7 +165,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
         for each in found
     ]
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
-    total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan)
+    total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan, load)
     pilot = pilot_seconds(folder)
     lines, powers = facts(ComparisonFindings(plan)), planned_power(plan, folder)
     lines |= {

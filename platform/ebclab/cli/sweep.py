@@ -119,15 +119,14 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
     from ebclab.sweeps.forecast import epoch_seconds
-    from ebclab.sweeps.preflight import require_judgeable, require_trainable
+    from ebclab.sweeps.preflight import require_runnable
     from ebclab.sweeps.space.check import describe_space
     from ebclab.training.display import Listener
     from ebclab.training.setup import load_images
 
     methods = methods_of(plan.config)
-    split = load_images(plan.config)
-    require_judgeable(plan, split)
-    warnings = require_trainable(plan, split, methods)
+    split = load_images(plan.config.data)
+    warnings = require_runnable(plan, split, methods)
     set_ray_switches()
     from ebclab.cluster.join import cluster_session
     from ebclab.sweeps.ray_tune.phase import resources_of

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.comparisons.cost import SweepCost, costs, equal_seconds, images_trained_on, require_runnable
+from ebclab.comparisons.cost import SweepCost, check_searches, costs, equal_seconds
 from ebclab.comparisons.document import write_findings
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.measured import MeasuredSweep, not_begun
@@ -21,25 +21,27 @@ from ebclab.comparisons.plan import (
     PlannedSweep,
     growth,
     make_comparison,
-    read_comparison,
     write_comparison,
 )
 from ebclab.comparisons.power import pilot_plan, planned_power, power_warnings
-from ebclab.comparisons.request import ComparisonRequest
+from ebclab.comparisons.request import ComparisonRequest, Metric
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
+from ebclab.config.sections import DataConfig
+from ebclab.data.holdout import Split
 from ebclab.data.sources.location import short_name
 from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.jobs import Each, one_by_one, work_at_once
+from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
 from ebclab.runs.references import Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.sweep import sweep
 from ebclab.terminal import say
+from ebclab.training.setup import load_images
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,11 @@ def compare(
         )
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name, limits=limits)
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
-    for warning in [*require_runnable(plan, folder), *power_warnings(planned_power(plan, folder))] if left else ():
-        shown.note(f"warning: {warning}")
-    failed = []
+    load, digests, failed = Kept(load_images), dict[DataConfig, str](), list[str]()
+    if left:
+        digests, warnings = check_searches(plan, folder, load)
+        for warning in [*warnings, *power_warnings(planned_power(plan, folder))]:
+            shown.note(f"warning: {warning}")
     with folder.claim() as syncer:
         if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
             folder.add_version(plan, grown)
@@ -93,76 +97,79 @@ def compare(
         with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
             try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note, each)
             syncer.push()
-            for name, problem in _searched(plan, folder, [each.name for each in left], shown, limits, at_once):
+            searches = {planned.name: planned for planned in left}
+            search = _Search(folder, searches, limits or Limits(), request.metric, load, digests)
+            for name, problem in _searched(search, shown, at_once):
                 if problem:
                     failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
             found = read_findings(folder, plan)
-            found.require_same_images(folder.address)
             found.require_measured(folder.address)
             try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
-        found = read_findings(folder, plan)
+        found = replace(found, references=folder.read_references())
         write_findings(folder, found)
         syncer.push()
     return ComparisonRun(folder, found, tuple(failed))
 
 
-def _searched(
-    plan: ComparisonPlan,
-    folder: ComparisonFolder,
-    names: Sequence[str],
-    display: SweepDisplay,
-    limits: Limits | None,
-    at_once: int,
-) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Search:
+    """Runs searches of a comparison, all of which were checked; a copy in another process loads images itself."""
+
+    folder: ComparisonFolder
+    searches: Mapping[str, PlannedSweep]  # by name
+    limits: Limits
+    metric: Metric  # the probe that runs of the confirmation are tested by
+    load: Kept[Split]  # loads images
+    digests: Mapping[DataConfig, str]  # of the images with which searches were checked
+
+    def run(self, name: str, display: SweepDisplay) -> str:
+        """Run a search; return why it failed, empty if it did not."""
+        planned = self.searches[name]
+        try:
+            sweep(
+                planned.plan,
+                sweeps=self.folder.inside,
+                name=name,
+                limits=self.limits,
+                display=display,
+                probes=(self.metric,),
+                references=False,
+                load=self.load,
+                checked=self.digests[planned.plan.config.data],
+            )
+        except TrainingError as error:
+            return str(error)
+        return ""
+
+    def run_in_child(self, address: str, name: str) -> str:
+        """Run a search in a process that was started for it, on the Ray at an address."""
+        set_ray_switches()
+        from ebclab.cluster.join import joined_as_child
+
+        is_private = self.searches[name].plan.config.resources.cluster == "local"
+        with joined_as_child(address, private=is_private):
+            return self.run(name, _Notes(name))
+
+
+def _searched(search: _Search, display: SweepDisplay, at_once: int) -> Iterator[tuple[str, str]]:
     """Run searches on the Ray that this process has joined; yield each with why it failed, empty if it did not."""
+    names = list(search.searches)
     if at_once <= 1 or not names:
         for number, name in enumerate(names, start=1):
             display.note(f"search {number} of {len(names)}: {name}")
-            yield name, _search(plan, folder, limits, display, name)
+            yield name, search.run(name, display)
         return
     from ebclab.cluster.join import joined_address
 
     display.note(f"{len(names)} searches, {at_once} at once")
     began = time.monotonic()
-    beside = replace(limits or Limits(), searches=min(at_once, len(names)))
-    ended = work_at_once(partial(_search_in_child, plan, folder, beside, joined_address()), names, at_once)
+    beside = replace(search, limits=replace(search.limits, searches=min(at_once, len(names))))
+    ended = work_at_once(partial(beside.run_in_child, joined_address()), names, at_once)
     for done, (name, outcome) in enumerate(ended, start=1):
         left = (time.monotonic() - began) / done * (len(names) - done)
         display.note(f"{done} of {len(names)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
         yield name, str(outcome)
-
-
-def _search_in_child(
-    plan: ComparisonPlan, folder: ComparisonFolder, limits: Limits | None, address: str, name: str
-) -> str:
-    """Run a search in a process that was started for it; return why it failed, empty if it did not."""
-    set_ray_switches()
-    from ebclab.cluster.join import joined_as_child
-
-    with joined_as_child(address, private=plan.sweeps[0].plan.config.resources.cluster == "local"):
-        return _search(plan, folder, limits, _Notes(name), name)
-
-
-def _search(
-    plan: ComparisonPlan, folder: ComparisonFolder, limits: Limits | None, display: SweepDisplay, name: str
-) -> str:
-    """Run a search; return why it failed, empty if it did not."""
-    planned = next(each for each in plan.sweeps if each.name == name)
-    try:
-        sweep(
-            planned.plan,
-            sweeps=folder.inside,
-            name=name,
-            limits=limits,
-            display=display,
-            probes=(plan.request.metric,),
-            references=False,
-            digest=images_trained_on(plan, folder, planned.plan.config.data),
-        )
-    except TrainingError as error:
-        return str(error)
-    return ""
 
 
 class _Notes(SweepDisplay):
@@ -181,7 +188,7 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
     The runs say how far seeds scatter, on held-out images; test images are not read.
     """
     shown, pilot = choose_sweep_display(), pilot_plan(plan, num_seeds)
-    require_runnable(plan)
+    check_searches(plan)
     with folder.claim(), _one_ray(plan, shown, limits):
         shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
         sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
@@ -196,12 +203,12 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     if planned.plan.config.init.weights is not None:
         return False
     there = folder.sweep(planned.name).of("reader").pull()
-    return finished_result(there, planned.plan, methods_of(planned.plan.config), resume=False) is not None
+    return finished_result(there, there.earlier_plan(methods_of(planned.plan.config)), planned.plan) is not None
 
 
 def findings_of(folder: ComparisonFolder) -> ComparisonFindings:
     """Return the results of the comparison in ``folder`` so far; refuse one without any."""
-    plan = read_comparison(folder.pull().plan, where=folder.address)
+    plan = folder.pull().read_plan()
     found = read_findings(folder, plan)
     found.require_measured(folder.address)
     return found
@@ -231,11 +238,8 @@ def plan_of_request(
         require_folder_name(name)
     plan = make_comparison(request)
     chosen = name or default_name(plan)
-    folder = ComparisonFolder.named(comparisons, chosen)
-    folder.require_free()
-    folder.pull()
-    before = read_comparison(folder.plan, where=folder.address) if folder.plan.is_file() else None
-    folder.refuse_foreign()
+    folder = ComparisonFolder.named(comparisons, chosen).pull_free()
+    before = folder.read_plan() if folder.has_plan() else None
     if request.budget == "seconds":
         measured = (
             costs if plan.sweeps[0].plan.config.resources.cluster == "local" else partial(_costs_on_cluster, limits)

@@ -16,7 +16,7 @@ from ebclab.errors import ConfigError, DataError, EbclabError, UserError
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
 from ebclab.sweeps.forecast import epoch_seconds, reading_seconds
-from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.preflight import require_runnable
 from ebclab.sweeps.sweep import require_same_images
 from ebclab.training.setup import load_images
 
@@ -37,34 +37,36 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-def _read(plan: ComparisonPlan, data: DataConfig) -> Split:
-    """Return the images of sweeps of a comparison."""
-    return load_images(next(each.plan.config for each in plan.sweeps if each.plan.config.data == data))
-
-
-def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder | None, data: DataConfig) -> str:
-    """Return the digest of the images of the first sweep of this data that has begun; empty if none has."""
-    if folder is None:
-        return ""
+def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: DataConfig) -> set[str]:
+    """Return the digests of the images of the sweeps of this data that have begun."""
     same = (each for each in plan.sweeps if each.plan.config.data == data)
-    logs = (folder.sweep(each.name).of("reader").pull().read_log() for each in same)
-    return next((log.images for log in logs if log.images), "")
+    return {folder.sweep(each.name).of("reader").pull().read_log().images for each in same} - {""}
 
 
-def require_runnable(plan: ComparisonPlan, folder: ComparisonFolder | None = None) -> list[str]:
-    """Refuse a comparison with a sweep that could not run, beside those in ``folder``; return warnings."""
-    images, problems, warnings = Kept(partial(_read, plan)), dict[str, None](), dict[str, None]()
-    begun = Kept(partial(images_trained_on, plan, folder))
+Load = Callable[[DataConfig], Split]
+"""Loads the images of a run, the same ones once."""
+
+
+def check_searches(
+    plan: ComparisonPlan, folder: ComparisonFolder | None = None, load: Load | None = None
+) -> tuple[dict[DataConfig, str], list[str]]:
+    """Refuse a comparison with a sweep that could not run, beside those in ``folder``.
+
+    Return the digests of the images with which sweeps were checked, by their data, and warnings.
+    """
+    load = load or Kept(load_images)
+    digests, problems, warnings = dict[DataConfig, str](), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
     for planned in _different(plan).values():
         try:
             data = planned.plan.config.data
-            split = images(data)
-            require_same_images(folder.address if folder else "", split, begun(data))
-            require_judgeable(planned.plan, split)
-            lines = require_trainable(planned.plan, split, methods_of(planned.plan.config))
+            split = load(data)
+            for begun in images_trained_on(plan, folder, data) if folder and data not in digests else ():
+                require_same_images(folder.address, split, begun)
+            digests[data] = split.content
+            lines = require_runnable(planned.plan, split, methods_of(planned.plan.config))
             warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
         except DataError:
             raise
@@ -76,18 +78,18 @@ def require_runnable(plan: ComparisonPlan, folder: ComparisonFolder | None = Non
         problems |= {
             f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
             f"one takes about {each.run_seconds:.0f} s": None
-            for each in costs(plan)
+            for each in costs(plan, load=load)
             if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
         }
     if problems:
         raise ConfigError(list(problems))
-    return list(warnings)
+    return digests, list(warnings)
 
 
-def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
+def costs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = None) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
-    seconds = dict[tuple[str, str, int], float]()
-    for planned, outcome in each(partial(_epoch_seconds, Kept(partial(_read, plan))), [*_different(plan).values()]):
+    seconds, load = dict[tuple[str, str, int], float](), load or Kept(load_images)
+    for planned, outcome in each(partial(_epoch_seconds, load), [*_different(plan).values()]):
         if isinstance(outcome, EbclabError):
             raise outcome
         seconds[planned.key] = outcome
@@ -101,15 +103,15 @@ def costs(plan: ComparisonPlan, each: Each = one_by_one) -> list[SweepCost]:
     ]
 
 
-def _epoch_seconds(images: Kept[Split], planned: PlannedSweep) -> float:
+def _epoch_seconds(load: Load, planned: PlannedSweep) -> float:
     config = planned.plan.config
     threads = max(1, config.resources.threads)
-    return epoch_seconds(config, images(config.data), methods_of(config), threads=threads)
+    return epoch_seconds(config, load(config.data), methods_of(config), threads=threads)
 
 
-def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
+def reading_cost(plan: ComparisonPlan, load: Load | None = None) -> tuple[int, float]:
     """Return how often the test images are read, references included, and how long all of it takes."""
-    images, probe = Kept(partial(_read, plan)), plan.request.metric
+    load, probe = load or Kept(load_images), plan.request.metric
     one, beside = dict[str, float](), dict[tuple[str, int], float]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
@@ -117,7 +119,7 @@ def reading_cost(plan: ComparisonPlan) -> tuple[int, float]:
         protocol = Protocol(config, config.data.train_limit, probe)
         key = protocol.key(UNTRAINED)
         if key not in one:
-            one[key] = reading_seconds(config, probe, images(config.data), num_test_images(config))
+            one[key] = reading_seconds(config, probe, load(config.data), num_test_images(config))
         beside |= {(key, seed): one[key] for seed in sweep.confirming_seeds} | {(protocol.key(PIXELS), 0): one[key]}
         number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
     return number + len(beside), seconds + sum(beside.values())

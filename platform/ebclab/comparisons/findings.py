@@ -21,7 +21,7 @@ from ebclab.comparisons.statistics import (
     probability_of_improvement,
 )
 from ebclab.data.sources.location import last_part
-from ebclab.errors import RunError, UserError
+from ebclab.errors import RunError
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.runs.references import REFERENCES, Name, References
@@ -314,18 +314,6 @@ class ComparisonFindings:
             why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in self.sweeps) or "no sweep has begun"
             raise RunError(f"{where}: nothing to show yet: {why}")
 
-    def require_same_images(self, where: str) -> None:
-        """Refuse sweeps, in the folder ``where``, that saw other images: those that begin at once know no others."""
-        seen: dict[str, MeasuredSweep] = {}
-        for sweep in self.sweeps:
-            first = seen.setdefault(str(sweep.planned.plan.config.data), sweep)
-            if sweep.images and first.images and sweep.images != first.images:
-                raise UserError(
-                    f"{where}: {sweep.planned.name} saw other images than {first.planned.name}, got "
-                    f"{sweep.images[:20]}, expected {first.images[:20]}; restore them, delete the search that saw "
-                    "others, and repeat the command"
-                )
-
 
 def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> Pace:
     """Return the median time to a score; runs that never reach it, or were lost, count as infinite."""
@@ -346,5 +334,4 @@ def read_findings(folder: ComparisonFolder, plan: ComparisonPlan) -> ComparisonF
         if sweep.plan.is_file() and sweep.log.is_file():
             measured = read_sweep(planned, sweep.read_log(), plan.request.metric)
             found.append(replace(measured, machines=tuple(sweep.machines(measured.environment))))
-    references = References.read(folder.references, folder.address_of(folder.references))
-    return ComparisonFindings(plan, tuple(found), references)
+    return ComparisonFindings(plan, tuple(found), folder.read_references())

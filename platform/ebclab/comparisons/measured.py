@@ -22,7 +22,6 @@ from ebclab.runs.references import Protocol
 from ebclab.sweeps.log import LAUNCHES, LOST, State, SweepLog, Trial, sharing_a_gpu
 from ebclab.sweeps.proposals import ConfirmProposals, confirming_run, ranked
 from ebclab.sweeps.results import BASELINE, SettingsTest, scores_over_seeds
-from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
 
 WORST = 0.0
@@ -212,9 +211,8 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
     proposals = ConfirmProposals(planned.plan, log)
     groups = {source: _runs(source, settings, planned, log, metric) for source, settings in proposals.settings.items()}
     known = {source: runs for source, runs in groups.items() if runs is not None}
-    own = own_settings(planned.plan.space, planned.plan.config)
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
-    default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == own else None)
+    default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == planned.plan.start else None)
     compared = footing(planned.plan.space, search)
     seeds_over = _seeds_over(planned, log, proposals.settings)
     return replace(

@@ -21,7 +21,7 @@ from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, RunError
 from ebclab.evaluation.objectives import ANSWERED
 from ebclab.methods_by_name import as_file_name
-from ebclab.runs.references import FILE
+from ebclab.runs.references import FILE, References
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import COMPARISON
@@ -29,7 +29,7 @@ from ebclab.storage.object_store import fetched
 from ebclab.storage.reading import read_typed, typed
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.plan import SweepPlan, load_plan_file, make_plan, plan_of
+from ebclab.sweeps.plan import SweepPlan, make_plan, plan_of
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import Space, load_space
 
@@ -140,25 +140,6 @@ def write_comparison(path: Path, plan: ComparisonPlan) -> None:
     atomic.write_text(path, yaml.safe_dump(asdict(_saved(plan, plan.digest)), sort_keys=False))
 
 
-def read_comparison(path: Path, where: str = "") -> ComparisonPlan:
-    """Return a plan written by ``write_comparison``; messages call its folder ``where``."""
-    where = where or str(path.parent)
-    saved = load_plan_file(path, where, "comparison", "`ebclab compare` makes comparisons")
-    try:
-        plain = typed(saved, _SavedComparison)
-        sweeps = tuple(
-            PlannedSweep(each.method, each.task, each.arm, plan_of(each.sweep, f"{where}: {path.name}, {name}"))
-            for name, each in plain.sweeps.items()
-        )
-        if wrong := [name for name in plain.sweeps if not is_folder_name(name)]:
-            raise ValueError(f"not the name of a sweep's folder: {wrong[0]!r}")
-        if [planned.name for planned in sweeps] != list(plain.sweeps):
-            raise ValueError("a sweep whose name does not say what it is of")
-    except ValueError as error:
-        raise RunError(f"{where}: {path.name} is not a comparison's plan, got {error}; restore the file") from error
-    return ComparisonPlan(plain.asked, sweeps, plain.digest)
-
-
 MAY_GROW = ("trials", "seeds", "repeats")
 """Numbers that may be increased when a comparison is resumed."""
 _OF_RUNNING = ("config.data.root", "config.resources.", "trials", "seeds", "format")
@@ -220,6 +201,9 @@ class ComparisonFolder(Workspace):
         """What raw pixels and untrained encoders score on the test images."""
         return self.path / FILE
 
+    def read_references(self) -> References:
+        return References.read(self.references, self.address_of(self.references))
+
     @property
     def table(self) -> Path:
         return self.path / "comparison.md"
@@ -231,6 +215,22 @@ class ComparisonFolder(Workspace):
     @property
     def pilot(self) -> SweepFolder:
         return self.sweep(PILOT)
+
+    def read_plan(self) -> ComparisonPlan:
+        where, saved = self.where_of_plan, self.load_plan()
+        try:
+            plain = typed(saved, _SavedComparison)
+            sweeps = tuple(
+                PlannedSweep(each.method, each.task, each.arm, plan_of(each.sweep, f"{where}, {name}"))
+                for name, each in plain.sweeps.items()
+            )
+            if wrong := [name for name in plain.sweeps if not is_folder_name(name)]:
+                raise ValueError(f"not the name of a sweep's folder: {wrong[0]!r}")
+            if [planned.name for planned in sweeps] != list(plain.sweeps):
+                raise ValueError("a sweep whose name does not say what it is of")
+        except ValueError as error:
+            raise RunError(f"{where} is not a comparison's plan, got {error}; restore the file") from error
+        return ComparisonPlan(plain.asked, sweeps, plain.digest)
 
     def read_versions(self) -> tuple[PlanVersion, ...]:
         """Return all versions of the plan, oldest first."""

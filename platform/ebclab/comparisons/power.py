@@ -32,7 +32,7 @@ import numpy as np
 from ebclab.comparisons.cost import num_test_images
 from ebclab.comparisons.findings import ComparisonFindings, Side, Verdict, read_findings, verdict_of
 from ebclab.comparisons.measured import SettingsRuns, read_sweep
-from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, Task, read_comparison
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, Task
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
@@ -333,7 +333,7 @@ def _earlier(folder: ComparisonFolder) -> list[tuple[ComparisonFolder, Compariso
     for path in sorted(beside, key=lambda each: -os.lstat(each / COMPARISON.settings).st_mtime):
         with suppress(UserError, OSError):
             other = ComparisonFolder(path)
-            found.append((other, read_comparison(other.plan)))
+            found.append((other, other.read_plan()))
     return found
 
 

@@ -161,7 +161,7 @@ def _read(config: ExperimentConfig) -> tuple[Tensor, str]:
     if location_of(name) is not None:
         source = open_source(name, "train", reading)
         return read_rows(source, source.index.at(statistics_rows(source.index.keys)[:LIMIT])).images, "training"
-    split = load_images(config)
+    split = load_images(config.data)
     require_digest(split.content, config.data.digest, name)
     chosen, kind = (split.holdout, "held-out") if len(split.holdout) > 1 else (split.train, "training")
     return chosen.images[:LIMIT], kind

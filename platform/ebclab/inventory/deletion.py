@@ -28,7 +28,6 @@ from ebclab.storage.object_store import Store, remote_at
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.plan import read_plan
 from ebclab.sweeps.proposals import ranked
 
 
@@ -261,7 +260,7 @@ def _spent_runs(folder: SweepFolder) -> list[RunFolder]:
 
     They are selected from existing folders: no path is constructed from a name in the log.
     """
-    plan = read_plan(folder.plan)
+    plan = folder.read_plan()
     if plan.rules.scheduler == "pbt" and not folder.result.is_file():
         return []  # its trials may still copy each other's weights
     trials = folder.read_log().of_kind("search")

@@ -66,9 +66,7 @@ class ReproductionFolder(Workspace):
     @contextmanager
     def enter(self, plan: StudyPlan) -> Iterator[Syncer]:
         """Claim the folder and write the plan; the plan of an existing folder may only be extended by further runs."""
-        self.require_free()
-        self.pull()
-        self._runs_with(plan)  # refused before anything is written
+        self.pull_free()._runs_with(plan)  # refused before anything is written
         with self.claim() as syncer:
             runs = self._runs_with(plan)
             content = {"format": FORMAT, "study": plan.study.name, "scale": plan.scale, "runs": runs}
@@ -81,8 +79,7 @@ class ReproductionFolder(Workspace):
         now = {name: to_mapping(config) for name, config in plan.runs.items()}
         for name in plan.runs:
             self.own(REPRODUCTION.inside, name)
-        self.refuse_foreign()
-        if not self.plan.exists():
+        if not self.has_plan():
             return now
         where, remedy = self.address_of(self.plan), "choose another --to"
         before = read_typed(self.plan, _StoredPlan, where, what="not the plan of a reproduction", remedy=remedy)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
-from ebclab.config.names import other_folder
 from ebclab.errors import RunError, TrainingError
 from ebclab.evaluation.answers import Answers
 from ebclab.methods_by_name import catalogue
@@ -128,15 +127,12 @@ class RunFolder(Workspace):
 
     def require_run(self) -> None:
         """Check that the folder holds the settings of a run."""
-        if self.config_path.is_file():
-            return
-        if (self.path / SWEEP.settings).is_file():
+        if (self.path / SWEEP.settings).is_file() and not self.config_path.is_file():
             trials = sorted(self.path.glob(f"{SWEEP.inside}/*/{RUN.settings}"))
             remedy = f"it is a sweep, whose runs are in {self.path / SWEEP.inside}"
             remedy += f", such as {trials[-1].parent.name}" if trials else ""
-        else:
-            remedy = other_folder(self.address, RUN.settings, "`ebclab pretrain` makes runs")
-        raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {remedy}")
+            raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {remedy}")
+        self.require_plan()
 
     def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
         """Return the settings of the run; ``methods`` are known besides the catalogue."""

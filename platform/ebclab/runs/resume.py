@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.regular_file import read_regular
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
+from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Syncer
 from energy_contrast.method import Method
@@ -44,57 +46,141 @@ launch.
 State = Literal["new", "unfinished", "finished"]
 
 
-def find(
-    run: RunFolder,
-    config: ExperimentConfig,
-    methods: Mapping[str, type[Method]] | None = None,
-    *,
-    resume: bool,
-    extend: bool = False,
-) -> State:
-    """Return the state of the run that a launch with ``config`` is about to start or continue; reads only this disk.
+class EarlierLaunches:
+    """What earlier launches of a run have left in its folder, read once, and what another launch makes of it.
 
-    A run in a store was pulled before, with the checkpoints that it needs. If the user asked to ``resume``, a missing
-    run is an error. To ``extend`` it, ``config`` is what ``extended`` returned.
+    Only this disk is read: a run in a store was pulled before, with the checkpoints that it needs.
+
+    Args:
+        resume: Only continue: a missing run, or one without a checkpoint, is an error.
+        extend: Continue the run to this total number of epochs.
+
+    Attributes:
+        run: The folder of the run.
+        config: Its settings; None before the first launch.
     """
-    if not run.config_path.exists():
-        if resume:
-            raise RunError(f"{run.address}: nothing to resume, no run of this name; leave --resume out to start one")
-        run.refuse_foreign()
+
+    def __init__(
+        self,
+        run: RunFolder,
+        methods: Mapping[str, type[Method]] | None = None,
+        *,
+        resume: bool = False,
+        extend: int | None = None,
+    ) -> None:
+        self.run, self._resume, self._extend = run, resume, extend
+        self._written = _written_settings(run)  # to notice another process before the claim
+        self.config = run.read_config(methods) if run.has_plan(resume=resume) else None
+
+    @cached_property
+    def result(self) -> RunSummary | None:
+        return self.run.read_result()
+
+    def completed(self, config: ExperimentConfig) -> ExperimentConfig:
+        """Return ``config`` with the digest of the run's images, if it has none itself, and with what extends it."""
+        config = with_images_of(config, self.config)
+        return config if self._extend is None else self._extended(config, self._extend)
+
+    def state_of(self, config: ExperimentConfig) -> State:
+        """Return the state of the run that a launch with ``config``, which is ``completed``, starts or continues."""
+        run = self.run
+        if self.config is None:
+            _require_own_weights(run, config)
+            return "new"
+        self._refuse_other_settings(self.config, config)
+        if self.result is not None and self.result.epochs >= config.training.epochs:
+            return "finished"
+        if checkpoint.latest_path(run.checkpoints) is not None:
+            return "unfinished"
+        if self.result is not None:
+            raise RunError(
+                f"{run.address}: nothing to resume from, the finished run has no checkpoint in "
+                f"{run.address_of(run.checkpoints)} any more; put the folder back, or replace the run by --overwrite"
+            )
+        if self._resume:
+            reached = run.metrics.newest_measured()
+            found = "the run has no checkpoint yet; leave --resume out to start it"
+            if reached is not None:
+                found = (
+                    f"no checkpoint in {run.address_of(run.checkpoints)}, though its log reaches step {reached}; "
+                    "put the folder back, or leave --resume out to start over"
+                )
+            raise RunError(f"{run.address}: nothing to resume, {found}")
         _require_own_weights(run, config)
         return "new"
-    before = run.read_config(methods)
-    may_move = (resume or extend) and not config.resources.workers  # which write settings before they see the images
-    changed = contradictions(_with_epochs_of(before, config) if extend else before, config, may_move=may_move)
-    longer = before.training.epochs < config.training.epochs and not config.training.extended
-    longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
-    refuse_changes(
-        run.address,
-        changed,
-        "this name belongs to a run with other settings; "
-        f"choose another --name, use equal settings{longer_way}, or replace it by --overwrite",
-    )
-    result = run.read_result()
-    if result is not None and result.epochs >= config.training.epochs:
-        return "finished"
-    started = checkpoint.latest_path(run.checkpoints) is not None
-    if not started and result is not None:
-        raise RunError(
-            f"{run.address}: nothing to resume from, the finished run has no checkpoint in "
-            f"{run.address_of(run.checkpoints)} any more; put the folder back, or replace the run by --overwrite"
+
+    def _refuse_other_settings(self, before: ExperimentConfig, config: ExperimentConfig) -> None:
+        goes_on = self._resume or self._extend is not None
+        changed = contradictions(
+            before if self._extend is None else _with_epochs_of(before, config),
+            config,
+            may_move=goes_on and not config.resources.workers,  # which write settings before they see the images
         )
-    if not started and resume:
-        reached = run.metrics.newest_measured()
-        found = "the run has no checkpoint yet; leave --resume out to start it"
-        if reached is not None:
-            found = (
-                f"no checkpoint in {run.address_of(run.checkpoints)}, though its log reaches step {reached}; "
-                "put the folder back, or leave --resume out to start over"
+        longer = before.training.epochs < config.training.epochs and not config.training.extended
+        longer_way = f", train it on by --extend {config.training.epochs}" if longer else ""
+        refuse_changes(
+            self.run.address,
+            changed,
+            "this name belongs to a run with other settings; "
+            f"choose another --name, use equal settings{longer_way}, or replace it by --overwrite",
+        )
+
+    @contextmanager
+    def claim(self, config: ExperimentConfig) -> Iterator[Syncer]:
+        """Claim the run folder for this process alone and write its settings; yield the folder's syncer."""
+        run = self.run
+        with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
+            result = run.read_result()
+            is_over = result is not None and result.epochs >= config.training.epochs
+            if is_over or _written_settings(run) != self._written:
+                raise RunError(
+                    f"{run.address}: another process has trained here since this one looked, and its settings or its "
+                    "result are there now; repeat the command, which compares them, or choose another --name"
+                )
+            write_settings(run, config, syncer)
+            yield syncer
+
+    def _extended(self, config: ExperimentConfig, epochs: int) -> ExperimentConfig:
+        """Return ``config`` for a run that continues until it has ``epochs`` epochs; its present total changes nothing.
+
+        Earlier totals stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of
+        each total, schedules are computed for it. ``config`` has the epochs of its start, or of an earlier extension.
+        """
+        run, before = self.run, self.config
+        if before is None:
+            raise RunError(
+                f"{run.address}: nothing to extend, no run of this name; write --epochs {epochs} instead of --extend"
             )
-        raise RunError(f"{run.address}: nothing to resume, {found}")
-    if not started:
-        _require_own_weights(run, config)
-    return "unfinished" if started else "new"
+        if sweep := run.sweep():
+            raise RunError(
+                f"{run.address}: a trial of the sweep {sweep}, whose log says how long it trains; train its settings "
+                f"as a separate run, under another --runs, with --epochs {epochs}"
+            )
+        had, given = before.training.ends, config.training.ends
+        if given != had[: len(given)]:
+            return config  # settings differ: ``state_of`` will refuse them
+        if epochs < had[-1]:
+            raise UserError(f"--extend: a run may grow, not shrink, got a total of {epochs}; it has {had[-1]} epochs")
+        ends = had if epochs == had[-1] else (*had, epochs)
+        return replace(config, training=replace(config.training, epochs=ends[-1], extended=ends[:-1]))
+
+    def has_unnamed(self, split: Split, config: ExperimentConfig) -> bool:
+        """Return whether an older version trained on the user's images and recorded them under a dataset's name.
+
+        ``config`` are the settings of this launch, as the user gave them.
+        """
+        if self.config is None or self.config.data.digest or self.config.data.name != config.data.name:
+            return False
+        newest = self.run.load()
+        return newest is not None and newest.facts.get("data_digest") == split.digest
+
+
+def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> ExperimentConfig:
+    """Return ``before`` with the epochs of ``config``, if those extend it."""
+    ends, had = config.training.ends, before.training.ends
+    if ends[: len(had)] != had:
+        return before
+    return replace(before, training=replace(before.training, epochs=ends[-1], extended=ends[:-1]))
 
 
 def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
@@ -106,29 +192,12 @@ def _require_own_weights(run: RunFolder, config: ExperimentConfig) -> None:
         )
 
 
-def recorded(run: RunFolder) -> bytes:
+def _written_settings(run: RunFolder) -> bytes:
     """Return the content of a run's settings file on this disk; empty if there is none."""
     try:
         return read_regular(run.config_path, LARGEST_YAML)
     except OSError:
         return b""
-
-
-@contextmanager
-def claim(run: RunFolder, config: ExperimentConfig, seen: bytes) -> Iterator[Syncer]:
-    """Claim the run folder for this process alone and write its settings; yield the folder's syncer.
-
-    ``seen`` is what ``recorded`` returned before ``find`` was called, to notice another process in between.
-    """
-    with run.claim(() if config.resources.workers else NEEDED) as syncer:  # workers pull checkpoints themselves
-        result = run.read_result()
-        if recorded(run) != seen or (result is not None and result.epochs >= config.training.epochs):
-            raise RunError(
-                f"{run.address}: another process has trained here since this one looked, and its settings or its "
-                "result are there now; repeat the command, which compares them, or choose another --name"
-            )
-        write_settings(run, config, syncer)
-        yield syncer
 
 
 def write_settings(run: RunFolder, config: ExperimentConfig, syncer: Syncer) -> None:
@@ -162,17 +231,6 @@ def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
     return replace(config, data=replace(config.data, name=name, digest=split.content))
 
 
-def is_unnamed_record(run: RunFolder, before: ExperimentConfig, config: ExperimentConfig, split: Split) -> bool:
-    """Return whether an older version trained the run on these images and recorded them under a dataset's name.
-
-    ``config`` are the settings of this launch, as the user gave them, and ``split`` the user's images.
-    """
-    if before.data.digest or before.data.name != config.data.name:
-        return False
-    newest = run.load()
-    return newest is not None and newest.facts.get("data_digest") == split.digest
-
-
 def contradictions(before: ExperimentConfig, now: ExperimentConfig, *, may_move: bool = False) -> list[str]:
     """Return a line for each setting that differs between a run and a launch although it must not.
 
@@ -184,41 +242,6 @@ def contradictions(before: ExperimentConfig, now: ExperimentConfig, *, may_move:
     if may_move and before.data.digest == now.data.digest != "" and len(kinds) == 1 and kinds <= {*LOCATIONS}:
         now = replace(now, data=replace(now.data, name=before.data.name))
     return changed_settings(to_mapping(before), to_mapping(now), tuple(MAY_CHANGE), what="run")
-
-
-def extended(
-    run: RunFolder, before: ExperimentConfig | None, config: ExperimentConfig, epochs: int
-) -> ExperimentConfig:
-    """Return ``config`` for a run that continues until it has ``epochs`` epochs; its present total changes nothing.
-
-    Earlier totals stay in ``training.extended``, so that equal settings still mean equal numbers: until the end of each
-    total, schedules are computed for it. ``before`` are the settings of the run, if there is one; ``config`` has its
-    epochs at its start, or after an earlier extension.
-    """
-    if before is None:
-        raise RunError(
-            f"{run.address}: nothing to extend, no run of this name; write --epochs {epochs} instead of --extend"
-        )
-    if sweep := run.sweep():
-        raise RunError(
-            f"{run.address}: a trial of the sweep {sweep}, whose log says how long it trains; train its settings as a "
-            f"separate run, under another --runs, with --epochs {epochs}"
-        )
-    had, given = before.training.ends, config.training.ends
-    if given != had[: len(given)]:
-        return config  # settings differ: ``find`` will refuse them
-    if epochs < had[-1]:
-        raise UserError(f"--extend: a run may grow, not shrink, got a total of {epochs}; it has {had[-1]} epochs")
-    ends = had if epochs == had[-1] else (*had, epochs)
-    return replace(config, training=replace(config.training, epochs=ends[-1], extended=ends[:-1]))
-
-
-def _with_epochs_of(before: ExperimentConfig, config: ExperimentConfig) -> ExperimentConfig:
-    """Return ``before`` with the epochs of ``config``, if those extend it."""
-    ends, had = config.training.ends, before.training.ends
-    if ends[: len(had)] != had:
-        return before
-    return replace(before, training=replace(before.training, epochs=ends[-1], extended=ends[:-1]))
 
 
 def record_images(run: RunFolder, config: ExperimentConfig, digest: str) -> None:

@@ -18,6 +18,7 @@ class Kind:
     inside: str = ""  # direct subfolder that other processes sync; empty if there is none
     chosen_by: str = "--name"  # command-line option that selects another folder, for messages
     leftover: str = ""  # file or folder that may be there before the settings; empty if there is none
+    command: str = ""  # the command that makes one, for messages
 
     @property
     def files(self) -> set[str]:
@@ -33,9 +34,17 @@ RUN = Kind(
     "--runs",
     log="metrics.jsonl",
     leftover="error.txt",
+    command="pretrain",
 )
 SWEEP = Kind(
-    "sweep", "sweep.yaml", "result.json", "works on this sweep", "--sweeps", log="trials.jsonl", inside="trials"
+    "sweep",
+    "sweep.yaml",
+    "result.json",
+    "works on this sweep",
+    "--sweeps",
+    log="trials.jsonl",
+    inside="trials",
+    command="sweep",
 )
 COMPARISON = Kind(
     "comparison",
@@ -45,6 +54,7 @@ COMPARISON = Kind(
     "--comparisons",
     inside="sweeps",
     leftover="sweeps/pilot",
+    command="compare",
 )
 REPRODUCTION = Kind(
     "reproduction", "plan.json", "table.json", "works on this reproduction", "--to", inside="runs", chosen_by="--to"

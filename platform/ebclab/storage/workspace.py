@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 from ebclab.config.addresses import expanded
-from ebclab.config.names import is_folder_name
+from ebclab.config.names import is_folder_name, other_folder
+from ebclab.config.yaml_text import Plain, load_yaml_file
 from ebclab.errors import RunError
 from ebclab.storage.kinds import Kind
 from ebclab.storage.lease import NAME, Fence, FencingToken, held_by, leased, require_free
@@ -71,13 +72,18 @@ class Workspace:
         """The page of the result, where one is written beside it."""
         return self.result.with_suffix(".html")
 
-    def refuse_foreign(self) -> None:
-        """Refuse a folder that holds files without being of this kind; those of a launch that ended early do not count.
+    def has_plan(self, *, resume: bool = False) -> bool:
+        """Return whether an earlier launch has written its plan; if not, refuse files of another kind in the folder.
 
-        Such a launch leaves empty folders and hidden files, and in a sweep the traceback of a trial.
+        A launch that ended before leaves empty folders and hidden files, and in a sweep the traceback of a trial. If
+        the user asked to ``resume``, a missing plan is an error.
         """
         if self.plan.exists():
-            return
+            return True
+        if resume:
+            raise RunError(
+                f"{self.address}: nothing to resume, no {self.kind.name} of this name; leave --resume out to start one"
+            )
         files = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
         is_file = self.path.exists() and not self.path.is_dir()
         if is_file or any(not self._is_leftover(file) and not _is_hidden(file) for file in files):
@@ -85,6 +91,24 @@ class Workspace:
                 f"{self.address}: the folder holds something that is not a {self.kind.name}; "
                 f"choose another {self.kind.chosen_by}"
             )
+        return False
+
+    def require_plan(self) -> None:
+        """Require the file that makes the folder one of its kind."""
+        if not self.plan.is_file():
+            made = f"`ebclab {self.kind.command}` makes {self.kind.name}s"
+            remedy = other_folder(self.address, self.plan.name, made)
+            raise RunError(f"{self.address}: no {self.kind.name} here, {self.plan.name} is missing; {remedy}")
+
+    def load_plan(self) -> Plain:
+        """Return the plain values in the plan's file, which is YAML."""
+        self.require_plan()
+        return load_yaml_file(self.plan, self.where_of_plan)
+
+    @property
+    def where_of_plan(self) -> str:
+        """The folder and the plan's file, for messages."""
+        return f"{self.address}: {self.plan.name}"
 
     def _is_leftover(self, file: Path) -> bool:
         return bool(self.kind.leftover) and file.is_relative_to(self.kind.leftover)
@@ -118,6 +142,11 @@ class Workspace:
         if self.remote is not None:
             _mirror(self.remote, self.kind).pull(kinds)
         return self
+
+    def pull_free(self, kinds: tuple[str, ...] = ()) -> Self:
+        """Do what ``pull`` does, unless another process holds the folder: before a claim, which pulls again."""
+        self.require_free()
+        return self.pull(kinds)
 
     def send(self, *names: str) -> None:
         """Upload files of the local copy; without names, all of them. No other files in the store are changed."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from ebclab.errors import RunError, UserError
+from ebclab.errors import UserError
 from ebclab.runs.environment import machine_in_words, read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.references import FILE
@@ -21,7 +21,7 @@ from ebclab.storage.mirror import Mirror, Syncer
 from ebclab.storage.object_store import RemoteFolder, Role
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import SweepLog
-from ebclab.sweeps.plan import SweepPlan, read_plan, require_same, write_plan
+from ebclab.sweeps.plan import SweepPlan, plan_of, require_same, write_plan
 from ebclab.sweeps.results import SweepResult
 from energy_contrast.method import Method
 
@@ -58,7 +58,13 @@ class SweepFolder(Workspace):
         return self.member(RunFolder, name, "a trial's run", role)
 
     def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
-        return read_plan(self.plan, methods, self.address)
+        return plan_of(self.load_plan(), self.where_of_plan, methods)
+
+    def earlier_plan(
+        self, methods: Mapping[str, type[Method]] | None = None, *, resume: bool = False
+    ) -> SweepPlan | None:
+        """Return the plan of earlier launches; None if there were none, which is an error if asked to ``resume``."""
+        return self.read_plan(methods) if self.has_plan(resume=resume) else None
 
     def read_log(self, syncer: Syncer | None = None) -> SweepLog:
         """Return the log on this disk; ``syncer`` uploads what is appended, None when nothing will be."""
@@ -94,21 +100,13 @@ class SweepFolder(Workspace):
         return self.path / BEST
 
 
-def finished_result(
-    folder: SweepFolder, plan: SweepPlan, methods: Mapping[str, type[Method]], *, resume: bool
-) -> SweepResult | None:
-    """Return the result of a finished sweep of this plan, or None if there is work left; writes nothing.
+def finished_result(folder: SweepFolder, before: SweepPlan | None, plan: SweepPlan) -> SweepResult | None:
+    """Return the result of a finished sweep of this plan, or None if there is work left; refuse another plan.
 
-    If the user asked to ``resume``, a missing sweep is an error.
+    ``before`` is the plan in the folder, None if there is none.
     """
-    if not folder.plan.exists():
-        if resume:
-            raise RunError(
-                f"{folder.address}: nothing to resume, no sweep of this name; leave --resume out to start one"
-            )
-        folder.refuse_foreign()
+    if before is None:
         return None
-    before = folder.read_plan(methods)
     require_same(before, plan, folder.address)
     if replace(before, config=plan.config, space=plan.space) != plan or not folder.result.exists():
         return None

@@ -9,10 +9,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 import yaml
 
-from ebclab.config import ExperimentConfig, did_you_mean, load_yaml_file, parse_experiment, to_mapping
+from ebclab.config import ExperimentConfig, did_you_mean, parse_experiment, to_mapping
 from ebclab.config.check import Problems, check_section, settings_of
 from ebclab.config.experiment import known_method
-from ebclab.config.names import other_folder
 from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
@@ -22,7 +21,7 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
-from ebclab.sweeps.space.check import apply_settings, check_space, refused_by_method, why_not_live
+from ebclab.sweeps.space.check import apply_settings, check_space, own_settings, refused_by_method, why_not_live
 from ebclab.sweeps.space.space import Settings, Space, load_space, parse_space
 from energy_contrast.method import Method
 
@@ -116,6 +115,11 @@ class SweepPlan(SweepChoices):
                 "data.holdout_rate: a sweep chooses by held-out images, got 0; use 0.1, and the test set stays unseen"
             )
         return lines
+
+    @property
+    def start(self) -> Settings:
+        """The starting settings of the search: what ``config`` has for the settings in ``space``."""
+        return own_settings(self.space, self.config)
 
     @property
     def confirming_seeds(self) -> range:
@@ -279,25 +283,6 @@ class _Parts:
 def write_plan(path: Path, plan: SweepPlan) -> None:
     """Write a plan as YAML."""
     atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
-
-
-def read_plan(path: Path, methods: Mapping[str, type[Method]] | None = None, where: str = "") -> SweepPlan:
-    """Return the plan that ``write_plan`` wrote; messages call its folder ``where``."""
-    where = where or str(path.parent)
-    saved = load_plan_file(path, where, "sweep", "`ebclab sweep` makes sweeps")
-    return plan_of(saved, f"{where}: {path.name}", methods)
-
-
-def load_plan_file(path: Path, where: str, what: str, otherwise: str) -> Plain:
-    """Return the plain values in the file of a plan.
-
-    Messages call its folder ``where``, and ``what`` it should be; ``otherwise`` is their end if no folder nearby is
-    one.
-    """
-    if not path.is_file():
-        remedy = other_folder(where, path.name, otherwise)
-        raise RunError(f"{where}: no {what} here, {path.name} is missing; {remedy}")
-    return load_yaml_file(path, f"{where}: {path.name}")
 
 
 def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:

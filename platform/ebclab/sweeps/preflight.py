@@ -6,20 +6,25 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from ebclab.config import ExperimentConfig
 from ebclab.data.class_labels import num_unlabelled
 from ebclab.data.holdout import Split
-from ebclab.data.preprocessing import preprocessing_for
 from ebclab.errors import ConfigError, UserError
 from ebclab.evaluation.monitor import require_images
 from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
 from ebclab.training.loggers import require_installed
-from ebclab.training.setup import build_method, classes_of, neighbours_problem, require_different_views, require_parts
+from ebclab.training.setup import require_batches
 from energy_contrast.method import Method
+
+
+def require_runnable(
+    plan: SweepPlan, split: Split, methods: Mapping[str, type[Method]], weights: InitialWeights | None = None
+) -> list[str]:
+    """Refuse a sweep whose trials could not be trained on these images or not be judged by them; return warnings."""
+    require_judgeable(plan, split)
+    return require_trainable(plan, split, methods, weights)
 
 
 def require_judgeable(plan: SweepPlan, split: Split) -> None:
@@ -68,7 +73,7 @@ def require_trainable(
         try:
             for epochs in {plan.epochs, plan.config.training.epochs}:
                 config = trial_config(plan.config, settings, seed=plan.config.seed, epochs=epochs)
-            warning = _require_batches(config, method_class, split, weights)
+            warning = require_batches(config, method_class, split, weights)
             if warning and warning not in warnings:
                 warnings.append(f"{plan.space.where}, {named}: {warning}" if settings else warning)
         except (ConfigError, ValueError) as error:
@@ -82,27 +87,7 @@ def require_trainable(
 
 def _one_at_a_time(plan: SweepPlan) -> Iterator[Settings]:
     yield {}
-    own = own_settings(plan.space, plan.config)
+    own = plan.start
     point = plan.space.point_of(own)
     for moved in plan.space.ends_beside(point) if point else ():
         yield {name: value for name, value in plan.space.settings(moved).items() if value != own[name]}
-
-
-def _require_batches(
-    config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
-) -> str | None:
-    """Build the method and check its batches, without any images; return warnings."""
-    batch_size, images = config.training.batch_size, len(split.train)
-    if batch_size > images:
-        raise ValueError(
-            f"training.batch_size: more than the {images:,} training images, got {batch_size}; set a smaller one, or "
-            "name a search space without it by --space"
-        )
-    channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
-    require_different_views(config, method_class, channels)
-    num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
-    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights, num_classes)
-    if batch_size + method.num_proposals(batch_size) > images:
-        raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
-    require_parts(config, method, max(1, config.resources.workers))
-    return neighbours_problem(config, method)

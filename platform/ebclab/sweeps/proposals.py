@@ -11,7 +11,6 @@ from ebclab.sweeps.log import Kind, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.results import BASELINE, ConfirmedSettings
-from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Point
 
 
@@ -25,8 +24,7 @@ class SearchProposals:
 
     def __init__(self, plan: SweepPlan, earlier: Sequence[tuple[Point, float]] = ()) -> None:
         self._plan, self._earlier = plan, earlier
-        own = plan.space.point_of(own_settings(plan.space, plan.config))
-        self._first = max(earlier, key=lambda pair: pair[1])[0] if earlier else own
+        self._first = max(earlier, key=lambda pair: pair[1])[0] if earlier else plan.space.point_of(plan.start)
 
     def includes(self, trial: Trial) -> bool:
         """Return True: every trial of the search belongs to this phase."""
@@ -90,9 +88,8 @@ class ConfirmProposals:
     def __init__(self, plan: SweepPlan, log: SweepLog) -> None:
         chosen = distinct(ranked(log.of_kind("search")))[: plan.top]
         self.settings = {trial.id: dict(trial.settings) for trial in chosen}
-        own = own_settings(plan.space, plan.config)
-        if plan.baseline and chosen and own not in self.settings.values():
-            self.settings[BASELINE] = own
+        if plan.baseline and chosen and plan.start not in self.settings.values():
+            self.settings[BASELINE] = plan.start
         self._wanted = {
             confirming_run(source, seed): (rank, source, seed)
             for rank, source in enumerate(self.settings)

@@ -17,7 +17,6 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import read_json, typed, with_checksum
 from ebclab.sweeps.log import SweepLog, Trial, finite
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Settings
 
 _FORMAT = 1
@@ -93,7 +92,7 @@ class ConfirmedSettings(SeedScores):
 
     def is_start(self, plan: SweepPlan) -> bool:
         """Return whether these are the settings that the search started from."""
-        return self.settings == own_settings(plan.space, plan.config)
+        return self.settings == plan.start
 
     def in_words(self, plan: SweepPlan) -> str:
         """Return a name for users: ``trial 0003``, or ``the starting settings``."""

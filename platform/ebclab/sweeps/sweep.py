@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +13,7 @@ from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import flat, methods_of
 from ebclab.config.names import require_folder_name
+from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import CHOOSE_IMAGES, Split
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
@@ -24,13 +25,14 @@ from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initi
 from ebclab.runs.resume import with_own_images
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import SweepFolder, finished_result
-from ebclab.sweeps.plan import SweepPlan, read_plan
-from ebclab.sweeps.preflight import require_judgeable, require_trainable
+from ebclab.sweeps.log import SweepLog
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.preflight import require_runnable
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import Point
-from ebclab.training.setup import load_images
+from ebclab.training.setup import load_images, split_own
 from energy_contrast.method import Method
 
 
@@ -48,7 +50,8 @@ def sweep(
     display: SweepDisplay | None = None,
     probes: tuple[str, ...] = ("knn", "linear"),
     references: bool = True,
-    digest: str = "",
+    load: Callable[[DataConfig], Split] = load_images,
+    checked: str = "",
 ) -> SweepResult:
     """Run a sweep, or continue it, or return the result of an equal sweep that has finished.
 
@@ -63,7 +66,8 @@ def sweep(
         display: Where progress is shown; None chooses by the terminal.
         probes: What is measured on the test set; if empty, it is not read.
         references: Also measure raw pixels and the untrained encoder there.
-        digest: That of the images of other sweeps, if these must be the same.
+        load: Loads the images in place of ``load_images``, such as ``Kept(load_images)`` for many sweeps of the same.
+        checked: Digest of the images with which the plan was checked: others are refused, and no check is repeated.
 
     Returns:
         The content of result.json.
@@ -79,24 +83,24 @@ def sweep(
             f"images: the workers of a trial read their own, got resources.workers={plan.config.resources.workers}; "
             "set it to 0, or write the images into a folder and name that by data.name"
         )
-    given = None if images is None else load_images(plan.config, images)
+    given = None if images is None else split_own(plan.config.data, images)
     if given is not None:
         plan = replace(plan, config=with_own_images(plan.config, given))
-    name = default_name(plan.config) if name is None else require_folder_name(name)
-    folder = SweepFolder.named(sweeps, name)
-    folder.require_free()
-    folder.pull()
     methods = methods_of(plan.config, method)
-    plan, weights = with_initial_weights(plan, folder, methods)
-    result = finished_result(folder, plan, methods, resume=resume)
+    name = default_name(plan.config) if name is None else require_folder_name(name)
+    folder = SweepFolder.named(sweeps, name).pull_free()
+    before = folder.earlier_plan(methods, resume=resume)
+    plan, weights = with_initial_weights(plan, folder, before)
+    result = finished_result(folder, before, plan)
     if result is not None:
         return result
-    earlier = _what_was_learnt(folder, warm_start, plan, methods)
+    log = folder.read_log()
+    earlier = _what_was_learnt(log, warm_start, plan, methods)
     folder.require_creatable()
-    split = given or load_images(plan.config)
-    require_same_images(folder.address, split, folder.read_log().images or digest)
-    require_judgeable(plan, split)
-    warnings = require_trainable(plan, split, methods, weights)
+    split = given or load(plan.config.data)
+    require_same_images(folder.address, split, log.images or checked)
+    is_checked = checked and weights is None  # whether given weights fit is only known here
+    warnings = [] if is_checked else require_runnable(plan, split, methods, weights)
     set_ray_switches()
     from ebclab.sweeps.conclude import conclude  # imports TensorBoard
     from ebclab.sweeps.ray_tune.phase import trained_sweep  # now: Ray reads its switches when it is imported
@@ -127,17 +131,17 @@ def default_name(config: ExperimentConfig) -> str:
 
 
 def with_initial_weights(
-    plan: SweepPlan, folder: SweepFolder, methods: Mapping[str, type[Method]]
+    plan: SweepPlan, folder: SweepFolder, before: SweepPlan | None
 ) -> tuple[SweepPlan, InitialWeights | None]:
     """Return ``plan`` with the digest of the initial weights, and these weights; None when they are random.
 
-    A sweep keeps a copy of the weights, since a trial may start long after their source was deleted.
+    A sweep keeps a copy of the weights, since a trial may start long after their source was deleted. ``before`` is the
+    plan in its folder, None if there is none.
     """
     source = plan.config.init.weights
     if source is None:
         return plan, None
-    before = read_plan(folder.plan, methods).config.init if folder.plan.is_file() else None
-    config, weights = with_digest(plan.config, before)
+    config, weights = with_digest(plan.config, before.config.init if before else None)
     if weights is None:
         kept = folder.initial_weights
         weights = kept_weights(kept, config.init) if kept.exists() else read_initial_weights(source, config.init.digest)
@@ -145,13 +149,13 @@ def with_initial_weights(
 
 
 def _what_was_learnt(
-    folder: SweepFolder, warm_start: str | Path | None, plan: SweepPlan, methods: Mapping[str, type[Method]]
+    log: SweepLog, warm_start: str | Path | None, plan: SweepPlan, methods: Mapping[str, type[Method]]
 ) -> tuple[str | None, Sequence[tuple[Point, float]]]:
     """Return the address of the earlier sweep, None when there is none, and its points with their objectives.
 
     A resumed sweep has them in its log: the earlier one may have grown since, or be gone.
     """
-    known = folder.read_log().learnt_from
+    known = log.learnt_from
     before = SweepFolder.at(warm_start).address if warm_start else known.get("warm_start")
     if before is None:
         return None, []

@@ -23,7 +23,7 @@ from ebclab.methods_by_name import as_file_name
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.initial_weights import read_initial_weights, with_digest
 from ebclab.runs.metrics_log import LogEvents
-from ebclab.runs.resume import claim, extended, find, is_unnamed_record, recorded, with_images_of, with_own_images
+from ebclab.runs.resume import EarlierLaunches, with_own_images
 from ebclab.runs.stop_request import StopFlag
 from ebclab.runs.summary import RunSummary
 from ebclab.storage.lease import NAME as LEASE
@@ -33,7 +33,7 @@ from ebclab.training.display import Listener, choose_display
 from ebclab.training.loggers import require_installed
 from ebclab.training.rank import lead_rank
 from ebclab.training.ray_train.streamed import delivery_of
-from ebclab.training.setup import RunSpec, load_images, prepare
+from ebclab.training.setup import RunSpec, prepare, split_own
 from energy_contrast.method import Method
 
 
@@ -97,44 +97,37 @@ def pretrain(
     require_installed(config.training.loggers)
     own_code = scheduled(callbacks)
     methods = methods_of(config, method)
-    method_class = methods[config.method_name]
-    split = None if images is None else load_images(config, images)
+    split = None if images is None else split_own(config.data, images)
     own = config if split is None else with_own_images(config, split)
-    name = default_name(own) if name is None else require_folder_name(name)
-    run = RunFolder.named(runs, name)
-    run.require_free()
-    run.pull(NEEDED)  # only to look: the claim pulls again, in case another process writes in between
-    seen = recorded(run)
-    before = run.read_config(methods) if run.config_path.is_file() else None
-    if split is None or before is None or not is_unnamed_record(run, before, config, split):
+    run = RunFolder.named(runs, default_name(own) if name is None else require_folder_name(name))
+    earlier = EarlierLaunches(run.pull_free(NEEDED), methods, resume=resume, extend=extend)
+    if split is None or not earlier.has_unnamed(split, config):
         config = own
-    config = with_images_of(config, before)
-    if extend is not None:
-        config = extended(run, before, config, extend)
-    config, weights = with_digest(config, before.init if before else None)
-    state = find(run, config, methods, resume=resume, extend=extend is not None)
-    summary = run.read_result()
-    if state == "finished" and summary is not None:
-        return RunResult(run.path, summary, was_finished=True, address=run.address)
+    config, weights = with_digest(earlier.completed(config), earlier.config.init if earlier.config else None)
+    state = earlier.state_of(config)
+    if state == "finished" and earlier.result is not None:
+        return RunResult(run.path, earlier.result, was_finished=True, address=run.address)
     if state == "unfinished":
         weights = None
     elif config.init.weights and weights is None:  # an earlier launch was killed before its first checkpoint
         weights = read_initial_weights(config.init.weights, config.init.digest)
     run.require_creatable()
+    method_class = methods[config.method_name]
     spec = RunSpec(
         run, config, method_class, split, tuple(sys.argv), weights, callbacks=own_code, references=references
     )
     train = _train_on_workers if config.resources.workers else _train_here
-    return RunResult(run.path, train(spec, seen, display or choose_display()), was_finished=False, address=run.address)
+    summary = train(spec, earlier, display or choose_display())
+    return RunResult(run.path, summary, was_finished=False, address=run.address)
 
 
-def _train_here(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
+def _train_here(spec: RunSpec, earlier: EarlierLaunches, listener: Listener) -> RunSummary:
     resources = spec.config.resources
     device = resolve_device(resources.device, deterministic=resources.deterministic)
     set_threads(resources.threads)
     listener.note(delivery_of(spec.config, spec.images, device).reason)
     prepared = prepare(spec.config, device, spec.images, spec.method_class, weights=spec.weights)
-    with claim(spec.run, spec.config, seen) as syncer, LogEvents(spec.run.metrics):
+    with earlier.claim(spec.config) as syncer, LogEvents(spec.run.metrics):
         return lead_rank(spec, prepared, listener, StopFlag(), syncer)
 
 
@@ -145,7 +138,7 @@ def _has_files(run: RunFolder) -> bool:
     return bool(Store(run.remote).names().keys() - {LEASE})
 
 
-def _train_on_workers(spec: RunSpec, seen: bytes, listener: Listener) -> RunSummary:
+def _train_on_workers(spec: RunSpec, earlier: EarlierLaunches, listener: Listener) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
         raise UserError(
@@ -156,7 +149,7 @@ def _train_on_workers(spec: RunSpec, seen: bytes, listener: Listener) -> RunSumm
     from ebclab.training.ray_train.launch import launch
 
     existed = _has_files(spec.run)
-    with claim(spec.run, spec.config, seen) as syncer:
+    with earlier.claim(spec.config) as syncer:
         spec.run.stop.clear()  # a request to an earlier launch, which was killed
         try:
             return launch(replace(spec, token=syncer.token), listener)

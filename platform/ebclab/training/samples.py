@@ -29,7 +29,7 @@ from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.training.restore import load_memories, load_model
 from ebclab.training.sample_request import SampleRequest
-from ebclab.training.setup import Prepared, prepare
+from ebclab.training.setup import Prepared, prepare, split_own
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import TracedMethod
 from energy_contrast.memory.replay_buffer import ReplayBuffer
@@ -88,7 +88,7 @@ def sample_chains(
     device = resolve_device(config.resources.device)
     set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
     saved = _checkpoint(run, checkpoint_kind, request)
-    prepared = prepare(config, device, images[0] if images else None, method_class)
+    prepared = prepare(config, device, split_own(config.data, images[0]) if images else None, method_class)
     real_images, test = _real_images(config, prepared, images)
     training = prepared.training
     load_model(training.method, saved, run.address)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config import VIEW_RECIPES, ExperimentConfig
+from ebclab.config.sections import DataConfig
 from ebclab.data.delivery.choose import require_neighbours
 from ebclab.data.delivery.resident import ResidentData
 from ebclab.data.holdout import Split, split_images
@@ -88,7 +89,7 @@ class Prepared:
 def prepare(
     config: ExperimentConfig,
     device: torch.device,
-    images: Images | Split | None,
+    images: Split | None,
     method_class: type[Method],
     ranks: Ranks = ALONE,
     weights: InitialWeights | None = None,
@@ -96,10 +97,10 @@ def prepare(
     """Build everything that one rank of a run with resident images needs, without communication between ranks.
 
     Args:
-        images: The user's own training images, whole or already split, in place of the dataset that ``config`` names.
+        images: The user's own images, as ``split_own`` returns them, in place of the dataset that ``config`` names.
         weights: Initial weights of the encoder; None means random ones.
     """
-    split = images if isinstance(images, Split) else load_images(config, images)
+    split = images or load_images(config.data)
     require_digest(split.content, config.data.digest, config.data.name)
     preprocessing = preprocessing_for(config.views, split.train)
     channels, size = split.train.images.shape[1], preprocessing.image_size
@@ -162,13 +163,17 @@ def _free_before() -> None:
         gc.collect()
 
 
-def load_images(config: ExperimentConfig, images: Images | None = None) -> Split:
-    """Return the images that ``config`` names, or the user's own ``images``, split as ``config`` says."""
-    if images is None:
-        whole = load_split(config.data.name, config.data.root, "train", Reading.of(config.data))
-    else:
-        whole = own_images(images)
-    data = config.data
+def load_images(data: DataConfig) -> Split:
+    """Return the training images that ``data`` names, split as it says."""
+    return _split(data, load_split(data.name, data.root, "train", Reading.of(data)))
+
+
+def split_own(data: DataConfig, images: Images) -> Split:
+    """Return the user's own training images, split as ``data`` says."""
+    return _split(data, own_images(images))
+
+
+def _split(data: DataConfig, whole: ImageSet) -> Split:
     return split_images(
         whole, train_limit=data.train_limit, holdout_rate=data.holdout_rate, confirm_rate=data.confirm_rate
     )
@@ -260,6 +265,26 @@ def build_method(
     if config.training.compile in (True, "default"):
         method.compile_parts()
     return method
+
+
+def require_batches(
+    config: ExperimentConfig, method_class: type[Method], split: Split, weights: InitialWeights | None
+) -> str | None:
+    """Check that a run could train on these images: build its method, without any batch; return a warning."""
+    batch_size, images = config.training.batch_size, len(split.train)
+    if batch_size > images:
+        raise ValueError(
+            f"training.batch_size: more than the {images:,} training images, got {batch_size}; set a smaller one, or "
+            "name a search space without it by --space"
+        )
+    channels, size = split.train.images.shape[1], preprocessing_for(config.views, split.train).image_size
+    require_different_views(config, method_class, channels)
+    num_classes = classes_of(config, method_class, split.train.labels, split.train.class_names)
+    method = build_method(config, method_class, channels, torch.device("cpu"), size, weights, num_classes)
+    if batch_size + method.num_proposals(batch_size) > images:
+        raise ValueError(f"training.batch_size: {images:,} images leave none for proposals, got {batch_size}")
+    require_parts(config, method, max(1, config.resources.workers))
+    return neighbours_problem(config, method)
 
 
 def require_different_views(config: ExperimentConfig, method_class: type[Method], channels: int) -> None:

@@ -17,7 +17,7 @@ from ebclab.runs import checkpoint
 from ebclab.training.display import Listener
 from ebclab.training.loop import Training, train_step
 from ebclab.training.pretrain import pretrain
-from ebclab.training.setup import prepare
+from ebclab.training.setup import prepare, split_own
 from energy_contrast.catalog import METHODS
 
 from .conftest import Killed
@@ -30,7 +30,7 @@ def prepared(config: ExperimentConfig, device: torch.device, method: str) -> Tra
     """Return a run that is ready to train, on numbers in place of images."""
     pixels = torch.randint(0, 256, (NUM_STEPS * 8, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator())
     images = torch.utils.data.TensorDataset(pixels, torch.arange(len(pixels)) % 3)
-    made = prepare(config, device, images, METHODS[method])
+    made = prepare(config, device, split_own(config.data, images), METHODS[method])
     made.training.method.start(made.draw)
     made.training.method.train()
     return made.training

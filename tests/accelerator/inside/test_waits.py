@@ -11,7 +11,7 @@ from pretended_device import MixedDevicesError, PretendedDevice
 
 from ebclab.config import ExperimentConfig
 from ebclab.training.loop import train
-from ebclab.training.setup import prepare
+from ebclab.training.setup import prepare, split_own
 from energy_contrast.catalog import METHODS
 
 COLOURED = (
@@ -52,7 +52,7 @@ def watched(pretended: PretendedDevice, config: ExperimentConfig, method: str) -
     pixels = torch.randint(0, 256, (6 * 8, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(len(pixels)) % 3
     images = torch.utils.data.TensorDataset(pixels, labels)
-    training = prepare(config, pretended.device, images, METHODS[method])
+    training = prepare(config, pretended.device, split_own(config.data, images), METHODS[method])
     training.training.method.start(training.draw)
     with pretended.counting() as (_, waits):
         observer = Watching(waits)

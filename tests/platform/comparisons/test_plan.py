@@ -9,7 +9,7 @@ from made_up_comparison import request_for
 
 from ebclab.cli.compare import CompareOptions
 from ebclab.comparisons.compare import plan_of_request
-from ebclab.comparisons.plan import Task, growth, make_comparison, read_comparison, write_comparison
+from ebclab.comparisons.plan import ComparisonFolder, Task, growth, make_comparison, write_comparison
 from ebclab.errors import ConfigError, UserError
 
 
@@ -151,7 +151,7 @@ def test_the_digest_is_of_what_decides_numbers() -> None:
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     plan = make_comparison(request_for("simclr", "dcl", practice_seconds=5.0, questions=("simclr@64,dcl@64",)))
     write_comparison(tmp_path / "comparison.yaml", plan)
-    again = read_comparison(tmp_path / "comparison.yaml")
+    again = ComparisonFolder(tmp_path).read_plan()
     write_comparison(tmp_path / "again.yaml", again)
     assert again.request == plan.request
     assert (tmp_path / "again.yaml").read_text() == (tmp_path / "comparison.yaml").read_text()
@@ -171,7 +171,7 @@ def test_a_damaged_plan_is_a_sentence(tmp_path: Path, old: str, new: str) -> Non
     write_comparison(path, make_comparison(request_for("simclr", "dcl")))
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(UserError, match=r"is not a comparison's plan, got .*restore the file"):
-        read_comparison(path)
+        ComparisonFolder(tmp_path).read_plan()
 
 
 def test_a_comparison_may_grow() -> None:

@@ -14,7 +14,7 @@ from store_requests import killed_before_change
 from ebclab.config import ExperimentConfig, compose, to_mapping, to_yaml
 from ebclab.errors import RunError
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import MAY_CHANGE, claim, find, recorded
+from ebclab.runs.resume import MAY_CHANGE, EarlierLaunches
 from ebclab.storage import lease
 from ebclab.storage.object_store import RemoteFolder, Store
 
@@ -46,19 +46,19 @@ def run(remote: RemoteFolder) -> RunFolder:
 
 def test_a_run_is_new_unfinished_or_finished(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
-    assert find(run, settings(2), resume=False) == "new"
+    assert EarlierLaunches(run).state_of(settings(2)) == "new"
     finish(run.path, epochs=2)
-    assert find(run, settings(2), resume=True) == "finished"
-    assert find(run, LONGER, resume=True, extend=True) == "unfinished"
+    assert EarlierLaunches(run, resume=True).state_of(settings(2)) == "finished"
+    assert EarlierLaunches(run, resume=True, extend=3).state_of(LONGER) == "unfinished"
     for other in (settings(1), settings(3), LONGER, replace(settings(2), seed=1)):
         with pytest.raises(RunError, match=r"run: this name belongs to a run with other settings(?s:.)* in the run, "):
-            find(run, other, resume=False)
+            EarlierLaunches(run).state_of(other)
     (run.path / "result.json").unlink()
-    assert find(run, settings(2), resume=True) == "unfinished"
+    assert EarlierLaunches(run, resume=True).state_of(settings(2)) == "unfinished"
     shutil.rmtree(run.checkpoints)
-    assert find(run, settings(2), resume=False) == "new"
+    assert EarlierLaunches(run).state_of(settings(2)) == "new"
     with pytest.raises(RunError, match="the run has no checkpoint yet; leave --resume out to start it"):
-        find(run, settings(2), resume=True)
+        EarlierLaunches(run, resume=True).state_of(settings(2))
 
 
 def test_settings_that_may_change_exist_and_name_their_effect() -> None:
@@ -81,8 +81,8 @@ def test_what_a_launch_makes_before_its_settings_blocks_no_name(tmp_path: Path, 
     (path if left.endswith("/") else path.parent).mkdir(parents=True)
     if not left.endswith("/"):
         path.write_text("left")
-    assert find(run, settings(2), resume=False) == "new"
-    with claim(run, settings(2), recorded(run)):
+    assert EarlierLaunches(run).state_of(settings(2)) == "new"
+    with EarlierLaunches(run).claim(settings(2)):
         assert run.read_config() == settings(2)
 
 
@@ -92,7 +92,7 @@ def test_a_folder_with_a_file_of_the_user_is_no_run(tmp_path: Path, own: str) ->
     (run.path / own).parent.mkdir(parents=True)
     (run.path / own).write_text("own")
     with pytest.raises(RunError, match="the folder holds something that is not a run; choose another --name"):
-        find(run, settings(2), resume=False)
+        EarlierLaunches(run).state_of(settings(2))
 
 
 def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path: Path) -> None:
@@ -100,20 +100,20 @@ def test_a_link_to_elsewhere_or_a_file_in_place_of_the_folder_is_no_run(tmp_path
     run.path.mkdir()
     (run.path / "link").symlink_to(tmp_path)
     with pytest.raises(RunError, match="holds something that is not a run"):
-        find(run, settings(2), resume=False)
+        EarlierLaunches(run).state_of(settings(2))
     (tmp_path / "file").write_text("own")
     with pytest.raises(RunError, match="holds something that is not a run"):
-        find(RunFolder(tmp_path / "file"), settings(2), resume=False)
+        EarlierLaunches(RunFolder(tmp_path / "file")).state_of(settings(2))
 
 
 def test_a_claim_leaves_settings_and_no_result_on_a_disk(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     finish(run.path, epochs=2)
-    with claim(run, LONGER, recorded(run)):
+    with EarlierLaunches(run).claim(LONGER):
         assert run.read_config() == LONGER
         assert run.read_result() is None
     new = RunFolder(tmp_path / "new")
-    with claim(new, settings(3), recorded(new)):
+    with EarlierLaunches(new).claim(settings(3)):
         assert sorted(path.name for path in new.path.iterdir()) == [".lock", "checkpoints", "config.yaml"]
 
 
@@ -122,12 +122,12 @@ def test_a_run_that_another_process_has_trained_meanwhile_is_left_alone(tmp_path
     run = RunFolder(tmp_path / "run")
     if was_there:
         finish(run.path, epochs=2)
-    seen = recorded(run)
+    earlier = EarlierLaunches(run)
     shutil.rmtree(run.path, ignore_errors=True)
     finish(run.path, epochs=3)
     before = content_of(run.path)
     with pytest.raises(RunError, match=r"run: another process has trained here since this one looked"):
-        claim(run, LONGER, seen).__enter__()
+        earlier.claim(LONGER).__enter__()
     assert {path: content for path, content in content_of(run.path).items() if path.name != ".lock"} == before
 
 
@@ -136,7 +136,7 @@ def test_a_result_that_another_process_has_written_meanwhile_is_kept(tmp_path: P
     finish(run.path, epochs=2)
     before = content_of(run.path)  # a launch that looked while the other trained saw the same settings, and no result
     with pytest.raises(RunError, match=r"run: another process has trained here since this one looked"):
-        claim(run, settings(2), recorded(run)).__enter__()
+        EarlierLaunches(run).claim(settings(2)).__enter__()
     assert {path: content for path, content in content_of(run.path).items() if path.name != ".lock"} == before
 
 
@@ -145,7 +145,7 @@ def test_a_killed_claim_leaves_no_old_result_beside_new_settings(requests, run, 
     finish(there, epochs=2)
     finished = False
     with killed_before_change(requests):
-        with claim(run, LONGER, recorded(run.pull(NEEDED))):
+        with EarlierLaunches(run.pull(NEEDED)).claim(LONGER):
             (run.path / "metrics.jsonl").write_text("one line")
         finished = True
     assert finished == (requests >= 5)  # lease, result, settings, log, lease
@@ -153,9 +153,9 @@ def test_a_killed_claim_leaves_no_old_result_beside_new_settings(requests, run, 
     other = run.of("worker").pull(NEEDED)
     if other.read_result() is not None:
         assert other.read_config() == settings(2)
-    state = find(other, LONGER, resume=True, extend=True)
+    state = EarlierLaunches(other, resume=True, extend=3).state_of(LONGER)
     assert state == "unfinished"
-    with claim(other, LONGER, recorded(other)):
+    with EarlierLaunches(other).claim(LONGER):
         assert [path.name for path in other.checkpoints.iterdir()] == ["last-0000000004"]
     assert other.pull().read_config() == LONGER
     assert not (there / "result.json").exists()
@@ -164,7 +164,7 @@ def test_a_killed_claim_leaves_no_old_result_beside_new_settings(requests, run, 
 @pytest.mark.parametrize(("workers", "logged"), [(0, "of this process"), (2, "of a worker")])
 def test_whoever_trains_brings_the_run_to_the_store(workers: int, logged: str, run: RunFolder, there: Path) -> None:
     finish(there, epochs=2)
-    with claim(run, settings(3, workers), recorded(run.pull(NEEDED))):
+    with EarlierLaunches(run.pull(NEEDED)).claim(settings(3, workers)):
         assert (there / "config.yaml").read_text() == to_yaml(settings(3, workers))
         assert not (there / "result.json").exists()
         (there / "metrics.jsonl").write_text("of a worker")
@@ -179,5 +179,4 @@ def test_a_finished_run_in_a_store_is_found_and_nothing_is_written(run, there, m
     finish(there, epochs=2)
     for kind in ("upload", "write", "delete"):
         monkeypatch.setattr(Store, kind, refuse)
-    run.require_free()
-    assert find(run.pull(NEEDED), settings(2), resume=False) == "finished"
+    assert EarlierLaunches(run.pull_free(NEEDED)).state_of(settings(2)) == "finished"

@@ -14,7 +14,7 @@ from ebclab.reports.reading import read_sweep
 from ebclab.storage.lease import leased
 from ebclab.storage.object_store import COPIES
 from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
-from ebclab.sweeps.plan import SweepPlan, read_plan
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 from ebclab.sweeps.sweep import earlier_results, sweep
 from energy_contrast.catalog import METHODS
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> SweepFolder:
 
 
 def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> SweepResult | None:
-    return finished_result(folder, plan, METHODS, resume=resume)
+    return finished_result(folder, folder.earlier_plan(METHODS, resume=resume), plan)
 
 
 def finish(folder: SweepFolder, plan: SweepPlan) -> SweepResult:
@@ -53,7 +53,7 @@ def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plan
     assert not folder.path.exists()  # looking makes nothing
     with claim_sweep(folder, plan):
         assert folder.trials.is_dir()
-        assert read_plan(folder.plan).to_mapping() == plan.to_mapping()
+        assert folder.read_plan().to_mapping() == plan.to_mapping()
         assert not folder.result.exists()
     assert look(folder, plan) is None
     assert look(folder, plan, resume=True) is None
@@ -186,7 +186,7 @@ def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(sweep_plan,
     with claim_sweep(folder, more):
         assert not folder.result.exists()  # it says what has finished, and this has not
     assert look(folder, more) is None
-    assert read_plan(folder.plan).to_mapping() == more.to_mapping()
+    assert folder.read_plan().to_mapping() == more.to_mapping()
 
 
 def test_a_second_launch_of_a_sweep_in_a_store_leaves_the_copy_that_the_first_one_works_in(sweep_plan, stored):

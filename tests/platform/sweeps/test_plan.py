@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from ebclab.errors import ConfigError, RunError, UserError
-from ebclab.sweeps.plan import Population, SweepPlan, plan_of, read_plan, require_same, trial_config, write_plan
+from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.plan import Population, SweepPlan, plan_of, require_same, trial_config, write_plan
 
 Plans = Callable[..., SweepPlan]
 DERIVED = {
@@ -120,7 +121,7 @@ def test_a_plan_comes_back_from_its_file(sweep_plan: Plans, tmp_path: Path, aske
     overrides = ["optimizer.weight_decay=0.003", "seed=11", "data.root=/somewhere", "optimizer.learning_rate=0.06"]
     plan, path = sweep_plan(*overrides, **asked), tmp_path / "sweep.yaml"
     write_plan(path, plan)
-    back = read_plan(path)
+    back = SweepFolder(tmp_path).read_plan()
     assert replace(back, space=plan.space) == plan
     assert back.space.parameters == plan.space.parameters
     assert back.to_mapping() == plan.to_mapping()
@@ -151,7 +152,7 @@ def test_a_damaged_plan_is_one_sentence_with_its_place(sweep_plan, tmp_path, dam
         damage = yaml.safe_dump({key: value for key, value in saved.items() if value is not ...})
     path.write_text(damage)
     with pytest.raises(UserError, match="nothing: no such setting" if "nothing" in damage else "sweep.yaml"):
-        read_plan(path)
+        SweepFolder(tmp_path).read_plan()
 
 
 def test_a_plan_that_leaves_a_choice_open_is_refused_by_its_name(sweep_plan: Plans) -> None:
@@ -235,7 +236,7 @@ def test_a_split_for_confirmation_is_as_large_as_the_held_out_one_unless_it_has_
     assert plan.config.data.confirm_rate == 0.25
     assert sweep_plan("data.confirm_rate=0.05", confirm_split=True).config.data.confirm_rate == 0.05
     write_plan(tmp_path / "sweep.yaml", plan)
-    assert read_plan(tmp_path / "sweep.yaml").config == plan.config
+    assert SweepFolder(tmp_path).read_plan().config == plan.config
     searching, confirming = (
         trial_config(plan.config, {}, seed=1, epochs=6, confirms=confirms).evaluation.scored_on
         for confirms in (False, True)

@@ -18,10 +18,13 @@ from ebclab.cli.sweep import print_forecast
 from ebclab.cluster import join
 from ebclab.config import compose
 from ebclab.config.encoder import InitConfig
+from ebclab.config.sections import DataConfig
+from ebclab.data.holdout import Split
 from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps import forecast
+from ebclab.sweeps import sweep as sweep_module
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
 from ebclab.sweeps.ray_tune import phase
@@ -65,27 +68,49 @@ def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: 
         folder.read_log().append("resumed")  # by a version that wrote none
     before = {path: path.read_bytes() for path in folder.path.iterdir()}
     with pytest.raises(UserError, match=r"sweep: the images of digits are not those .*, expected 0123; restore them"):
-        sweep(plan, sweeps=tmp_path, name="sweep", digest=digest)
+        sweep(plan, sweeps=tmp_path, name="sweep", checked=digest)
     assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
+def test_a_plan_that_was_checked_with_these_images_is_not_checked_again(tmp_path, sweep_plan, monkeypatch):
+    plan, loaded = sweep_plan(), []
+
+    def load(data: DataConfig) -> Split:
+        loaded.append(load_images(data))
+        return loaded[-1]
+
+    def refuse(*_: Any) -> None:
+        raise UserError("checked")
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt(*given[2:3])
+
+    monkeypatch.setattr(sweep_module, "require_runnable", refuse)
+    monkeypatch.setattr(phase, "trained_sweep", killed)
+    with pytest.raises(UserError, match="checked"):
+        sweep(plan, sweeps=tmp_path, load=load)
+    with pytest.raises(KeyboardInterrupt) as reached:
+        sweep(plan, sweeps=tmp_path, load=load, checked=loaded[0].content)
+    assert reached.value.args == (loaded[1],)  # trained on what was loaded
 
 
 def test_a_sweep_knows_its_start_by_the_digest_and_resumes_with_a_copy(tmp_path, source, sweep_plan):
     folder, asked = SweepFolder(tmp_path / "sweep"), sweep_plan(f"init.weights={source}")
-    plan, weights = with_initial_weights(asked, folder, METHODS)
+    plan, weights = with_initial_weights(asked, folder, folder.earlier_plan())
     assert plan.config.init == InitConfig(str(source), digest_of(weights.tensors))
     folder.path.mkdir()
     write_plan(folder.plan, plan)
-    again, _ = with_initial_weights(asked, folder, METHODS)
+    again, _ = with_initial_weights(asked, folder, folder.earlier_plan())
     require_same(plan, again, folder.path)
     keep_weights(folder.initial_weights, weights)
     shutil.rmtree(source)
     for command in (asked, plan):  # repeated, and with --resume
-        found, kept = with_initial_weights(command, folder, METHODS)
+        found, kept = with_initial_weights(command, folder, folder.earlier_plan())
         assert found == plan
         assert digest_of(kept.tensors) == plan.config.init.digest
     folder.initial_weights.unlink()
     with pytest.raises(UserError, match="neither an exported encoder nor a run"):
-        with_initial_weights(asked, folder, METHODS)
+        with_initial_weights(asked, folder, folder.earlier_plan())
 
 
 def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_it_too(tmp_path, monkeypatch, capsys):
@@ -160,7 +185,7 @@ class Device:
 @pytest.mark.parametrize("is_captured", [False, True])
 def test_a_forecast_waits_for_the_device_and_leaves_out_the_recording_of_a_step(sweep_plan, monkeypatch, is_captured):
     config = sweep_plan().config
-    split = load_images(config)
+    split = load_images(config.data)
     device = Device(slow=AS_THEY_ARE + 1 if is_captured else 1)
 
     def prepared(*given: Any) -> Any:

@@ -18,7 +18,7 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.monitor import HoldoutScores
 from ebclab.runs import checkpoint, resume
 from ebclab.runs.folder import NEEDED, RunFolder
-from ebclab.runs.resume import claim, find, recorded
+from ebclab.runs.resume import EarlierLaunches
 from ebclab.runs.stop_request import StopFlag
 from ebclab.storage import atomic, lease
 from ebclab.storage.mirror import whole_checkpoints
@@ -100,10 +100,8 @@ def launch(folder: Path, config: ExperimentConfig = CONFIG) -> None:
 
 def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     """Start or continue the run as ``pretrain`` does, from looking at its folder to its result."""
-    run.require_free()
-    run.pull(NEEDED)
-    seen = recorded(run)
-    if find(run, config, resume=False) == "finished":
+    earlier = EarlierLaunches(run.pull_free(NEEDED))
+    if earlier.state_of(config) == "finished":
         return
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -114,7 +112,7 @@ def pretrain(run: RunFolder, config: ExperimentConfig = CONFIG) -> None:
     draw: Any = None  # the method starts from nothing
     prepared = Prepared(training, draw, NO_IMAGES, NO_IMAGES, Preprocessing(1, (0.0,), (1.0,)), FACTS, "digest")
     spec = RunSpec(run, config, Tiny, None, ())
-    with claim(run, config, seen) as syncer:
+    with earlier.claim(config) as syncer:
         train_rank(spec, prepared, Listener(), StopFlag(), syncer)
 
 

@@ -13,7 +13,7 @@ from ebclab.errors import DivergedError, TrainingError
 from ebclab.runs.folder import RunFolder
 from ebclab.training import rank as training_rank
 from ebclab.training.process_group import Ranks
-from ebclab.training.setup import load_images
+from ebclab.training.setup import split_own
 
 PIXELS = torch.randint(256, (99, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 TINY = [
@@ -36,7 +36,7 @@ def run(name: str, folder: Path, ranks: Ranks) -> list[str]:
     """Train one of ``CASES`` and return the kind of its end, and its sentence."""
     method, overrides, step, _ = CASES[name]
     config = compose(method, overrides=[*TINY, *overrides])
-    images = load_images(config, PIXELS) if name == "no labels" else None
+    images = split_own(config.data, PIXELS) if name == "no labels" else None
     place = RunFolder.at(folder / "run")
     if name == "events elsewhere" and ranks.rank == 0:
         place.path.mkdir(parents=True)

@@ -293,7 +293,7 @@ def test_raw_pixels_and_the_untrained_encoder_are_scored_as_the_run_is(tmp_path,
     run = ebclab.pretrain(config, runs=tmp_path, name="a", display=Listener(), references=True)
     # without batch norm, and with hardly a step, the run's encoder is the untrained one
     assert run.summary.references["untrained encoder"] == run.summary.scores["holdout_knn"]
-    split = load_images(config)
+    split = load_images(config.data)
     bank, held = (part.images.flatten(1).double() for part in (split.train, split.holdout))
     cosines = (held / held.norm(dim=1, keepdim=True)) @ (bank / bank.norm(dim=1, keepdim=True)).T
     right = 0

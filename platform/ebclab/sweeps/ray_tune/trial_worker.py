@@ -28,7 +28,7 @@ from ebclab.runs.death import watched
 from ebclab.runs.folder import ERROR, NEEDED, RunFolder
 from ebclab.runs.initial_weights import InitialWeights, kept_weights
 from ebclab.runs.metrics_log import LogEvents
-from ebclab.runs.resume import find, with_images_of, write_settings
+from ebclab.runs.resume import EarlierLaunches, write_settings
 from ebclab.storage import atomic
 from ebclab.storage.lease import LIFETIME
 from ebclab.storage.mirror import Syncer
@@ -137,8 +137,9 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         stack.enter_context(LogEvents(run.metrics, active=not config.resources.workers))
         if not config.resources.workers:
             stack.enter_context(watched(run.ray))
-        config = as_recorded(config, run, setup.methods)
-        state = find(run, config, setup.methods, resume=False)
+        earlier = EarlierLaunches(run, setup.methods)
+        config = as_recorded(config, earlier)
+        state = earlier.state_of(config)
         if state == "finished":
             report.replay()
             return
@@ -164,15 +165,12 @@ def _train(run: RunFolder, turn: Turn, setup: TrialSetup) -> None:
         train_rank(spec, prepared, report, run.stop, syncer)
 
 
-def as_recorded(
-    config: ExperimentConfig, run: RunFolder, methods: Mapping[str, type[Method]] | None = None
-) -> ExperimentConfig:
+def as_recorded(config: ExperimentConfig, earlier: EarlierLaunches) -> ExperimentConfig:
     """Return a trial's settings with what its run folder alone records: its images, and whose weights it copied."""
-    if not run.config_path.exists():
-        return config
-    before = run.read_config(methods)
-    training = replace(config.training, copied_weights=before.training.copied_weights)
-    return with_images_of(replace(config, training=training), before)
+    if earlier.config is not None:
+        copied = earlier.config.training.copied_weights
+        config = replace(config, training=replace(config.training, copied_weights=copied))
+    return earlier.completed(config)
 
 
 def _initial_weights(weights: Path, folder: SweepFolder, init: InitConfig) -> InitialWeights:

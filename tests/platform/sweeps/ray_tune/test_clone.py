@@ -15,7 +15,7 @@ from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.resume import find
+from ebclab.runs.resume import EarlierLaunches
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
@@ -107,8 +107,8 @@ def test_a_clone_is_an_unfinished_run_that_says_whose_weights_it_has(population:
     run = population.run()
     recorded = run.read_config()
     assert recorded.training.copied_weights == "hunt/good after epoch 2"
-    assert as_recorded(config, run) == recorded
-    assert find(run, recorded, resume=True) == "unfinished"
+    assert as_recorded(config, EarlierLaunches(run)) == recorded
+    assert EarlierLaunches(run, resume=True).state_of(recorded) == "unfinished"
 
 
 def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(population, tmp_path):
@@ -117,17 +117,17 @@ def test_settings_of_a_clone_are_not_taken_for_those_of_a_run_from_the_start(pop
     clone, plain = population.run(), RunFolder(tmp_path / "plain")
     refused = "settings of a population's member that continued with the weights of hunt/good after epoch 2, so that "
     with pytest.raises(RunError, match=f"^{plain.path}: {refused}"):
-        find(plain, clone.read_config(), resume=False)
+        EarlierLaunches(plain).state_of(clone.read_config())
     assert not plain.path.exists()
     config = trial_config(population.plan.config, settings, seed=BAD.seed, epochs=BAD.epochs)
-    assert find(plain, config, resume=False) == "new"
+    assert EarlierLaunches(plain).state_of(config) == "new"
     plain.path.mkdir()
     plain.config_path.write_text(to_yaml(config))
     with pytest.raises(RunError, match=r"copied_weights:  in the run, hunt/good after epoch 2 now"):
-        find(plain, clone.read_config(), resume=False)
+        EarlierLaunches(plain).state_of(clone.read_config())
     shutil.rmtree(clone.checkpoints)
     with pytest.raises(RunError, match=refused):
-        find(clone, clone.read_config(), resume=False)
+        EarlierLaunches(clone).state_of(clone.read_config())
 
 
 def test_files_are_linked_and_nothing_that_the_donor_does_changes_them(population: Population) -> None:

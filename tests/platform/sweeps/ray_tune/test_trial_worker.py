@@ -119,7 +119,7 @@ def test_a_turn_begins_with_what_earlier_turns_measured_and_goes_on_from_there(t
 @pytest.fixture
 def setup(sweep_plan: Callable[..., SweepPlan], tmp_path: Path) -> TrialSetup:
     config = sweep_plan("data.train_limit=64", "training.batch_size=32").config
-    split = load_images(config)
+    split = load_images(config.data)
     common = {"threads": 1, "gpus": 0.0, "command": ("test",), "origin": Origin.here()}
     return TrialSetup(SweepFolder(tmp_path), config, METHODS, split, **common)
 
@@ -131,7 +131,7 @@ def turn(epochs: int, *, confirms: bool = False, **settings: Any) -> dict[str, A
 @pytest.mark.parametrize(("confirms", "confirm_rate"), [(True, 0.0), (True, 0.25), (False, 0.25)])
 def test_a_turn_is_scored_on_its_images_and_tells_answers_if_it_confirms(setup, reports, confirms, confirm_rate):
     config = replace(setup.config, data=replace(setup.config.data, confirm_rate=confirm_rate))
-    split = load_images(config)
+    split = load_images(config.data)
     scored = split.confirm if confirms and split.confirm is not None else split.holdout
     for _ in range(2):  # also a second time
         reports.clear()
