@@ -63,8 +63,9 @@ def check_searches(
         try:
             data = planned.plan.config.data
             split = load(data)
-            for begun in images_trained_on(plan, folder, data) if folder and data not in digests else ():
-                require_same_images(folder.address, split, begun)
+            if folder is not None and data not in digests:
+                for begun in images_trained_on(plan, folder, data):
+                    require_same_images(folder.address, split, begun)
             digests[data] = split.content
             lines = require_runnable(planned.plan, split, methods_of(planned.plan.config))
             warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
