@@ -49,15 +49,9 @@ State = Literal["new", "unfinished", "finished"]
 class EarlierLaunches:
     """What earlier launches of a run have left in its folder, read once, and what another launch makes of it.
 
-    Only this disk is read: a run in a store was pulled before, with the checkpoints that it needs.
-
-    Args:
-        resume: Only continue: a missing run, or one without a checkpoint, is an error.
-        extend: Continue the run to this total number of epochs.
-
-    Attributes:
-        run: The folder of the run.
-        config: Its settings; None before the first launch.
+    Only this disk is read: a run in a store was pulled before, with the checkpoints that it needs. ``config`` are the
+    settings there, None before the first launch. To ``resume`` is only to continue: a missing run, or one without a
+    checkpoint, is an error. To ``extend`` is to continue to this total number of epochs.
     """
 
     def __init__(
@@ -165,10 +159,7 @@ class EarlierLaunches:
         return replace(config, training=replace(config.training, epochs=ends[-1], extended=ends[:-1]))
 
     def has_unnamed(self, split: Split, config: ExperimentConfig) -> bool:
-        """Return whether an older version trained on the user's images and recorded them under a dataset's name.
-
-        ``config`` are the settings of this launch, as the user gave them.
-        """
+        """Return whether an older version recorded the user's images under the name of the dataset in ``config``."""
         if self.config is None or self.config.data.digest or self.config.data.name != config.data.name:
             return False
         newest = self.run.load()

@@ -11,7 +11,6 @@ import yaml
 
 from ebclab.config import ExperimentConfig, did_you_mean, parse_experiment, to_mapping
 from ebclab.config.check import Problems, check_section, settings_of
-from ebclab.config.experiment import known_method
 from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
@@ -21,8 +20,8 @@ from ebclab.storage import atomic
 from ebclab.storage.reading import typed
 from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
-from ebclab.sweeps.space.check import apply_settings, check_space, own_settings, refused_by_method, why_not_live
-from ebclab.sweeps.space.space import Settings, Space, load_space, parse_space
+from ebclab.sweeps.space.check import apply_settings, fitting_space, own_settings
+from ebclab.sweeps.space.space import Settings, Space, parse_space
 from energy_contrast.method import Method
 
 TRIALS = 16
@@ -165,8 +164,12 @@ def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> Sw
     scheduler = asked.scheduler or "asha"
     stop_rules = _rules(scheduler, asked.rules, problems)
     search = asked.search or ("random" if scheduler == "pbt" else "tpe")
-    fitting = _fitting_space(asked.space, config, stop_rules, problems)
-    count = fitting.grid_size if search == "grid" else _given(asked.trials, TRIALS)
+    try:
+        space, unfit = fitting_space(asked.space, config, searched_live_only=stop_rules.scheduler == "pbt")
+    except ConfigError as error:  # there is none to check
+        raise ConfigError(problems.lines + error.problems) from error
+    problems.lines += unfit
+    count = space.grid_size if search == "grid" else _given(asked.trials, TRIALS)
     if search == "grid" and asked.trials not in (None, count):
         problems.add("--trials", f"the grid has {count} points, got {asked.trials}; leave --trials out or thin it")
     budget = _given(asked.epochs, config.training.epochs)
@@ -176,7 +179,7 @@ def make_plan(config: ExperimentConfig, asked: SweepRequest | None = None) -> Sw
         config = replace(config, data=replace(config.data, confirm_rate=config.data.holdout_rate))
     plan = SweepPlan(
         config=config,
-        space=fitting,
+        space=space,
         search=search,
         rules=stop_rules,
         population=Population(_given(asked.interval_epochs, max(1, budget // 5))),
@@ -198,31 +201,6 @@ def _given(value: T | None, usual: T) -> T:
 def _seeds(num_settings: int, epochs: int, search_epochs: int) -> int:
     """Return ENOUGH_SEEDS if confirming the settings with so many takes fewer epochs than the search, else 3."""
     return ENOUGH_SEEDS if num_settings * ENOUGH_SEEDS * epochs < search_epochs else FEW_SEEDS
-
-
-def _fitting_space(
-    space: Space | str | Path | None, config: ExperimentConfig, rules: StopRules, problems: Problems
-) -> Space:
-    """Return the space; add to ``problems`` if it does not fit the run."""
-    try:
-        asked = space if isinstance(space, Space) else load_space(space, known_method(config))
-    except ConfigError as error:
-        raise ConfigError(problems.lines + error.problems) from error
-    if space is None:
-        asked = _fitting_part(asked, config, searched_live_only=rules.scheduler == "pbt")
-    try:
-        check_space(asked, config, searched_live_only=rules.scheduler == "pbt")
-    except ConfigError as error:
-        problems.lines += error.problems
-    return asked
-
-
-def _fitting_part(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> Space:
-    """Return a shipped space without what the run's method refuses or cannot change during a run; its name says so."""
-    fixed = refused_by_method(space, config)
-    if searched_live_only:
-        fixed += [each.name for each in space.parameters if each.name not in fixed and why_not_live(each, config)]
-    return Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}") if fixed else space
 
 
 def _rules(scheduler: str, rules: Iterable[str], problems: Problems) -> StopRules:

@@ -135,8 +135,7 @@ def with_initial_weights(
 ) -> tuple[SweepPlan, InitialWeights | None]:
     """Return ``plan`` with the digest of the initial weights, and these weights; None when they are random.
 
-    A sweep keeps a copy of the weights, since a trial may start long after their source was deleted. ``before`` is the
-    plan in its folder, None if there is none.
+    A sweep, whose plan was ``before``, keeps a copy of them: a trial may start long after their source was deleted.
     """
     source = plan.config.init.weights
     if source is None:

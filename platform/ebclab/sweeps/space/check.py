@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast, get_type_hints
 
 from ebclab.config import ExperimentConfig, parse_experiment, to_mapping
 from ebclab.config.check import as_written, settings_of, shown, value_problem
-from ebclab.config.experiment import SECTIONS, RecordedSettings
+from ebclab.config.experiment import SECTIONS, RecordedSettings, known_method
 from ebclab.config.names import Known, unknown_setting
 from ebclab.config.recipes import merge
 from ebclab.errors import ConfigError
 from ebclab.methods_by_name import Methods
-from ebclab.sweeps.space.space import Parameter, Settings, Space
+from ebclab.sweeps.space.space import Parameter, Settings, Space, load_space
 
 MOST_CORNERS = 4096  # with more corners, one setting at a time is tried
 
@@ -40,6 +41,28 @@ NOT_SEARCHED: Mapping[str, str] = {
 LIVE_SECTIONS = ("optimizer", "method", "views")
 
 
+def fitting_space(
+    asked: Space | str | Path | None, config: ExperimentConfig, *, searched_live_only: bool
+) -> tuple[Space, list[str]]:
+    """Return the space of a sweep, and what of it does not fit the run, one line each.
+
+    None asks for the space shipped with the method, without what the method refuses with the run's settings or cannot
+    change during a run; its name says so.
+    """
+    space = asked if isinstance(asked, Space) else load_space(asked, known_method(config))
+    if asked is None:
+        fixed = _refused_by_method(space, config)
+        if searched_live_only:
+            fixed += [each.name for each in space.parameters if each.name not in fixed and _why_not_live(each, config)]
+        if fixed:
+            space = Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}")
+    try:
+        check_space(space, config, searched_live_only=searched_live_only)
+    except ConfigError as error:
+        return space, error.problems
+    return space, []
+
+
 def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> None:
     """Check that a space fits a run, whose values of searched settings must lie within their ranges.
 
@@ -53,7 +76,7 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
             wrong.append((name, line))
     named = space.without({name for name, _ in wrong})
     if searched_live_only:
-        wrong += [(p.name, line) for p in named.parameters if (line := why_not_live(p, config))]
+        wrong += [(p.name, line) for p in named.parameters if (line := _why_not_live(p, config))]
     wrong_values = list(_wrong_values(named, config))
     typed = named.without({name for name, _ in wrong_values})
     wrong += [*wrong_values, *_defaults_outside(typed, config)]
@@ -111,7 +134,7 @@ def _field_and_type(name: str, config: ExperimentConfig) -> tuple[Any, Any]:
     return settings_of(config_type)[key], get_type_hints(config_type)[key]
 
 
-def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
+def _why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
     """Return why ``parameter`` cannot change during a run, or None."""
     name, (_, hint) = parameter.name, _field_and_type(parameter.name, config)
     if name == "training.batch_size":
@@ -129,7 +152,7 @@ def why_not_live(parameter: Parameter, config: ExperimentConfig) -> str | None:
     return f"{name}: cannot change during a run, as population based training needs: {reason}"
 
 
-def refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:
+def _refused_by_method(space: Space, config: ExperimentConfig) -> list[str]:
     """Return the settings of the method that its other settings refuse, such as a target without a temperature."""
     own = space.point_of(own_settings(space, config))
     if own is None:
