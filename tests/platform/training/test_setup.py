@@ -87,7 +87,8 @@ def test_the_predictors_rate_is_the_peak_where_it_is_constant_and_else_the_sched
     config = compose("simsiam", "digits-demo", overrides=[*small, *narrow, *optimizer])
     pixels = torch.randint(0, 256, (32, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     images = ImageSet("noise", pixels, torch.zeros(32).long(), torch.arange(32), (), *channel_statistics(pixels))
-    training = setup.prepare(config, torch.device("cpu"), images, METHODS["simsiam"]).training
+    split = setup.split_own(config.data, images)
+    training = setup.prepare(config, torch.device("cpu"), split, METHODS["simsiam"]).training
     peak = 0.2 * 16 / 256
     for scheduled in (peak / 2, peak, peak, peak / 2):
         before = {name: weight.detach().clone() for name, weight in training.method.named_parameters()}
