@@ -19,7 +19,7 @@ from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, send_token, who_answers
 from ebclab.cluster.local_instance import on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
-from ebclab.config.addresses import cluster_problem
+from ebclab.config.addresses import cluster_problem, without_credentials
 from ebclab.errors import TrainingError, UserError
 from ebclab.terminal import say
 
@@ -32,9 +32,7 @@ def cluster_session(address: str, display: _Showing) -> Iterator[Head]:
     """
     with ExitStack() as joined:
         if not ray.is_initialized():
-            own = address == "local"
-            display.note("starting Ray on this machine" if own else f"joining the cluster at {address}")  # seconds
-            joined.enter_context(_joined(address))
+            joined.enter_context(_joined(address, display))
         with watched_head(joined_address(), display) as head:
             try:
                 yield head
@@ -43,11 +41,13 @@ def cluster_session(address: str, display: _Showing) -> Iterator[Head]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[None]:
+def _joined(address: str, display: _Showing) -> Iterator[None]:
     if problem := cluster_problem(address):
         raise UserError(f"resources.address: {problem}")
+    is_own = address == "local"
+    display.note("starting Ray on this machine" if is_own else f"joining the cluster at {without_credentials(address)}")
     _require_answer(address)
-    with private_instance() if address == "local" else nullcontext() as folder:
+    with private_instance() if is_own else nullcontext() as folder:
         try:
             _init(address, folder)
             yield

@@ -291,7 +291,7 @@ def test_features_that_are_nearly_equal_have_as_many_clusters_as_were_found(make
 
 
 def test_each_image_on_the_map_is_that_of_the_point_it_is_drawn_at(make: Any, measured: MeasuredSet) -> None:
-    plain, drawn = measure_group("pictures", "key", make()).findings.plots
+    drawn, plain = measure_group("pictures", "key", make()).findings.plots
     assert not plain.figure["layout"].get("images")
     points = {
         (x, y): trace["name"] for trace in drawn.figure["data"] for x, y in zip(trace["x"], trace["y"], strict=True)
