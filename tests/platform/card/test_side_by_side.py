@@ -191,14 +191,16 @@ def test_a_number_that_only_one_encoder_has_leaves_the_other_cell_empty() -> Non
 
 
 def test_the_sentence_at_the_top_has_one_number_of_each_group_that_says_most() -> None:
-    accurate, wrong = _accuracy(_right(0.8, 1)), Number("ece-15", "ECE, 15 bins", 0.0123, "p", 200, "lower")
+    accurate = _accuracy(_right(0.8, 1))
+    wrong = Number("ece-15-scaled", "ECE, 15 bins, scaled", 0.0123, "p", 200, "lower")
+    unscaled = replace(wrong, name="ece-15", value=0.4)
     results = (
         GroupResult("classification", "key", Findings((accurate,)), 1.0),
-        GroupResult("calibration", "key", Findings((replace(accurate, name="accuracy"), wrong)), 1.0),
+        GroupResult("calibration", "key", Findings((replace(accurate, name="accuracy"), unscaled, wrong)), 1.0),
     )
     done = Cards((replace(_card("a", accurate), results=results),))
     share = 100 * accurate.value
-    assert summary(done.columns, done.rows) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins 1.2%."
+    assert summary(done.columns, done.rows) == f"a on d, 200 test images: kNN {share:.1f}%; ECE, 15 bins, scaled 1.2%."
     assert summary(done.columns, []) == "a on d, 200 test images: no numbers."
 
 
