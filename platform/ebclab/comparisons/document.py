@@ -179,8 +179,8 @@ def over_all_tasks(findings: ComparisonFindings) -> Table:
     heads = ("method", "interquartile mean, %", *(f"chance over {other}" for other in findings.whole), "all searches")
     note = (
         "Over all tasks. The chance that a run of the row's method, tuned, scores higher than a run of the column's on "
-        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself; with few seeds "
-        "they are too narrow."
+        "a task drawn at random; intervals by a bootstrap over seeds within tasks, each for itself, and none where all "
+        "runs agree; with few seeds they are too narrow."
     )
     return Table("Over all tasks", heads, tuple(rows), note)
 

@@ -277,7 +277,8 @@ class ComparisonFindings:
             for other in (name for name in self.whole if name != one):
                 runs = self.scores_of(one), self.scores_of(other)
                 low, high = bootstrap_interval(probability_of_improvement, *runs, generator=np.random.default_rng(0))
-                found[one, other] = Interval(float(probability_of_improvement(*runs)), low, high)
+                ends = (low, high) if low < high else (None, None)  # runs that all agree say nothing of others
+                found[one, other] = Interval(float(probability_of_improvement(*runs)), *ends)
         return found
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
-from ebclab.comparisons.document import comparison_document, facts, tuned_and_default
+from ebclab.comparisons.document import comparison_document, facts, over_all_tasks, tuned_and_default
 from ebclab.comparisons.findings import Side, verdict_of
 from ebclab.comparisons.measured import WORST
 from ebclab.comparisons.plan import Task
@@ -63,6 +63,20 @@ def test_a_seed_that_diverged_or_collapsed_is_wrong_about_every_image(made_up: M
     row = next(row for row in tuned_and_default(found).rows if row[1] == "simclr")
     assert row[2].startswith("46.5 (")
     assert row[4].startswith("+29.0 points")
+
+
+@pytest.mark.parametrize(("runs", "ends_known"), [((120, 121, 122), False), ((149, 151, 153), True)])
+def test_a_chance_of_improvement_has_no_interval_where_all_runs_agree(
+    made_up: Make, runs: tuple[int, ...], ends_known: bool
+) -> None:
+    """A bootstrap of them would be 1.00 to 1.00, which simulated comparisons with three seeds miss in three of four."""
+    found = made_up(request_for("simclr", "dcl"), {"dcl": {"tuned_runs": runs}}).findings()
+    chance, back = (found.improvements[pair] for pair in (("simclr", "dcl"), ("dcl", "simclr")))
+    assert chance.mean + back.mean == pytest.approx(1)
+    assert (chance.low is not None, back.high is not None) == (ends_known, ends_known)
+    assert ends_known or (chance.mean, back.mean) == (1.0, 0.0)
+    (row,) = (row for row in over_all_tasks(found).rows if row[0] == "simclr")
+    assert ("(" in row[3]) == ends_known
 
 
 def test_default_settings_that_were_never_measured_are_not_said_to_be_as_good(made_up: Make) -> None:
