@@ -15,7 +15,7 @@ CODES = {
     **dict.fromkeys(("UserError", "ConfigError", "DataError", "RunError", "CallbackError"), WRONG_INPUT),
     **dict.fromkeys(("MethodError", "StoreError"), WRONG_INPUT),
     **dict.fromkeys(("LostLeaseError", "UnsavedError", "UnreachableError", "VersionError"), WRONG_INPUT),
-    "MixedSizesError": WRONG_INPUT,
+    **dict.fromkeys(("MixedSizesError", "NoTestPartError"), WRONG_INPUT),
     "InterruptedRunError": 128 + signal.SIGINT,  # as a shell reports a command that Ctrl-C has ended
 }
 

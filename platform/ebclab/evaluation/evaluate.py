@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -79,21 +79,22 @@ def evaluate_encoder(
         for part, what in ((train, "training"), (test, "test"))
     )
     split = FeatureSplit(x, y, test_x, test_y, test.keys, num_classes(train, test))
+    fitting = min(config.knn_neighbours, len(train))  # another dataset may be smaller than the run's own
+    config = replace(config, knn_neighbours=fitting)
     return {name: probe(split, config, seed, on_progress) for name, probe in probes.items()}
 
 
 def _knn(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progress: OnProgress) -> Score:
-    neighbours = min(config.knn_neighbours, len(split.train_y))  # another dataset may be smaller than the run's own
     predictions = knn_predictions(
         split.train_x,
         split.train_y,
         split.test_x,
-        neighbours=neighbours,
+        neighbours=config.knn_neighbours,
         temperature=config.knn_temperature,
         num_classes=split.num_classes,
         on_progress=on_progress,
     )
-    detail = f"kNN, {neighbours} neighbours, votes exp(cosine / {config.knn_temperature:g})"
+    detail = f"kNN, {config.knn_neighbours} neighbours, votes exp(cosine / {config.knn_temperature:g})"
     return score_of("knn", (predictions == split.test_y)[None], split.test_keys, detail=detail)
 
 
