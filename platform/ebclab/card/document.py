@@ -48,17 +48,19 @@ def card_document(compared: Cards) -> Document:
     sections = (
         Section(_title(columns), head, is_head=True),
         Section("At a glance", (glance,) if glance else ()),
-        *(Section(each.title, tuple(_found(columns[:1], each.name, of="")), each.name) for each in drawn),
+        *(_drawn(columns[:1], each, each.name, named=len(columns) > 1) for each in drawn),
         Section("What was measured", (_subjects(compared), Remark(what_intervals_say(columns), "note"))),
         *(Section(each.title, tuple(_group(compared, each.name)), each.name) for each in groups if each not in drawn),
-        *(_of_others(columns[1:], each) for each in drawn if columns[1:]),
+        *(_drawn(columns[1:], each, f"{each.name}-of-others", named=True) for each in drawn),
     )
+    sections = tuple(each for each in sections if each.blocks)
     files = "All numbers: card.json beside this page."
     return Document(_title(columns), "card", "evaluation card", sections, files)
 
 
-def _of_others(columns: Sequence[EncoderColumn], group: Group) -> Section:
-    return Section(f"{group.title} of the others", tuple(_found(columns, group.name)), f"{group.name}-of-others")
+def _drawn(columns: Sequence[EncoderColumn], group: Group, place: str, *, named: bool) -> Section:
+    title = group.title if place == group.name else f"{group.title} of the others"
+    return Section(title, tuple(_found(columns, group.name, named=named)), place)
 
 
 def _subjects(compared: Cards) -> Facts:
@@ -86,19 +88,18 @@ def _group(compared: Cards, group: str) -> Iterator[Block]:
         yield numbers_table(compared, group)
         protocols = Facts(tuple((row.number.title, _protocol(row)) for row in rows))
         yield Folded("Protocols", (protocols, Remark(f"Source: {GROUPS[group].source}.", "note")))
-    yield from _found(compared.columns, group, of=None if len(compared.columns) > 1 else "")
+    yield from _found(compared.columns, group, named=len(compared.columns) > 1)
 
 
-def _found(columns: Sequence[EncoderColumn], group: str, of: str | None = None) -> Iterator[Block]:
-    """Yield what a group says and draws of each encoder; titles end in ``of``, by default in the encoder's name."""
-    several = of is None
+def _found(columns: Sequence[EncoderColumn], group: str, *, named: bool) -> Iterator[Block]:
+    """Yield what a group says and draws of each encoder, with the encoder's name if they are ``named``."""
     for card, findings in _first_of_each(columns, group):
-        yield from (Remark(f"{card.label}: {text}" if several else text, "status") for text in findings.remarks)
-        of = f", {card.label}" if several else ""
+        yield from (Remark(f"{card.label}: {text}" if named else text, "status") for text in findings.remarks)
+        of = f", {card.label}" if named else ""
         yield from (replace(drawn, title=drawn.title + of) for drawn in findings.plots)
         yield from (replace(picture, title=picture.title + of) for picture in findings.pictures)
         for place, table in enumerate(findings.tables):
-            is_open = not place and not findings.plots and not findings.pictures and not several
+            is_open = not place and not findings.plots and not findings.pictures and not named
             yield Folded(table.title + of, (Table("", table.columns, table.rows, table.note),), is_open)
 
 

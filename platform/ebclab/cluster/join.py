@@ -45,7 +45,8 @@ def _joined(address: str, display: _Showing) -> Iterator[None]:
     if problem := cluster_problem(address):
         raise UserError(f"resources.address: {problem}")
     is_own = address == "local"
-    display.note("starting Ray on this machine" if is_own else f"joining the cluster at {without_credentials(address)}")
+    there = "that runs here" if address == "auto" else f"at {without_credentials(address)}"
+    display.note("starting Ray on this machine" if is_own else f"joining the cluster {there}")
     _require_answer(address)
     with private_instance() if is_own else nullcontext() as folder:
         try:

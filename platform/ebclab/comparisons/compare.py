@@ -88,6 +88,8 @@ def compare(
         digests, warnings = check_searches(plan, folder, load)
         for warning in [*warnings, *power_warnings(planned_power(plan, folder))]:
             shown.note(f"warning: {warning}")
+    if at_once > 1:
+        load = Kept(load_images)  # every process of a search loads its own: none are kept here
     with folder.claim() as syncer:
         if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
             folder.add_version(plan, grown)
@@ -104,6 +106,7 @@ def compare(
                     failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
             found = read_findings(folder, plan)
+            found.require_same_images(folder.address)
             found.require_measured(folder.address)
             try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
         found = replace(found, references=folder.read_references())

@@ -21,7 +21,7 @@ from ebclab.comparisons.statistics import (
     probability_of_improvement,
 )
 from ebclab.data.sources.location import last_part
-from ebclab.errors import RunError
+from ebclab.errors import RunError, UserError
 from ebclab.evaluation.comparison import CHANCE, Measurements, difference_with_chance, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.runs.references import REFERENCES, Name, References
@@ -314,6 +314,18 @@ class ComparisonFindings:
         if not any(sweep.tuned for sweep in self.sweeps):
             why = "; ".join(f"{sweep.planned.name}: {sweep.problem}" for sweep in self.sweeps) or "no sweep has begun"
             raise RunError(f"{where}: nothing to show yet: {why}")
+
+    def require_same_images(self, where: str) -> None:
+        """Refuse sweeps, in the folder ``where``, that saw other images, whether now or in earlier launches."""
+        seen: dict[str, MeasuredSweep] = {}
+        for sweep in self.sweeps:
+            first = seen.setdefault(str(sweep.planned.plan.config.data), sweep)
+            if sweep.images and first.images and sweep.images != first.images:
+                raise UserError(
+                    f"{where}: {sweep.planned.name} saw other images than {first.planned.name}, got "
+                    f"{sweep.images[:20]}, expected {first.images[:20]}; restore them, delete the search that saw "
+                    "others, and repeat the command"
+                )
 
 
 def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> Pace:

@@ -81,8 +81,9 @@ class EarlierLaunches:
         if self.config is None:
             _require_own_weights(run, config)
             return "new"
-        self._refuse_other_settings(self.config, config)
-        if self.result is not None and self.result.epochs >= config.training.epochs:
+        is_over = self.result is not None and self.result.epochs >= config.training.epochs
+        self._refuse_other_settings(self.config, config, is_over=is_over)
+        if is_over:
             return "finished"
         if checkpoint.latest_path(run.checkpoints) is not None:
             return "unfinished"
@@ -103,8 +104,8 @@ class EarlierLaunches:
         _require_own_weights(run, config)
         return "new"
 
-    def _refuse_other_settings(self, before: ExperimentConfig, config: ExperimentConfig) -> None:
-        goes_on = self._resume or self._extend is not None
+    def _refuse_other_settings(self, before: ExperimentConfig, config: ExperimentConfig, *, is_over: bool) -> None:
+        goes_on = not is_over and (self._resume or self._extend is not None)  # so images are read and compared
         changed = contradictions(
             before if self._extend is None else _with_epochs_of(before, config),
             config,

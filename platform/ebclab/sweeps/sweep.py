@@ -98,7 +98,12 @@ def sweep(
     earlier = _what_was_learnt(log, warm_start, plan, methods)
     folder.require_creatable()
     split = given or load(plan.config.data)
-    require_same_images(folder.address, split, log.images or checked)
+    require_same_images(folder.address, split, log.images)
+    if checked not in ("", split.content):
+        raise UserError(
+            f"{folder.address}: the images of {split.train.name} have changed since they were checked, got "
+            f"{split.content[:20]}, expected {checked[:20]}; repeat the command"
+        )
     is_checked = checked and weights is None  # whether given weights fit is only known here
     warnings = [] if is_checked else require_runnable(plan, split, methods, weights)
     set_ray_switches()

@@ -178,6 +178,18 @@ def _with(plan, data):
     return next(each.method for each in plan.sweeps if each.plan.config.data == data)
 
 
+def test_searches_that_saw_other_images_are_not_compared_even_if_all_have_ended(made_up, tmp_path, monkeypatch, capsys):
+    made = made_up(request_for("simclr", "dcl"))
+    for method, images in (("simclr", "0123"), ("dcl", "4567")):
+        made.folder.sweep(f"{method}-digits-b64").read_log().append("started", images=images)
+    for name in ("sweep", "try_references"):
+        monkeypatch.setattr(compare_module, name, lambda *_, **__: None)
+    monkeypatch.setattr(compare_module, "_is_finished", lambda *_: True)
+    assert main(["compare", "--name", "comparison", "--comparisons", str(tmp_path)]) == 2
+    said = "dcl-digits-b64 saw other images than simclr-digits-b64, got 4567, expected 0123"
+    assert said in capsys.readouterr().err
+
+
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured with a few steps only."""
