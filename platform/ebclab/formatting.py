@@ -23,7 +23,7 @@ PROBES = {"knn": "kNN", "linear": "linear probe"}
 
 REQUIREMENTS = {
     "attack": "pyautoattack>=0.2",
-    "heic": "pillow-heif>=1.0 pillow-jxl-plugin>=1.3",
+    "heic": "pillow-heif>=1.0",
     "mlflow": "mlflow-skinny>=3.1 sqlalchemy>=2.0 alembic>=1.13",
     "onnx": "onnx>=1.19 onnxruntime>=1.23 onnxscript>=0.5.4",
     "ray": "ray[default,train,tune,data]>=2.60,<2.61",

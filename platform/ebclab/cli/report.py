@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ebclab.cli.options import refuse_given, takes
+from ebclab.config.addresses import expanded, is_address, shortened
 from ebclab.config.options import option, option_problems
 from ebclab.errors import RunError, UserError
 from ebclab.terminal import say
@@ -74,6 +75,8 @@ def report(given: _ReportOptions) -> None:
         refuse_given(given, ("to", "optuna", "latex"), "--watch writes no files, got {}; leave out one of them")
     else:
         refuse_given(given, ("port",), "is for --watch, got {}; leave it out, or add --watch")
+    if given.latex is not None:
+        _require_place_of_latex(given.latex)
     is_comparison = len(given.folders) == 1 and holds(given.folders[0], COMPARISON.settings)
     if given.watch:
         return _watch(given, is_comparison=is_comparison)
@@ -124,6 +127,16 @@ def _write_journal(folders: list[str], to: str) -> None:
     say(f"journal: {to}; `optuna-dashboard {to}` opens it")
 
 
+def _require_place_of_latex(to: str) -> None:
+    if is_address(to):
+        raise UserError(f"--latex: a file on this disk, got {shortened(to)}; write a path")
+    path = expanded(to)
+    if path.is_dir():
+        raise UserError(f"--latex: a folder, got {to}; name a file in it, such as tables.tex")
+    if not path.parent.is_dir():
+        raise UserError(f"--latex: no such folder, got {path.parent}; make it first")
+
+
 def _write_latex(document: Document, to: str) -> None:
     """Write the tables of a document for a paper."""
     from ebclab.document.latex import as_latex
@@ -132,7 +145,7 @@ def _write_latex(document: Document, to: str) -> None:
     if not (tables := as_latex(document)):
         raise UserError(f"--latex: the page has no table with rows, got {document.title}; leave it out")
     try:
-        write_text(Path(to), tables)
+        write_text(expanded(to), tables)
     except OSError as error:
         raise RunError(f"--latex: cannot be written, got {to}: {error.strerror}; choose another file") from error
     say(f"tables: {to}; it needs booktabs")

@@ -280,21 +280,24 @@ def _take_method_name(given: Plain, methods: Methods, problems: Problems) -> str
     if isinstance(name, str) and is_import_name(name):
         return name
     if not isinstance(name, str) or name not in methods:
-        is_own = set(":./") & set(str(name)) or isfile(f"{name}.py")
-        own = f"; one of your own is written package.module:Class, here {_as_class(str(name))}" if is_own else ""
+        as_class = _as_class(name) if isinstance(name, str) else ""
+        own = f"; one of your own is written package.module:Class, here {as_class}" if as_class else ""
         problems.add("method.name", f"no such method, got {shown(name)}; {did_you_mean(str(name), methods)}{own}")
         return ""
     return name
 
 
 def _as_class(text: str) -> str:
-    """Return a path of Python's or of a file as ``package.module:Class``."""
+    """Return a path of Python's or of a file as ``package.module:Class``; empty if it is no path of a class."""
     path, _, name = text.partition(":")
     module = path.removesuffix(".py").strip("./").replace("/", ".")
     package, _, last = module.rpartition(".")
     if not name and package and last[:1].isupper():
         module, name = package, last
-    return f"{module[:_LONGEST_SHOWN]}:{name[:_LONGEST_SHOWN] or 'Class'}"
+    if not name and (path.endswith(".py") or isfile(f"{module.replace('.', '/')}.py")):
+        name = "Class"
+    is_class = name[:1].isupper() and is_import_name(f"{module}:{name}")
+    return f"{module[:_LONGEST_SHOWN]}:{name[:_LONGEST_SHOWN]}" if is_class else ""
 
 
 def _take_digest(given: Plain, method_name: str, problems: Problems) -> str:

@@ -47,7 +47,7 @@ def _read(name: str) -> Plain:
     return mapping_from_yaml(recipe_text(name), f"recipe {name}")  # 20 ms; a study asks hundreds of times
 
 
-_COMMENT = re.compile(r"\s#")
+_COMMENT = re.compile(r"(?:^|\s)#")
 
 
 def compose(
@@ -290,11 +290,12 @@ def _nested(text: str) -> Plain:
             ]
         )
     read = from_yaml(value_text, where=f"--set {shortened(key.strip())}")
-    is_quoted = value_text.lstrip()[:1] in ("'", '"')
-    if isinstance(read, str) and not is_quoted and _COMMENT.search(value_text):
+    first = value_text.lstrip()[:1]
+    is_text = first == "#" or (isinstance(read, str) and first not in ("'", '"'))
+    if is_text and _COMMENT.search(value_text):
         raise ConfigError(
             [
-                f"--set {shortened(key.strip())}: in YAML, # after a space begins a comment, got "
+                f"--set {shortened(key.strip())}: in YAML, # first or after a space begins a comment, got "
                 f"{shortened(repr(value_text))}; write quotes around the value, '{shortened(key.strip())}=\"...\"'"
             ]
         )
@@ -306,7 +307,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
+        return (list if isinstance(value, list) else tuple)(map(_plain, value))  # a named tuple takes no iterable
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 

@@ -53,14 +53,16 @@ _LIMIT = f"more than the {MOST_PIXELS:,} that are decoded"
 _ORIENTATION, _LYING = 0x0112, (5, 6, 7, 8)  # tag of EXIF, and its values for images stored on their side
 
 
-_UNDECODED = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-"""Formats that Pillow knows by name alone, and programs."""
+_UNDECODED = {"BUFR", "EPS", "GRIB", "HDF5", "JXL", "MPEG", "WMF"}
+"""Formats that Pillow knows by name alone, programs, and what is decoded before its size is known."""
+
+NO_JPEG_XL = "JPEG XL is not read, since its plugin for Pillow decodes before the size is known: convert to PNG"
+_JPEG_XL = (b"\0\0\0\x0cJXL ", b"\xff\x0a")
 
 
 _BEGINNINGS = {
     b"version https://git-lfs": "a pointer of Git LFS, in place of the file",
-    b"\0\0\0\x0cJXL ": "JPEG XL",
-    b"\xff\x0a": "JPEG XL",
+    **dict.fromkeys(_JPEG_XL, NO_JPEG_XL),
     b"II*\0": "TIFF with pixels that Pillow does not decode",
     b"MM\0*": "TIFF with pixels that Pillow does not decode",
     b"\x93NUMPY": "a NumPy array",
@@ -78,12 +80,10 @@ _DICOM_AT = 128  # bytes
 
 @cache
 def _add_formats() -> None:
-    """Let Pillow read HEIC and JPEG XL, if the packages for these are installed."""
+    """Let Pillow read HEIC, if the package for it is installed."""
     Image.init()
-    with suppress(ImportError):
+    with suppress(Exception):  # one that cannot be imported, for whatever reason, must not end the reading of others
         import_module("pillow_heif").register_heif_opener()
-    with suppress(ImportError):
-        import_module("pillow_jxl")
 
 
 @cache
@@ -198,6 +198,8 @@ def _opened(content: bytes) -> Image.Image:
         _require_few_scans(content)
         return JpegImageFile(io.BytesIO(content))
     _add_formats()
+    if content.startswith(_JPEG_XL):
+        raise UnidentifiedImageError(_unknown(content))  # even if another package has registered the plugin
     try:
         picture = Image.open(io.BytesIO(content))
     except UnidentifiedImageError as error:
@@ -220,11 +222,9 @@ def _unknown(content: bytes) -> str:
     if not content:
         kind = "it is empty"
     elif _HEIC.match(content):
-        kind = "HEIC"
+        kind = "HEIC, damaged" if "HEIF" in Image.OPEN else f"HEIC, for which {how_to_install('heic')}"
     elif content[_DICOM_AT : _DICOM_AT + 4] == b"DICM":
         kind = "DICOM"
-    if kind in ("HEIC", "JPEG XL"):
-        kind += f", for which {how_to_install('heic')}"
     return f"a file of no known format ({kind})" if kind else "a file of no known format"
 
 

@@ -49,7 +49,8 @@ def table_as_latex(table: Table) -> str:
 
 
 def _line(cells: list[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    row = " & ".join(cells) + r" \\"
+    return "{}" + row if row.lstrip()[:1] in ("[", "*") else row  # else an option of the command before it
 
 
 def escaped(text: str) -> str:

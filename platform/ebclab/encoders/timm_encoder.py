@@ -131,17 +131,26 @@ def _pretrained_network(name: str) -> nn.Module:
 
 @contextmanager
 def _hub_that_answers() -> Iterator[None]:
-    """Let the Hub's library use its own files alone where the Hub's name is unknown; else it tries for a minute."""
+    """Let the Hub's library use its own files alone where the Hub's name is unknown; else it tries for a minute.
+
+    If these do not suffice, what the look-up of the name raised is raised, instead of "offline mode is enabled".
+    """
     from huggingface_hub import constants
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
     was = constants.HF_HUB_OFFLINE
+    unknown: OSError | None = None
     try:
-        if not getproxies():  # a proxy looks the name up
+        if not getproxies().keys() & {"https", "all"}:  # a proxy looks the name up
             socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
-    except OSError:
-        constants.HF_HUB_OFFLINE = True
+    except OSError as error:
+        constants.HF_HUB_OFFLINE, unknown = True, error
     try:
         yield
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        if unknown is None:
+            raise
+        raise unknown from error
     finally:
         constants.HF_HUB_OFFLINE = was
 

@@ -141,3 +141,7 @@ def test_a_class_in_another_spelling_is_told_the_form_of_its_name(tmp_path, monk
     for name, form in forms.items():
         with pytest.raises(ConfigError, match=rf"one of your own is written package\.module:Class, here {form}$"):
             composed(name, None, None, [])
+    for name in ("sim.clr", "[simclr, byol]", "losses/hard-est:Hardest"):
+        with pytest.raises(ConfigError, match=r"method\.name: no such method") as refused:
+            composed(name, None, None, [])
+        assert "one of your own" not in str(refused.value)

@@ -1,7 +1,7 @@
 """Layers of settings: recipes with the numbers of their sources, files, and overrides over all."""
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -319,6 +319,8 @@ def test_numbers_of_numpy_and_torch_are_settings_and_become_those_of_python(rate
         found = (config.optimizer.learning_rate, config.training.epochs, config.data.skip_corrupt)
         assert found == (0.25, 3, True)
         assert [*map(type, found)] == [float, int, bool]
+    pair = NamedTuple("pair", [("low", float), ("high", float)])(np.float32(0.25), np.float32(0.5))
+    assert compose("simclr", overrides={"optimizer.milestones": pair}).optimizer.milestones == (0.25, 0.5)
     with pytest.raises(ConfigError, match=r"training\.epochs: wrong type, got 3\.0; must be a whole number"):
         compose("simclr", overrides={"training.epochs": np.float32(3)})
 
@@ -326,12 +328,16 @@ def test_numbers_of_numpy_and_torch_are_settings_and_become_those_of_python(rate
 def test_a_text_is_never_cut_at_a_comment() -> None:
     """hydra#2705, hydra#266: a folder's name with a #, of which another folder would be read in silence."""
     with pytest.raises(
-        ConfigError, match=r"--set data.name: in YAML, # after a space begins a comment, got 'folder:a #2'"
+        ConfigError, match=r"--set data.name: in YAML, # first or after a space begins a comment, got 'folder:a #2'"
     ):
         apply_overrides({}, ["data.name=folder:a #2"])
     read = apply_overrides({}, ['data.name="folder:a #2"', "data.root=/b#3", "seed=1 # first"])
     with pytest.raises(ConfigError, match="begins a comment"):
         apply_overrides({}, ["data.name=folder:a#1 #2"])
+    for text in ("data.root=#archive", "data.root= #archive"):
+        with pytest.raises(ConfigError, match=r"--set data.root: in YAML, # first .*'data.root=\"...\"'"):
+            apply_overrides({}, [text])
+    assert apply_overrides({}, ["resources.address=null # none"]) == {"resources": {"address": None}}
     assert read == {"data": {"name": "folder:a #2", "root": "/b#3"}, "seed": 1}
 
 

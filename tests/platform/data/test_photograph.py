@@ -265,7 +265,10 @@ SEEMS = {
     "empty": (b"", "it is empty"),
     # ComfyUI#13791: photographs of telephones, renamed
     "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC, for which `pip install 'pillow-heif"),
-    "JPEG XL": (b"\0\0\0\x0cJXL \r\n\x87\n", "JPEG XL, for which `pip install"),
+    "JPEG XL": (
+        b"\0\0\0\x0cJXL \r\n\x87\n",
+        "JPEG XL is not read, since its plugin for Pillow decodes before the size",
+    ),
     "a page": (b"\n<!DOCTYPE html><html><title>404", "a web page"),
     "SVG": (b"\xef\xbb\xbf<?xml version='1.0'?><svg/>", "XML, such as SVG"),
     "Git LFS": (
@@ -280,7 +283,7 @@ SEEMS = {
 
 @pytest.mark.parametrize("case", SEEMS.values(), ids=SEEMS)
 def test_a_file_that_is_no_image_is_told_what_it_seems_to_be(monkeypatch, case: tuple[bytes, str]) -> None:
-    monkeypatch.setattr(photograph, "_add_formats", Image.init)  # as without packages for HEIC and JPEG XL
+    monkeypatch.setattr(photograph, "_add_formats", Image.init)  # as without a package for HEIC
     content, kind = case
     with pytest.raises(photograph.DAMAGE) as caught:
         read(content)
@@ -307,12 +310,35 @@ def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.Log
     warn_once.cache_clear()
 
 
-def test_packages_for_heic_and_jpeg_xl_are_used_if_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_for_heic_is_used_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     heif = SimpleNamespace(register_heif_opener=Mock())
     monkeypatch.setitem(sys.modules, "pillow_heif", heif)
-    monkeypatch.setitem(sys.modules, "pillow_jxl", None)  # is not installed
     photograph._add_formats.__wrapped__()
     heif.register_heif_opener.assert_called_once_with()
+
+
+def test_a_package_for_heic_that_cannot_be_imported_ends_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = SimpleNamespace(register_heif_opener=Mock(side_effect=RuntimeError("another libheif")))
+    monkeypatch.setitem(sys.modules, "pillow_heif", broken)
+    photograph._add_formats.__wrapped__()
+    broken.register_heif_opener.assert_called_once_with()
+
+
+def test_a_damaged_heic_file_is_not_told_to_install_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Image.OPEN, "HEIF", (Mock(side_effect=SyntaxError), None))
+    with pytest.raises(photograph.DAMAGE, match=r"no known format \(HEIC, damaged\)"):
+        read(SEEMS["HEIC"][0])
+
+
+def test_jpeg_xl_is_not_decoded_by_a_plugin_that_another_package_has_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Mock()
+    monkeypatch.setitem(Image.OPEN, "JXL", (plugin, None))
+    monkeypatch.setitem(Image.EXTENSION, ".jxl", "JXL")
+    monkeypatch.setattr(Image, "ID", ["JXL", *Image.ID])
+    with pytest.raises(photograph.DAMAGE, match="JPEG XL is not read"):
+        read(SEEMS["JPEG XL"][0])
+    plugin.assert_not_called()
+    assert ".jxl" not in photograph.image_suffixes.__wrapped__()
 
 
 def test_whatever_pillow_raises_on_a_damaged_file_is_damage() -> None:

@@ -22,6 +22,13 @@ def test_a_table_has_the_rules_of_booktabs_intervals_and_minus_signs() -> None:
     ]
 
 
+@pytest.mark.parametrize("cell", ["[0.1, 0.2]", "*", "\x00 [x]"])
+def test_a_first_cell_is_no_option_of_the_command_before_it(cell: str) -> None:
+    lines = table_as_latex(Table("", (cell, "[head]"), ((cell, "[x]"),))).splitlines()
+    assert lines[2] == f"{{}}{escaped(cell)} & [head] \\\\"
+    assert lines[4] == f"{{}}{escaped(cell)} & [x] \\\\"
+
+
 def test_headings_over_several_columns_span_them() -> None:
     heads = ("method", ColumnHead("kNN", "16"), ColumnHead("linear", "16"), "", "")
     lines = table_as_latex(Table("", heads, (("a", 1, 2, 3, 4),))).splitlines()

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import timm
@@ -191,7 +192,9 @@ def test_weights_that_cannot_be_fetched_are_a_sentence_and_nothing_else(monkeypa
     assert retries.isEnabledFor(logging.WARNING)
 
 
-@pytest.mark.parametrize(("is_known", "proxies"), [(True, {}), (False, {}), (False, {"https": "proxy:8080"})])
+@pytest.mark.parametrize(
+    ("is_known", "proxies"), [(True, {}), (False, {}), (False, {"https": "proxy:8080"}), (False, {"no": "localhost"})]
+)
 def test_where_the_name_of_the_hub_is_unknown_its_library_does_not_try_for_a_minute(monkeypatch, is_known, proxies):
     offline = list[bool]()
 
@@ -210,8 +213,19 @@ def test_where_the_name_of_the_hub_is_unknown_its_library_does_not_try_for_a_min
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     with pytest.raises(ValueError, match="no route to host"):
         pretrained("test_resnet")
-    assert offline == [not is_known and not proxies]
+    assert offline == [not is_known and "https" not in proxies]
     assert constants.HF_HUB_OFFLINE is False
+
+
+def test_where_the_name_of_the_hub_is_unknown_the_message_says_so(monkeypatch, tmp_path):
+    look_up = Mock(side_effect=socket.gaierror(-2, "Name or service not known"))
+    monkeypatch.setattr("ebclab.encoders.timm_encoder.getproxies", dict)
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"cannot be fetched, got gaierror: \[Errno -2\] Name or service not known; con"
+    ):
+        pretrained("resnet18")
 
 
 def be_a_rank(rank: int, num_ranks: int) -> dict[str, Any]:

@@ -269,6 +269,12 @@ def test_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["report", "runs/first", "--watch", "--to", "page.html"], "--to: --watch writes no files, got page.html;"),
         (["report", "sweeps/hunt", "--watch", "--optuna", "o.log"], "--optuna: --watch writes no files, got o.log;"),
         (["report", "sweeps/hunt", "--watch", "--latex", "t.tex"], "--latex: --watch writes no files, got t.tex;"),
+        (
+            ["report", "runs/first", "--latex", "s3://b/t.tex"],
+            r"^error: --latex: a file on this disk, got s3://b/t.tex;",
+        ),
+        (["report", "runs/first", "--latex", "nowhere/t.tex"], "--latex: no such folder, got nowhere; make it first"),
+        (["report", "runs/first", "--latex", "sweeps"], "--latex: a folder, got sweeps; name a file in it"),
         (["report", "runs/first", "--latex", "t.tex"], "--latex: the page has no table with rows, got first"),
         (["report", "runs/first", "runs/second", "--latex", "/proc/t.tex"], "--latex: cannot be written, got /proc/t"),
         (["report", "runs/frst", "--watch"], r"runs/frst: no run, sweep or comparison here; did you mean .*first\?"),

@@ -17,7 +17,7 @@ from itertools import chain
 
 from ebclab.data.class_labels import Labels, comparable, label_of, of_values, of_words
 from ebclab.data.image_set import digest_of_files
-from ebclab.data.photograph import Reading, image_suffixes
+from ebclab.data.photograph import NO_JPEG_XL, Reading, image_suffixes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.image_source import ImageFiles, Listing
 from ebclab.data.sources.location import (
@@ -47,6 +47,7 @@ _SHOWN = 3  # images
 _USUAL = Reading()
 _REMEDIES = {
     **dict.fromkeys((".zip", ".gz", ".tgz", ".7z", ".rar"), "unpack it"),
+    ".jxl": NO_JPEG_XL,
     ".tar": "read tars by webdataset:PATH",
     ".parquet": "read Parquet by parquet:PATH",
     ".arrow": "read Arrow by arrow:PATH",
@@ -74,9 +75,8 @@ class FolderSource(ImageFiles):
             )
         if others:
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""
-            hint += (
-                f"; for .heic and .jxl, {how_to_install('heic')}" if re.search(r" \.(hei[cf]|jxl)\b", others) else ""
-            )
+            hint += f"; for .heic, {how_to_install('heic')}" if re.search(r" \.hei[cf]\b", others) else ""
+            hint += f"; {NO_JPEG_XL}" if " .jxl" in others else ""
             tell_once(f"{name}: files that are not read as images were left out: {others}{hint}")
         chosen = files_of_split(list(sizes), split, name, folder_word)
         if list(chosen.values()) == list(sizes):  # there are no splits

@@ -149,7 +149,8 @@
     const text = (cell) => escaped([...cell.childNodes].map((node) => node.textContent.trim()).filter(Boolean).join(" "));
     const line = (row) => {
       const cells = [...row.cells].map((cell) => (cell.colSpan > 1 ? `\\multicolumn{${cell.colSpan}}{c}{${text(cell)}}` : text(cell)));
-      return `${cells.join(" & ")} \\\\`;
+      const joined = `${cells.join(" & ")} \\\\`;
+      return /^[[*]/.test(joined) ? `{}${joined}` : joined; // else an option of the command before it
     };
     const heads = [...table.tHead.rows];
     const align = [...heads.at(-1).cells].map((cell) => (cell.classList.contains("number") ? "r" : "l")).join("");
