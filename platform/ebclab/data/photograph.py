@@ -136,7 +136,7 @@ def kind_of_damage(error: BaseException) -> str:
 def size_in_header(file: BinaryIO) -> tuple[int, int]:
     """Return width and height of an encoded image, upright, in pixels, without decoding it."""
     _add_formats()
-    with Image.open(file) as picture:
+    with Image.open(file, formats=[each for each in Image.ID if each not in _UNDECODED]) as picture:
         width, height = picture.size
         return (height, width) if picture.getexif().get(_ORIENTATION) in _LYING else (width, height)
 

@@ -337,6 +337,7 @@ def test_jpeg_xl_is_not_decoded_by_a_plugin_that_another_package_has_added(monke
     monkeypatch.setattr(Image, "ID", ["JXL", *Image.ID])
     with pytest.raises(photograph.DAMAGE, match="JPEG XL is not read"):
         read(SEEMS["JPEG XL"][0])
+    assert [*photograph.sizes_in_headers([SEEMS["JPEG XL"][0]])] == []
     plugin.assert_not_called()
     assert ".jxl" not in photograph.image_suffixes.__wrapped__()
 
