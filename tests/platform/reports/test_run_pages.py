@@ -290,7 +290,9 @@ def test_wrong_questions_are_answered_in_a_sentence(words, said, capsys):
 
 
 @pytest.mark.usefixtures("places")
-def test_the_tables_of_a_page_are_written_for_a_paper(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_of_a_page_are_written_for_a_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", "runs/first", "runs/second", "--latex", "tables.tex"]) == 0
     assert "tables: tables.tex; it needs booktabs" in capsys.readouterr().out
     text = Path("tables.tex").read_text(encoding="utf-8")
@@ -298,6 +300,9 @@ def test_the_tables_of_a_page_are_written_for_a_paper(capsys: pytest.CaptureFixt
         block for block in document_of("runs/first", "runs/second").blocks() if isinstance(block, Table) and block.rows
     ]
     assert text.count("begin{tabular}") == len(tables) > 0
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["report", "runs/first", "runs/second", "--latex", "~/home.tex"]) == 0
+    assert (tmp_path / "home.tex").read_text(encoding="utf-8") == text
 
 
 def test_curves_of_runs_whose_steps_are_unknown_are_by_steps(tmp_path: Path) -> None:
