@@ -174,7 +174,7 @@ def test_a_run_goes_on_with_equal_images_in_another_place_and_with_no_others(tmp
     with pytest.raises(DataError, match=r"data\.digest: the images of folder:.*other are not those"):
         train(tmp_path, None, config("other"), extend=epochs + 1)
     assert content_of(run) == before
-    with pytest.raises(RunError, match="data.name: folder:.*here in the run, folder:.*other now"):
+    with pytest.raises(RunError, match=r"data\.name: folder:.*here in the run, folder:.*other now"):
         train(tmp_path, None, config("other"), resume=True)  # it has finished: no image would be read
     train(tmp_path, None, config("there"), extend=epochs + 1)
     assert settings_of(run).data.name == f"folder:{tmp_path}/there"
