@@ -228,7 +228,7 @@ class Card:
     results: tuple[GroupResult, ...] = ()  # in the order of the catalogue
     num_repeated: int = 0  # test images that are also training images
     paper: str = ""  # of the run's method; empty if there is none
-    tests_held_out: bool = False  # the dataset has no test part: its test images were held out of training
+    tests_held_out: bool = False  # the dataset has no test part: its test images were held out by hash
 
     def numbers(self, group: str) -> tuple[Number, ...]:
         """Return the metrics of a group; empty if it was not measured."""

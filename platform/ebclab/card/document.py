@@ -207,7 +207,8 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
         for row in chosen.values()
         if row.cells[0] is not None
     ]
-    return f"{columns[0].label} on {card.dataset}, {card.num_test:,} test images: {'; '.join(parts) or 'no numbers'}."
+    images = f"{card.num_test:,} {'held-out' if card.tests_held_out else 'test'} images"
+    return f"{columns[0].label} on {card.dataset}, {images}: {'; '.join(parts) or 'no numbers'}."
 
 
 def what_intervals_say(columns: Sequence[EncoderColumn]) -> str:
@@ -240,11 +241,12 @@ def about_images(cards: Sequence[Card]) -> list[str]:
     lines = dict[str, None]()
     for card in cards:
         if card.tests_held_out:
-            images = f"{card.num_test:,} of {card.num_train + card.num_test:,} images"
-            line = f"{card.dataset} has no test part: measured on {images}, held out of training by hash, "
-            lines[line + "by which a run chooses its best epoch"] = None
+            line = f"{card.dataset} has no test part: measured on {card.num_test:,} images held out by hash of what "
+            line += "probes are fitted on; of a run's own images also of its training, and its best checkpoint was "
+            lines[line + "chosen by them"] = None
         if card.num_repeated:
-            images = f"{card.num_repeated:,} of {card.num_test:,} test images"
+            kind = "held-out" if card.tests_held_out else "test"
+            images = f"{card.num_repeated:,} of {card.num_test:,} {kind} images"
             lines[f"{card.dataset}: {images} are also training images"] = None
     return [*lines]
 

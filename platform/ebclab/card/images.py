@@ -37,7 +37,7 @@ class MeasuredSet:
     name: str  # of the dataset
     train: ImageSet  # with the images held out to choose by
     test: ImageSet
-    tests_held_out: bool = False  # the dataset has no test part: the test images are those held out of training
+    tests_held_out: bool = False  # the dataset has no test part: the test images are held out by hash
 
     @property
     def may_have_several_labels(self) -> bool:
@@ -144,7 +144,7 @@ def short_names(sets: Sequence[MeasuredSet]) -> list[str]:
 def named_set(name: str | None, subject: Subject, data_root: str | None, *, needs_test: bool = True) -> MeasuredSet:
     """Return a dataset by its name, read with the same settings as the run's own images; None: these themselves.
 
-    Of a dataset without a test part, images held out of training are the test images; unless ``needs_test``, its one
+    Of a dataset without a test part, images held out by hash are the test images; unless ``needs_test``, its one
     part is both.
     """
     try:
@@ -203,8 +203,8 @@ def outside_set(text: str, subject: Subject, measured: MeasuredSet, data_root: s
         raise UserError(f"--ood: no such images, got {name}; did you mean {meant}?")
     other = named_set(name, subject, data_root, needs_test=False)
     known = [measured.train, measured.test]  # with --train-limit and --test-limit, a subset
-    if any(
-        torch.equal(limit(part, len(each)).images, each.images) for part in (other.train, other.test) for each in known
-    ):
+    parts = (other.train, other.test)
+    is_known = any(torch.equal(limit(part, len(each)).images, each.images) for part in parts for each in known)
+    if is_known or (measured.tests_held_out and num_repeated(other.test, measured.test) == len(measured.test)):
         raise DataError(f"--ood: {text} has the images that the card is measured on; name another dataset")
     return OutsideSet(name, kind, other.test, measured.test)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ebclab.card.card import Card, CardFolder, Findings, GroupResult
 from ebclab.card.groups import GROUPS
+from ebclab.card.images import MeasuredSet
 from ebclab.card.measuring import Measuring, Need
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean
@@ -82,8 +83,8 @@ class CardTask:
             "encoder": measuring.subject.digest,
             "energies": measuring.subject.energies and measuring.subject.energies.digest,
             "run": measuring.subject.settings,
-            "data": [measuring.measured.name, measuring.measured.digest],
-            "others": [[other.name, other.digest] for other in measuring.others],
+            "data": _identity(measuring.measured),
+            "others": [_identity(other) for other in measuring.others],
             "outside": [[each.name, each.kind, each.digest] for each in measuring.outside],
             "options": asdict(measuring.options),
         }
@@ -146,6 +147,10 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
         _log.exception("%s: failed", name)
         problem, failed = f"{type(error).__name__}: {error}", True
     return GroupResult(name, key, _NOTHING if problem else findings, time.monotonic() - began, problem, failed)
+
+
+def _identity(measured: MeasuredSet) -> list[str | bool]:
+    return [measured.name, measured.digest, measured.tests_held_out]
 
 
 def _missing(need: Need, measuring: Measuring) -> str:

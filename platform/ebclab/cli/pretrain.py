@@ -189,18 +189,18 @@ def report(run: RunResult) -> None:
         facts["effective rank"] = f"{rank:.1f}: dimensions that embeddings use; needs no labels, 1 is a collapse"
     if findings := open_findings(summary.health):
         facts["health"] = "; ".join(findings.values())
-    facts["next"] = _next(summary.dataset, shlex.quote(run.address), has_scores=summary.best is not None)
+    facts["next"] = _next(summary.dataset, shlex.quote(run.address), has_held_out=summary.holdout_images > 0)
     print_facts(facts)
 
 
-def _next(dataset: str, run: str, *, has_scores: bool) -> str:
+def _next(dataset: str, run: str, *, has_held_out: bool) -> str:
     """Return the next command after a finished run: evaluate, or export if its images have nothing to measure on."""
     from ebclab.data.sources.load import splits_of
     from ebclab.errors import DataError
 
     with suppress(DataError):  # the images of a run that finished long ago may be gone
-        if not has_scores and "test" not in splits_of(dataset):
-            return f"ebclab export {run} --to DIR; its images have no test part that `ebclab evaluate` could read"
+        if not has_held_out and "test" not in splits_of(dataset):
+            return f"ebclab export {run} --to DIR; its images have no test part, and none were held out to evaluate on"
     return f"ebclab evaluate {run}"
 
 

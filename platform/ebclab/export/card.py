@@ -40,6 +40,7 @@ class CardFacts:
     # facts about the sweep that found these settings, one per line; empty if there was none
     sweep_lines: Sequence[str] = ()
     dataset: str = ""  # name of the dataset that the scores were measured on, without a path; empty if there is none
+    held_out: bool = False  # it has no test part: the scores were measured on held-out images
 
 
 def render_card(
@@ -59,7 +60,7 @@ def render_card(
         _introduction(facts, description),
         *(f"**Note:** {escape_markdown(note)}" for note in facts.notes),
         "## Scores",
-        _score_table(facts.scores),
+        _score_table(facts.scores, held_out=facts.held_out),
         *(["## Sweep", bullets(facts.sweep_lines)] if facts.sweep_lines else []),
         "## Data",
         bullets(facts.data_lines) or "Not recorded.",
@@ -86,7 +87,7 @@ def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
         "pipeline_tag": "image-feature-extraction",
         "tags": [*tags, *(["timm"] if opens_in_timm(description) else [])],
     }
-    if facts.scores and facts.dataset:
+    if facts.scores and facts.dataset and not facts.held_out:  # those are no results of a test set
         dataset = _plain(facts.dataset)
         result: JsonObject = {
             "task": {"type": "image-classification", "name": "frozen features"},
@@ -140,10 +141,11 @@ def _introduction(facts: CardFacts, description: EncoderDescription) -> str:
     )
 
 
-def _score_table(scores: Sequence[Score]) -> str:
+def _score_table(scores: Sequence[Score], *, held_out: bool) -> str:
     if not scores:
         return "None were measured."
-    heads = ("score", "accuracy, %", "95 % interval over test images, %", "probe seeds", "test images", "protocol")
+    images = "held-out images" if held_out else "test images"
+    heads = ("score", "accuracy, %", f"95 % interval over {images}, %", "probe seeds", images, "protocol")
     return table_as_markdown(Table("", heads, tuple(map(_score_row, scores))))
 
 

@@ -49,7 +49,7 @@ def export_run(
     kind = checkpoint_name(checkpoint_kind)
     run = (path if isinstance(path, RunFolder) else RunFolder.at(path)).of("reader").pull((kind,))
     trained = load_trained_encoder(run, kind)
-    scores = _scores(run, trained)
+    scores, held_out = _scores(run, trained)
     energies, why_not = _energies(run, trained)
     notes = [*remarks, *_notes(trained, scores), *why_not]
     facts = CardFacts(
@@ -61,6 +61,7 @@ def export_run(
         notes=notes,
         sweep_lines=sweep_lines,
         dataset=short_name(trained.config.data.name),
+        held_out=held_out,
     )
     folder = save_encoder(
         to,
@@ -97,18 +98,17 @@ def _notes(trained: TrainedEncoder, scores: list[Score]) -> list[str]:
     return notes
 
 
-def _scores(run: RunFolder, trained: TrainedEncoder) -> list[Score]:
-    """Return the scores that ``ebclab evaluate`` saved for this checkpoint; empty if there are none."""
+def _scores(run: RunFolder, trained: TrainedEncoder) -> tuple[list[Score], bool]:
+    """Return the scores that ``ebclab evaluate`` saved for this checkpoint, and whether they are of held-out images."""
     path = run.path / EVALUATION
     if not path.exists():
-        return []
+        return [], False
     saved = read_typed(path, Evaluation, what="not an evaluation", remedy="`ebclab evaluate` writes it again")
     if saved.step != trained.step:
-        return []
+        return [], False
     labelled = f"; {saved.num_train:,} labelled training images"  # fewer than all in a sweep with a data.train_limit
-    labelled += ", measured on others held out of training" if saved.held_out else ""
     own = saved.rows.get(trained.config.method_name, {})
-    return [replace(score, detail=f"{score.detail}{labelled}") for score in own.values()]
+    return [replace(score, detail=f"{score.detail}{labelled}") for score in own.values()], saved.held_out
 
 
 def _data_lines(run: RunFolder, trained: TrainedEncoder) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.groups import GROUPS
+from ebclab.card.groups.transfer import HELD_OUT
 from ebclab.card.measuring import CardOptions
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean
@@ -178,13 +179,22 @@ def _on_card(run: RunResult, wanted: Wanted, data_root: str | None) -> Found:
         bins=int(counted[1]) if (counted := _COUNTED.fullmatch(f"{group}/{name}")) else CardOptions.bins,
     )
     card = measure_cards(request).cards[0]
+    if card.tests_held_out and group != "transfer":
+        raise UnmeasuredError(_no_test_part(run, card.dataset, card.num_test))
     numbers = {number.name: number for number in card.numbers(group)}
     if wanted.outside or group == "transfer":  # the one set of other images is part of every name
         name = next((each for each in numbers if each.endswith(f"-{name}")), name)
     if name not in numbers:
         problem = next((result.problem for result in card.results if result.problem), did_you_mean(name, numbers))
         raise UnmeasuredError(f"{run.address}: the card's {group} has no number {name}; {problem}")
-    return Found(numbers[name].value, numbers[name].protocol)
+    found = numbers[name]
+    if group == "transfer" and HELD_OUT in found.protocol:
+        raise UnmeasuredError(_no_test_part(run, wanted.dataset, found.num_images))
+    return Found(found.value, found.protocol)
+
+
+def _no_test_part(run: RunResult, dataset: str, count: int) -> str:
+    return f"{run.address}: {dataset} has no test images, got {count:,} held-out ones; name a dataset with a test part"
 
 
 def _of_samples(run: RunResult, wanted: Sequence[Wanted], data_root: str | None) -> dict[Wanted, Found]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import torch
 
 from ebclab.config import did_you_mean
-from ebclab.config.addresses import FOLDER, PHOTOGRAPHS, name_hosts
+from ebclab.config.addresses import FOLDER, LOCATIONS, PHOTOGRAPHS, name_hosts
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.holdout import limit, rows_of_parts, split_images
@@ -46,7 +46,7 @@ class MeasuredImages(NamedTuple):
     name: str  # of the dataset
     train: ImageSet
     test: ImageSet
-    held_out: bool = False  # the dataset has no test part, and ``test`` are training images that are held out
+    held_out: bool = False  # the dataset has no test part, and ``test`` are those of its images held out by hash
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Evaluation:
     num_test: int
     # probe scores by the name of the features: the run's method, "raw pixels", "untrained encoder"
     rows: dict[str, dict[str, Score]]
-    held_out: bool = False  # the test images are training images that were held out
+    held_out: bool = False  # the dataset has no test part, and its test images are held out by hash
 
     @property
     def title(self) -> str:
@@ -81,7 +81,7 @@ class Evaluation:
 
 def images_in_words(dataset: str, count: int, held_out: bool) -> str:
     """Return what an encoder was measured on."""
-    return f"{dataset}, {count:,} images held out of training" if held_out else f"{dataset} test set, {count:,} images"
+    return f"{dataset}, {count:,} held-out images" if held_out else f"{dataset} test set, {count:,} images"
 
 
 @as_before()
@@ -121,7 +121,7 @@ def evaluate_run(
         images: Own training and test images in place of a dataset, see ``own_images``.
         methods: Own methods by name, for runs that were made with one.
         load: Reads a dataset in place of ``load_both``, such as ``Kept(load_both)`` for many runs on the same images.
-        must_have_test: Refuse a dataset without test images, of which else images held out of training are measured.
+        must_have_test: Refuse a dataset without test images, of which else held-out images are measured.
     """
     name_hosts(where if isinstance(where, str) else "", dataset)
     kind: checkpoint.Kind = checkpoint_name(checkpoint_kind) if kept_step is None else "kept"
@@ -135,7 +135,7 @@ def evaluate_run(
     else:
         seen = _images_of_dataset(trained, dataset, data_root, preprocessing, load, must_have_test=must_have_test)
     train, test = (with_channels(part, trained.in_channels, config.method_name) for part in (seen.train, seen.test))
-    if not must_have_test and (repeated := num_repeated(train, test)):
+    if repeated := num_repeated(train, test):
         _log.warning("%s: %d of %d test images are also training images", seen.name, repeated, len(test))
     train = limit(train, train_limit)
     device = resolve_device(config.resources.device)
@@ -230,7 +230,7 @@ def _images_of_dataset(
     *,
     must_have_test: bool,
 ) -> MeasuredImages:
-    """Return a dataset's images; without a test part those held out of training, unless it must have one."""
+    """Return a dataset's images; without a test part those held out by hash, unless it must have one."""
     try:
         return images_of_run(trained, dataset, root, preprocessing, load=load)
     except NoTestPartError:
@@ -240,19 +240,36 @@ def _images_of_dataset(
 
 
 def held_out_images(whole: MeasuredImages, trained: TrainedEncoder | None) -> MeasuredImages:
-    """Return images of a dataset without a test part: those held out of training in place of its test images."""
+    """Return images of a dataset without a test part: those held out by hash in place of its test images.
+
+    Of the images that the run was trained on, by whatever name, these are those that it held out of training.
+    """
     name, images, rates = whole.name, whole.train, (0, HOLDOUT_RATE, 0.0)
-    if trained is not None and trained.config.data.name == name:
-        data = trained.config.data
+    data = trained.config.data if trained is not None and _is_of_run(trained, whole) else None
+    if data is not None:
         rates = (data.train_limit, data.holdout_rate, data.confirm_rate)
     is_test = torch.zeros(len(images), dtype=torch.bool)
     is_test[rows_of_parts(images.keys, *rates)[1]] = True
     if not 0 < int(is_test.sum()) < len(images):
+        remedy = "measure on more images" if data is None else "train the next run with data.holdout_rate=0.1"
         raise NoTestPartError(
-            f"data.name: {name} has no test images, and {int(is_test.sum()):,} of its {len(images):,} images are held "
-            "out of training; put the images into PATH/train and PATH/test"
+            f"data.name: {name} has no test images, so that held-out ones are needed, got {int(is_test.sum()):,} of "
+            f"its {len(images):,} images; {remedy}, or add test images"
         )
     return MeasuredImages(name, images.rows(~is_test), images.rows(is_test), held_out=True)
+
+
+def _is_of_run(trained: TrainedEncoder, whole: MeasuredImages) -> bool:
+    """Return whether images are those of a run, by the name of their dataset or under another one by their digest."""
+    data = trained.config.data
+    if whole.name == data.name:
+        return True
+    if data.digest.startswith(STREAMED) and not whole.name.startswith(LOCATIONS):
+        return False
+    try:
+        return recognises(trained, whole.train, whole.name)
+    except DataError:  # files that cannot be read as the run's own are
+        return False
 
 
 def _given_images(trained: TrainedEncoder, images: object) -> MeasuredImages:
@@ -277,16 +294,17 @@ def _other_images(name: str, remedy: str) -> DataError:
     return DataError(f"{name}: not the images that the run was trained on, by their digest; {remedy}")
 
 
-def recognises(trained: TrainedEncoder, whole: ImageSet) -> bool:
+def recognises(trained: TrainedEncoder, whole: ImageSet, name: str = "") -> bool:
     """Return whether a run was trained on ``whole`` or a part of it, by the digest that it recorded.
 
+    ``name`` is that of the dataset, by default the run's own; files of a run that streamed them are read there.
     Runs of older versions have a digest only in their checkpoints.
     """
     data = trained.config.data
     rates = {"holdout_rate": data.holdout_rate, "confirm_rate": data.confirm_rate}
     split = split_images(whole, train_limit=data.train_limit, **rates)
     if data.digest.startswith(STREAMED):
-        source = open_source(data.name, "train", Reading.of(data))
+        source = open_source(name or data.name, "train", Reading.of(data))
         parts = [(part.keys, part.labels) for part in split.parts]
         return data.digest == stream_digest(*parts, class_names=source.class_names, files_digest=source.files_digest)
     if data.digest:

@@ -183,6 +183,9 @@ def test_transfer_gives_the_numbers_of_classification_there() -> None:
     assert by_name(found) == {f"folder-other-set-{name}": value for name, value in by_name(there).items()}
     assert all("6 x 6 pixels scaled to 4 x 4" in number.protocol for number in found.numbers)
     assert all(number.images == images_key(other.test.keys) for number in found.numbers)
+    held = transfer.measure(measuring(others=(replace(other, tests_held_out=True),)))
+    for test_part, both in ((False, found), (True, held)):
+        assert all(("no test part" in number.protocol) == test_part for number in both.numbers)
 
 
 def unlabelled() -> MeasuredSet:

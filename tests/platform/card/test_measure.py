@@ -18,12 +18,13 @@ from torch import nn
 from torch.nn import functional
 
 from ebclab.card.card import Card, CardFolder, Findings, Number, mean_over_images
-from ebclab.card.document import about_images
+from ebclab.card.document import about_images, summary
 from ebclab.card.groups import GROUPS, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, Measuring
 from ebclab.card.request import CardRequest, GroupOptions
+from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject
 from ebclab.data import image_grid
 from ebclab.data.preprocessing import Preprocessing
@@ -94,6 +95,22 @@ def test_one_failure_loses_no_other_group_and_is_told(make: Any, groups: Any, tm
     assert [name for name, each in results.items() if not each.problem] == ["one", "four"]
     assert (results["two"].problem, results["two"].failed) == ("no such thing, got 3", False)
     assert (results["three"].problem, results["three"].failed) == ("KeyError: 'x'", True)
+
+
+def test_held_out_images_are_no_test_images_to_what_is_kept_nor_to_a_reader(
+    make: Any, groups: Any, tmp_path: Path
+) -> None:
+    group = Counted()
+    groups(one=group)
+    held = replace(make().measured, tests_held_out=True)
+    _card(make(others=(make().measured,)), tmp_path)
+    card = _card(make(measured=held, others=(make().measured,)), tmp_path)
+    _card(make(measured=held, others=(held,)), tmp_path)
+    assert group.times == 3
+    (line,) = about_images([card, card])
+    assert line.startswith("stripes has no test part: measured on 90 images held out by hash of what probes")
+    done = Cards((card,))
+    assert ", 90 held-out images: " in summary(done.columns, done.rows)
 
 
 def test_test_images_that_are_training_images_too_are_counted(make: Any, groups: Any, tmp_path: Path) -> None:

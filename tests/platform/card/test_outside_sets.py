@@ -55,6 +55,19 @@ def test_images_of_the_card_or_some_of_them_are_not_outside(digits: MeasuredSet,
             outside_set("near=digits", subject(), measured, None)
 
 
+def test_a_folder_without_a_test_part_is_not_outside_of_what_is_held_out_of_it(tmp_path: Path) -> None:
+    pixels = numpy.random.default_rng(0)
+    for number in range(40):
+        place = tmp_path / "set" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.integers(0, 256, (8, 8), dtype=numpy.uint8)).save(place / f"{number}.png")
+    name = f"folder:{tmp_path}/set"
+    measured = named_set(name, subject(), None)
+    assert measured.tests_held_out
+    with pytest.raises(DataError, match="has the images that the card is measured on"):
+        outside_set(name, subject(), measured, None)
+
+
 def colour_folder(place: Path) -> str:
     for part in ("train", "test"):
         for label in ("a", "b"):

@@ -60,12 +60,12 @@ def test_images_without_a_test_part_are_measured_on_a_tenth_and_every_result_say
     pq.write_table(pa.table({"image": images, "label": labels[:300]}), tmp_path / "digits.parquet")
     name = f"parquet:{tmp_path}/digits.parquet"
     shown = ebclab("evaluate", finished, "--dataset", name, "--only", "knn").ok.out
-    (count,) = re.findall(rf"{name}, (\d+) images held out of training \(last checkpoint", shown.replace("\n", ""))
+    (count,) = re.findall(rf"{name}, (\d+) held-out images \(last checkpoint", shown.replace("\n", ""))
     assert 20 <= int(count) <= 40
     (saved,) = finished.glob("evaluation-*.json")
     assert json.loads(saved.read_text())["held_out"] is True
     shown = ebclab("evaluate", finished, "--dataset", name, "--only", "classification", "--seeds", "1").ok.out
-    assert f"no test part: measured on {count} of 300 images, held out of training" in shown.replace("\n", " ")
+    assert f"no test part: measured on {count} images held out by hash of what probes" in shown.replace("\n", " ")
     with pytest.raises(NoTestPartError):
         evaluate_run(finished, dataset=name, only=["knn"], must_have_test=True)
 

@@ -260,10 +260,13 @@ def test_a_folder_is_trained_on_with_what_suits_it_which_is_said_and_recorded(eb
     recorded = load_yaml_file(run / "config.yaml")
     assert (recorded["data"]["resize"], recorded["views"]["recipe"]) == (12, "flatclr-cifar")
     assert "next: ebclab evaluate" in done.out
-    assert "images held out of training" in ebclab("evaluate", run, "--only", "knn").ok.out
+    assert "held-out images" in ebclab("evaluate", run, "--only", "knn").ok.out
     unscored = ebclab(*command, "--set", "evaluation.knn_every=0", "--name", "unscored").ok
-    assert "next: ebclab export" in unscored.out
-    assert "no test part" in unscored.out
+    assert "next: ebclab evaluate" in unscored.out
+    assert "held-out images" in ebclab("evaluate", "runs/unscored", "--only", "knn").ok.out
+    whole = ebclab(*command, "--set", "data.holdout_rate=0", "--set", "evaluation.knn_every=0", "--name", "whole").ok
+    assert "next: ebclab export" in whole.out
+    assert "no test part, and none were held out" in whole.out.replace("\n", " ")
     for again in ([*command, "--set", "optimizer.warmup_epochs=0"], [*command[:-2], "--resume"]):
         repeated = ebclab(*again).ok
         assert "nothing was trained" in repeated.out

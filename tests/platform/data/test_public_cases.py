@@ -2,7 +2,9 @@
 
 import logging
 import math
+import shutil
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -541,8 +543,22 @@ def test_a_run_on_images_without_a_test_part_is_measured_on_what_it_held_out(tmp
     choosing = MeasuredSet(*seen).is_held_out
     assert 0 < int(choosing.sum()) < len(choosing)
     trained, whole, _ = held_out_of_a_run(tmp_path / "none", 0.0)
-    with pytest.raises(NoTestPartError, match="0 of its 40 images are held out of training; put the images into PATH/"):
+    with pytest.raises(NoTestPartError, match=r"got 0 of its 40 images; train the next run with data.holdout_rate=0.1"):
         held_out_images(whole, trained)
+
+
+def test_images_of_a_run_at_another_place_are_still_measured_on_what_it_held_out(tmp_path: Path) -> None:
+    trained, whole, split = held_out_of_a_run(tmp_path / "some", 0.3)
+    copy = shutil.copytree(tmp_path / "some", tmp_path / "copy")
+    for place in (f"{tmp_path}/some/../some", str(copy)):
+        name = whole.name.replace(f"{tmp_path}/some", place)
+        assert name != whole.name
+        seen = held_out_images(images_of_run(trained, name, None, needs_test=False), trained)
+        assert sorted(seen.test.keys.tolist()) == sorted(split.holdout.keys.tolist())
+    other = replace(trained.config.data, digest="0" * 64)
+    foreign: Any = SimpleNamespace(config=SimpleNamespace(data=other), preprocessing=trained.preprocessing)
+    seen = held_out_images(whole._replace(name="folder:another"), foreign)
+    assert seen.test.keys.tolist() == whole.train.keys[held_out(whole.train.keys, 0.1)].tolist()
 
 
 @pytest.mark.parametrize(("name", "labels"), [("folder:x", "../a.csv"), ("folder:x", "/a.csv"), ("parquet:x", "a.csv")])

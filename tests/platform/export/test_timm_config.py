@@ -95,6 +95,10 @@ def test_the_hub_reads_what_the_card_is_about(tmp_path: Path) -> None:
     found = [(each.metric_name, each.metric_value, each.dataset_name) for each in data.eval_results]
     assert found == [(line, 98.77, line), ("linear probe", 50.0, line)]
     assert data.model_name == line
+    held = render_card(CardFacts("t", "m", "", scores=scores, dataset="d", held_out=True), description, {})
+    assert ModelCard(held).data.eval_results is None
+    assert "| held-out images |" in held
+    assert "test images" not in held
     assert ModelCard(render_card(FACTS, description, {})).data.eval_results is None
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from run_files import summary_of
 
 from ebclab.card.card import Card, Findings, GroupResult, Number
+from ebclab.card.groups.transfer import HELD_OUT
 from ebclab.card.request import CardRequest
 from ebclab.card.side_by_side import Cards
 from ebclab.config import ExperimentConfig
@@ -248,11 +249,20 @@ def test_a_number_that_a_run_lacks_is_named(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises(UnmeasuredError):
             measure_run(run, [Wanted(f"card/{measure}", "", attacked=0)])
     assert [(each.bins, each.attacked_images) for each in asked] == [(21, 1_000), (20, 0), (15, 0), (15, 0)]
+    whole = card
+    card = replace(whole, tests_held_out=True)
+    with pytest.raises(UnmeasuredError, match="runs/a: digits has no test images, got 10 held-out ones; name"):
+        measure_run(run, [Wanted("card/robustness/fgsm-4", "")])
+    card = whole
     elsewhere = Number("voc-map-11-point", "", 0.75, "as usual", 10, "higher")
     card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
     wanted = Wanted("card/transfer/map-11-point", "voc:/x", protocol="flatnce")
     assert measure_run(run, [wanted])[wanted].value == 0.75
     assert asked[-1].datasets == ("digits", "voc:/x")
+    elsewhere = replace(elsewhere, protocol=f"as usual; {HELD_OUT}")
+    card = replace(card, results=(GroupResult("transfer", "", Findings((elsewhere,)), 1.0),))
+    with pytest.raises(UnmeasuredError, match="voc:/x has no test images, got 10 held-out ones"):
+        measure_run(run, [wanted])
     last = asked[-1]
     assert (last.protocol, last.scaling, last.fine_tuning) == ("flatnce-adam", (224, "bicubic"), "flatnce")
 

@@ -20,6 +20,9 @@ from ebclab.evaluation.multi_label import (
     fit_each_class,
 )
 
+HELD_OUT = "it has no test part: measured on images held out by hash"
+"""Part of the protocol of numbers on such a dataset."""
+
 
 def measure(measuring: Measuring) -> Findings:
     """Return the results of ``classification`` or ``several_labels`` on every further dataset."""
@@ -32,13 +35,13 @@ def measure(measuring: Measuring) -> Findings:
         except DataError as error:
             problems.append(str(error))
             continue
-        resize = _as_seen(measuring, other)
+        seen = _as_seen(measuring, other) + (f"; {HELD_OUT}" if other.tests_held_out else "")
         numbers += [
             replace(
                 each,
                 name=f"{short}-{each.name}",
                 title=f"{each.title} on {other.name}",
-                protocol=f"{each.protocol}; {len(other.train):,} training images of {other.name}{resize}",
+                protocol=f"{each.protocol}; {len(other.train):,} training images of {other.name}{seen}",
             )
             for each in findings.numbers
         ]
