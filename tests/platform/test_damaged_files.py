@@ -174,7 +174,7 @@ def test_files_of_a_run(seeds: list[int], copied: Path, name: str, monkeypatch: 
         "manifest": (manifest, of_json, lambda: load_trained_encoder(run), TrainedEncoder),
         "result": (run.result, of_json, lambda: RunSummary.read(run.result, "it"), RunSummary),
         "metrics": (run.metrics.path, of_lines, lambda: [*MetricsLog(run.metrics.path).records()], list),
-        "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained), list),
+        "evaluation": (run.path / "evaluation.json", of_json, lambda: _scores(run, trained)[0], list),
         "answers": (run.answers_path, of_json, run.read_answers, Answers),
         "encoder": (exported / "encoder.json", of_json, lambda: load_encoder(exported), LoadedEncoder),
     }

@@ -57,8 +57,14 @@ def test_own_images_are_not_taken_for_the_dataset_that_workers_of_a_trial_would_
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["in the log", "of other sweeps"])
-def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: Plans, where: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("in the log", "are not those that trials were trained on, got .*, expected 0123; restore them"),
+        ("as checked", "have changed since they were checked, got .*, expected 0123; repeat the command"),
+    ],
+)
+def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: Plans, where: str, said: str) -> None:
     plan, folder = sweep_plan(), SweepFolder(tmp_path / "sweep")
     digest = "" if where == "in the log" else "0123"
     folder.path.mkdir()
@@ -67,7 +73,7 @@ def test_a_sweep_is_not_continued_with_other_images(tmp_path: Path, sweep_plan: 
         folder.read_log().append("started", images="0123")
         folder.read_log().append("resumed")  # by a version that wrote none
     before = {path: path.read_bytes() for path in folder.path.iterdir()}
-    with pytest.raises(UserError, match=r"sweep: the images of digits are not those .*, expected 0123; restore them"):
+    with pytest.raises(UserError, match=f"sweep: the images of digits {said}"):
         sweep(plan, sweeps=tmp_path, name="sweep", checked=digest)
     assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
 
