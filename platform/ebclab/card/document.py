@@ -51,9 +51,8 @@ def card_document(compared: Cards) -> Document:
         *(_drawn(columns[:1], each, each.name, named=len(columns) > 1) for each in drawn),
         Section("What was measured", (_subjects(compared), Remark(what_intervals_say(columns), "note"))),
         *(Section(each.title, tuple(_group(compared, each.name)), each.name) for each in groups if each not in drawn),
-        *(_drawn(columns[1:], each, f"{each.name}-of-others", named=True) for each in drawn),
+        *(_drawn(columns[1:], each, f"{each.name}-of-others", named=True) for each in drawn if columns[1:]),
     )
-    sections = tuple(each for each in sections if each.blocks)
     files = "All numbers: card.json beside this page."
     return Document(_title(columns), "card", "evaluation card", sections, files)
 

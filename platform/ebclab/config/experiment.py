@@ -53,8 +53,6 @@ SECTIONS: Mapping[str, type] = {
 }
 """Every section but ``method``, whose settings depend on the method."""
 
-_LONGEST_SHOWN = 80  # characters of a name
-
 
 @dataclass(frozen=True)
 class RecordedSettings:
@@ -297,7 +295,7 @@ def _as_class(text: str) -> str:
     if not name and (path.endswith(".py") or isfile(f"{module.replace('.', '/')}.py")):
         name = "Class"
     is_class = name[:1].isupper() and is_import_name(f"{module}:{name}")
-    return f"{module[:_LONGEST_SHOWN]}:{name[:_LONGEST_SHOWN]}" if is_class else ""
+    return shortened(f"{module}:{name}") if is_class else ""
 
 
 def _take_digest(given: Plain, method_name: str, problems: Problems) -> str:
