@@ -269,7 +269,7 @@ class CardFolder:
         try:
             content = read_json(self._group(group, ".json"))
             stored = typed(content, GroupResult)
-            if stored.key != key or content.get("format") != FORMAT:
+            if (stored.group, stored.key) != (group, key) or content.get("format") != FORMAT:
                 return None
             saved = read_regular(self._group(group, ".safetensors"), _LARGEST)
             if content.get("contributions") != hashlib.sha256(saved).hexdigest():

@@ -131,7 +131,8 @@ def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
 
 def versions_in_words(environment: Mapping[str, Any]) -> str:
     """Return the main packages with their versions; empty if nothing is known."""
-    return ", ".join(f"{name} {environment[name]}" for name in _MAIN_PACKAGES if environment.get(name))
+    found = [f"{name} {environment[name]}" for name in _MAIN_PACKAGES if environment.get(name)]
+    return ", ".join(map(without_credentials, found))  # what somebody else's file says may be anything
 
 
 def command_in_words(environment: Mapping[str, Any]) -> str:

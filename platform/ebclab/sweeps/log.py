@@ -264,6 +264,8 @@ class SweepLog:
             trial.point, trial.settings = place, settings
         else:
             state, reason, seconds = record["state"], record["reason"], float(record["seconds"])
+            if not isinstance(reason, str):
+                raise TypeError(f"reason: no text, got {reason!r:.80}")
             trial.state, trial.reason = state, reason
             trial.spend(seconds, self._gpus)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ebclab.runs.environment import ONE_BY_ONE, describe_environment, differences
+from ebclab.runs.environment import ONE_BY_ONE, describe_environment, differences, versions_in_words
 
 FACTS = {"torch": "2.14.1", "threads": 1}
 
@@ -31,3 +31,9 @@ def test_a_run_is_told_of_variables_that_choose_other_kernels(monkeypatch: pytes
     now = describe_environment(torch.device("cpu"), 1, 1, ())
     assert differences(before, now) == ["variables: none before, ATEN_CPU_CAPABILITY=default now"]
     assert differences(now, now) == []
+
+
+def test_versions_in_somebody_s_file_show_no_credentials() -> None:
+    said = versions_in_words({"python": "https://me:secret@host/x", "torch": "2.14.1"})
+    assert "secret" not in said
+    assert "torch 2.14.1" in said

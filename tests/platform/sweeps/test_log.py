@@ -80,6 +80,16 @@ def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log:
     assert not reread(log).is_over
 
 
+def test_an_end_whose_reason_is_no_text_is_left_out(log: SweepLog) -> None:
+    log.append("ended", trial="a", state="finished", reason="", seconds=1.0)
+    lines = log.path.read_text().splitlines()
+    log.path.write_text("\n".join([*lines[:-1], lines[-1].replace('"reason": ""', '"reason": null')]) + "\n")
+    assert '"reason": null' in log.path.read_text()
+    again = SweepLog(log.path)
+    assert all(trial.state != "finished" for trial in again.trials.values())
+    assert len(again.problems) == 1
+
+
 def test_a_trial_says_how_far_it_is_and_where_it_trains() -> None:
     one = replace(PROPOSED, curve={1: Epoch(0.5, 7.0), 3: Epoch(0.25, 21.0)}, generation=1)
     assert (PROPOSED.last, PROPOSED.epochs_done, PROPOSED.run_name) == (None, 0, "a")
