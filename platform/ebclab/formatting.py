@@ -16,6 +16,12 @@ _NOT_PLAIN = re.compile(r"[^\n\t -~]")
 _UNSEEN = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 """Categories of characters that are obeyed or not seen: controls, bidi and other formats, halves, line separators."""
 
+_WORD = re.compile(r"\S+")
+_SECRET_OPTION = re.compile(
+    r"(?i)(?<=[?&])(?=[^=&?\s]*(?:key|secret|token|password|signature|credential))([^=&?\s]*+)=[^&\s'\"]+"
+)
+"""An option after the question mark whose name suggests that its value is a secret."""
+
 _LONGEST_CELL = 300  # characters
 
 PROBES = {"knn": "kNN", "linear": "linear probe"}
@@ -49,9 +55,45 @@ def _escaped(found: re.Match[str]) -> str:
     return character.encode("unicode_escape").decode() if category(character) in _UNSEEN else character
 
 
+def presentable(text: str) -> str:
+    """Return ``text`` as anyone may see it: ``visible``, and without credentials, whatever file it comes from."""
+    return visible(without_credentials(text))
+
+
+def without_credentials(text: str) -> str:
+    """Return text in which *** replaces all names and passwords, keys and tokens in addresses."""
+    if "://" in text:
+        text = _WORD.sub(lambda word: _without_passwords(word[0]), text)
+    return _SECRET_OPTION.sub(r"\1=***", text) if "=" in text else text
+
+
+def _without_passwords(word: str) -> str:
+    """Return a word in which *** replaces names and passwords before hosts, in time linear in its length.
+
+    A name contains neither ``@`` nor ``?``. The password may contain slashes, ``@`` and question marks: it ends at the
+    last ``@`` before the options, or at the first one if that is after a question mark, in which case the name contains
+    no slash.
+    """
+    shown, done, at, options = "", 0, -1, -1
+    start = word.find("://") + 3
+    while start > 2:
+        if at < start and (at := word.find("@", start)) < 0:
+            break
+        if options < start and (options := word.find("?", start)) < 0:
+            options = len(word)
+        colon = word.find(":", start, min(at, options))
+        if colon >= 0 and at > options and "/" in word[start:colon]:
+            colon = -1
+        if colon >= 0:
+            shown += f"{word[done:start]}***@"
+            done = (word.rfind("@", at, options) if at < options else at) + 1
+        start = word.find("://", max(start, done)) + 3
+    return shown + word[done:]
+
+
 def on_one_line(text: str) -> str:
-    """Return ``text`` as ``visible``, with newlines and tabs escaped as well."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    """Return ``text`` as ``presentable``, with newlines and tabs escaped as well."""
+    return presentable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def bounded(text: str, longest: int, most_lines: int = 1) -> str:

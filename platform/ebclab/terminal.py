@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from ebclab.formatting import visible
+from ebclab.formatting import presentable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def say(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Print ``text`` with control and invisible characters escaped."""
+    """Print ``text`` with control and invisible characters escaped, and without credentials."""
     write(text + end, sys.stderr if err else sys.stdout)
 
 
@@ -22,7 +22,7 @@ def write(text: str, stream: TextIO | None) -> None:
     """Write ``text`` as ``say`` to ``stream``, at once; None is a stream that the process was started without."""
     if stream is not None:
         try:
-            stream.write(visible(text))
+            stream.write(presentable(text))
             stream.flush()
         except BrokenPipeError:
             let_go(stream)
@@ -46,11 +46,11 @@ def console(stream: TextIO | None = None, *, err: bool = False) -> Console:
         """Escapes strings before they are measured, and what objects of rich contain when it is drawn."""
 
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(visible(text), **options)
+            return super().render_str(presentable(text), **options)
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+                yield segment if segment.control else Segment(presentable(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
             """Continue: a command may train and save for hours after its reader is gone. Rich ends the process."""

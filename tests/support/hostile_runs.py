@@ -44,6 +44,7 @@ LIST = ["runs", "list"]
 SHOW = ["runs", "show", "runs/run"]
 REPORT = ["report", "runs/run", "--to", "written/page.html"]
 EXPORT = ["export", "runs/run", "--to", "written/encoder"]
+EVALUATE_EXPORT = ["evaluate", "exports/encoder", *CARD[2:], "--dataset", "digits"]
 REPORT_SWEEP = ["report", "sweeps/sweep", "--to", "written/page.html"]
 EXPORT_SWEEP = ["export", "sweeps/sweep", "--to", "written/encoders"]
 CLEAN = ["runs", "clean"]
@@ -59,6 +60,7 @@ READ_BY = {
     "runs/run/checkpoints/last-0000000002/manifest.json": (PROBE, EXPORT, CARD),
     "runs/run/card/card.json": (CARD, REPORT),
     "runs/run/card/groups/classification.json": (CARD, CARD),
+    "exports/encoder/encoder.json": (EVALUATE_EXPORT,),
     "sweeps/sweep/sweep.yaml": (REPORT_SWEEP, EXPORT_SWEEP, CLEAN),
     "sweeps/sweep/trials.jsonl": (REPORT_SWEEP, EXPORT_SWEEP, CLEAN),
     "sweeps/sweep/result.json": (REPORT_SWEEP, EXPORT_SWEEP, CLEAN),
@@ -351,6 +353,8 @@ def _written_faults(folder: Path) -> Iterator[str]:
                 yield f"{path.name} has a formula"
         elif path.suffix in (".md", ".html"):
             text = path.read_text(encoding="utf-8")
+            if "key:secret" in text:
+                yield f"{path.name} has credentials"
             outside_code = re.sub(r"^(`{3,}).*?^\1$|<script.*?</script>", "", text, flags=re.DOTALL | re.MULTILINE)
             if "<img src=x" in outside_code:
                 yield f"{path.name} has markup"
@@ -393,7 +397,8 @@ def _make(folder: Path) -> None:
 
     from ebclab.cli import main
 
-    (folder / "written").mkdir(parents=True)
+    for name in ("written", "exports"):
+        (folder / name).mkdir(parents=True)
     os.chdir(folder)
     options = [word for text in TINY for word in ("--set", text)]
     shutil.copytree(OLD_SWEEP, "sweeps/sweep")
@@ -405,6 +410,8 @@ def _make(folder: Path) -> None:
         for words in ([*TRAIN, *options], PROBE, CARD, LIST, SHOW, REPORT, EXPORT, REPORT_SWEEP, EXPORT_SWEEP, CLEAN):
             written.append((words, main(words)))
         written.append((COMPARISON, main(COMPARISON)))
+        shutil.move("written/encoder", "exports/encoder")
+        written.append((EVALUATE_EXPORT, main(EVALUATE_EXPORT)))
     if any(code for _, code in written):
         raise RuntimeError(f"{written}\n{Path('made.txt').read_text()}")
     shutil.rmtree("written")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ebclab.config.addresses import credentials_problem, expanded, named_hosts, without_credentials
+from ebclab.config.addresses import credentials_problem, expanded, named_hosts
 from ebclab.errors import EbclabError, InterruptedRunError, UserError
-from ebclab.formatting import bounded, fitted, visible
+from ebclab.formatting import bounded, fitted, presentable
 from ebclab.terminal import open_missing_streams, say, write
 
 _LONGEST_LINE = 4_000  # characters of a message, which may hold values of someone's files
@@ -59,14 +59,14 @@ def run_process(command: Callable[[], int]) -> NoReturn:
 
 def _say_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an exception that nothing caught."""
-    say(without_credentials("".join(traceback.format_exception(kind, error, trace))), err=True, end="")
+    say("".join(traceback.format_exception(kind, error, trace)), err=True, end="")
 
 
 _format_warning = warnings.formatwarning
 
 
 def _visible_warning(*of_warning: Any, **options: Any) -> str:
-    return visible(_format_warning(*of_warning, **options))
+    return presentable(_format_warning(*of_warning, **options))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -137,7 +137,7 @@ class _Shown(logging.Formatter):
 
 def _shown(text: str) -> str:
     """Return a message without credentials, e.g. of addresses in the environment, and not longer than people read."""
-    return bounded(visible(without_credentials(text)), _LONGEST_LINE, _MOST_LINES)
+    return bounded(presentable(text), _LONGEST_LINE, _MOST_LINES)
 
 
 def _require_text(arguments: Sequence[str]) -> None:

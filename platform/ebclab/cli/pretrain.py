@@ -13,7 +13,7 @@ import typer
 from ebclab.cli.options import SettingsOptions, as_assignments, composed, takes, with_named_cluster
 from ebclab.config.addresses import LOCATIONS
 from ebclab.config.options import option
-from ebclab.formatting import count, fitted, is_terminal, visible
+from ebclab.formatting import count, fitted, is_terminal, presentable
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _make_room(given: PretrainOptions, settings: ExperimentConfig) -> None:
     if found is None or why is None:
         return
     if why == "finished" and not given.yes:
-        asked = is_terminal(sys.stdin) and typer.confirm(visible(f"delete the {found.in_words()} and start over?"))
+        asked = is_terminal(sys.stdin) and typer.confirm(presentable(f"delete the {found.in_words()} and start over?"))
         if not asked:
             raise UserError(
                 f"{found.folder.address}: --overwrite would delete a finished run; add --yes, or choose another --name"

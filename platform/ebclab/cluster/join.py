@@ -19,8 +19,9 @@ from ebclab.background import repeating
 from ebclab.cluster.address import require_answer, send_token, who_answers
 from ebclab.cluster.local_instance import on_loopback, private_instance, read_token_settings
 from ebclab.cluster.switches import environment_of_nodes
-from ebclab.config.addresses import cluster_problem, without_credentials
+from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
+from ebclab.formatting import without_credentials
 from ebclab.terminal import say
 
 

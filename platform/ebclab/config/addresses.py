@@ -17,11 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
-_WORD = re.compile(r"\S+")
-_SECRET_OPTION = re.compile(
-    r"(?i)(?<=[?&])(?=[^=&?\s]*(?:key|secret|token|password|signature|credential))([^=&?\s]*+)=[^&\s'\"]+"
-)
-"""An option after the question mark whose name suggests that its value is a secret."""
+from ebclab.formatting import without_credentials
 
 LONGEST_SHOWN = 80
 """Characters of a value that a message shows."""
@@ -109,35 +105,6 @@ def folder_problem(path: str) -> str | None:
         f"datasets are read from a folder on a disk, got {shortened(path)}; "
         f"a set that `ebclab data prepare` wrote is read from a store by data.name={PARQUET}{shortened(path)}"
     )
-
-
-def without_credentials(text: str) -> str:
-    """Return text in which *** replaces all names and passwords, keys and tokens in addresses."""
-    return _SECRET_OPTION.sub(r"\1=***", _WORD.sub(lambda word: _without_passwords(word[0]), text))
-
-
-def _without_passwords(word: str) -> str:
-    """Return a word in which *** replaces names and passwords before hosts, in time linear in its length.
-
-    A name contains neither ``@`` nor ``?``. The password may contain slashes, ``@`` and question marks: it ends at the
-    last ``@`` before the options, or at the first one if that is after a question mark, in which case the name contains
-    no slash.
-    """
-    shown, done, at, options = "", 0, -1, -1
-    start = word.find("://") + 3
-    while start > 2:
-        if at < start and (at := word.find("@", start)) < 0:
-            break
-        if options < start and (options := word.find("?", start)) < 0:
-            options = len(word)
-        colon = word.find(":", start, min(at, options))
-        if colon >= 0 and at > options and "/" in word[start:colon]:
-            colon = -1
-        if colon >= 0:
-            shown += f"{word[done:start]}***@"
-            done = (word.rfind("@", at, options) if at < options else at) + 1
-        start = word.find("://", max(start, done)) + 3
-    return shown + word[done:]
 
 
 def shortened(text: str, longest: int = LONGEST_SHOWN) -> str:

@@ -25,6 +25,7 @@ from ebclab.document.document import (
     Table,
     is_numeric,
 )
+from ebclab.formatting import presentable, without_credentials
 
 _IN_SCRIPT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _WORDS, _SENTENCE = 24, 60
@@ -65,6 +66,7 @@ def _templates() -> Environment:
         loader=PackageLoader("ebclab.document", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -80,15 +82,31 @@ def _templates() -> Environment:
     return environment
 
 
+def _finalized(value: Any) -> Any:
+    """Return what an expression of the template shows; markup is made of text that has been through this."""
+    return presentable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _kind(block: Block) -> str:
     return "table" if isinstance(block, Table) else type(block).__name__.lower()
 
 
 def in_script(value: Any) -> Markup:
-    """Return plain values as JSON for a script element; no text in it can end the element."""
+    """Return plain values as JSON for a script element; no text in it can end the element, or shows credentials."""
     from plotly.utils import PlotlyJSONEncoder
 
-    return Markup(json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":")).translate(_IN_SCRIPT))
+    text = json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":"))
+    if "://" in text:
+        text = json.dumps(_without_credentials_in(json.loads(text)), separators=(",", ":"))
+    return Markup(text.translate(_IN_SCRIPT))
+
+
+def _without_credentials_in(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, list):
+        return [_without_credentials_in(each) for each in value]
+    return {key: _without_credentials_in(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def _rich(value: CellValue) -> RichText:
@@ -108,7 +126,7 @@ def _look(value: CellValue) -> str:
 
 def _breakable(text: str) -> Markup:
     """Return text that may be broken after underscores."""
-    return Markup("_<wbr>").join(escape(piece) for piece in text.split("_"))
+    return Markup("_<wbr>").join(escape(piece) for piece in presentable(text).split("_"))
 
 
 def _spans(heads: list[ColumnHead]) -> list[tuple[str, str, int]]:

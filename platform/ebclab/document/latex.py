@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from ebclab.document.document import Block, Document, Folded, Table, one_line
+from ebclab.formatting import without_credentials
 
 _SIGNS = {
     "\\": r"\textbackslash{}",
@@ -55,5 +56,5 @@ def _line(cells: list[str]) -> str:
 
 def escaped(text: str) -> str:
     """Return text that LaTeX shows literally, in one line; a hyphen before a number becomes a minus sign."""
-    line = _MINUS.sub("−", " ".join(text.split()))
+    line = _MINUS.sub("−", " ".join(without_credentials(text).split()))
     return "".join(_SIGNS.get(sign, sign) for sign in line if sign.isprintable())

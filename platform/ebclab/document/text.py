@@ -22,7 +22,7 @@ from ebclab.document.document import (
     Tiles,
     one_line,
 )
-from ebclab.formatting import in_cell, terminal_columns, visible
+from ebclab.formatting import in_cell, presentable, terminal_columns
 from ebclab.terminal import console, say
 
 
@@ -87,7 +87,7 @@ def fenced(text: str, language: str = "") -> str:
 
 def escape_markdown(text: str) -> str:
     """Return ``text`` on one line, escaped so that Markdown shows it literally: no markup, HTML or formula."""
-    line = visible(" ".join(text.split()))
+    line = presentable(" ".join(text.split()))
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = re.sub(r"([\\`*~$\[\]|]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", line)  # within words, _ is only itself
     return re.sub(r"^(\d*)([-+#.)=])(?=[-+#=\s]|$)", r"\1\\\2", line)  # what would start a list or a heading
@@ -113,7 +113,7 @@ def _csv_cell(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)
-    return visible(f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text)
+    return presentable(f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text)
 
 
 _COPIED = ("next", "run", "sweep", "page")

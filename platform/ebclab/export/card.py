@@ -20,7 +20,7 @@ from ebclab.evaluation.answers import Score
 from ebclab.export.description import EncoderDescription
 from ebclab.export.energies import Energies
 from ebclab.export.formats import Converted, opens_in_timm
-from ebclab.formatting import visible
+from ebclab.formatting import presentable
 from ebclab.interval import NumberFormat
 
 _PERCENT = NumberFormat(100, 2)
@@ -103,7 +103,7 @@ def _front_matter(facts: CardFacts, description: EncoderDescription) -> str:
 
 def _plain(text: str) -> str:
     """Return ``text`` on one line without angle brackets, for places where Markdown escapes have no effect."""
-    return re.sub("[<>]", "", visible(" ".join(text.split())))
+    return re.sub("[<>]", "", presentable(" ".join(text.split())))
 
 
 def _with_timm(description: EncoderDescription) -> str:

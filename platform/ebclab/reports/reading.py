@@ -255,8 +255,7 @@ class SweepRecord:
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Machine and versions of the sweep's own process; empty if not recorded."""
-        facts = self.start.get("environment")
-        return dict(facts) if isinstance(facts, Mapping) else {}
+        return dict(self.start.get("environment", {}))
 
     @property
     def gpus_per_trial(self) -> float:

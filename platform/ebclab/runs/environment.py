@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from ebclab.config.addresses import without_credentials
 from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
-from ebclab.formatting import count
+from ebclab.formatting import count, without_credentials
 from ebclab.hardware import device_name
-from ebclab.storage.reading import read_json_object
+from ebclab.storage.reading import read_typed
 
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
@@ -56,9 +55,9 @@ def describe_environment(device: torch.device, threads: int, ranks: int, command
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Return the environment that a launch recorded; empty if there is no such file or it is incomplete."""
+    """Return the environment that a launch recorded; empty if there is no such file or a value has another type."""
     try:
-        return read_json_object(path)
+        return read_typed(path, dict[str, str | int | float | list[str] | None])
     except RunError:
         return {}
 
@@ -131,8 +130,7 @@ def machine_in_words(environment: Mapping[str, Any], whose: str) -> str:
 
 def versions_in_words(environment: Mapping[str, Any]) -> str:
     """Return the main packages with their versions; empty if nothing is known."""
-    found = [f"{name} {environment[name]}" for name in _MAIN_PACKAGES if environment.get(name)]
-    return ", ".join(map(without_credentials, found))  # what somebody else's file says may be anything
+    return ", ".join(f"{name} {environment[name]}" for name in _MAIN_PACKAGES if environment.get(name))
 
 
 def command_in_words(environment: Mapping[str, Any]) -> str:

@@ -19,10 +19,20 @@ from typing import Any, BinaryIO
 from ebclab.errors import RunError
 from ebclab.regular_file import open_regular, own_file
 from ebclab.storage import atomic
-from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out
+from ebclab.storage.reading import LARGEST_LOG, foreign_json_value, lines_left_out, with_types
 
 KINDS = ("train", "epoch", "callback", "event")
 """Kinds of records."""
+
+_OF_EVENTS = {
+    "event": str,
+    **dict.fromkeys(("reason", "text", "action", "finding"), str),
+    **dict.fromkeys(("ranks", "num_steps", "reached", "dropped_records", "before", "now", "to_step"), int),
+    **dict.fromkeys(("notes", "environment_changes"), list[str]),
+    "acted": bool,
+    "step_scale": float,
+}
+"""Types of the fields of events: the log may be someone else's."""
 
 _MEASUREMENT = re.compile(rb'\{"kind": "(train|epoch)", "step": (\d{1,18}),')
 
@@ -135,7 +145,7 @@ class MetricsLog:
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """Return the record in a line of the log; None if it lacks a key that every record of its kind has."""
+    """Return the record in a line of the log; None if it lacks a key or has a type that no record of its kind has."""
     try:
         value = foreign_json_value(line)
     except ValueError:
@@ -143,7 +153,14 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     kind, step, epoch = value.get("kind"), value.get("step"), value.get("epoch", 0)
-    return value if kind in KINDS and type(step) is int and type(epoch) is int else None
+    if kind not in KINDS or type(step) is not int or type(epoch) is not int:
+        return None
+    if kind != "event":
+        return value
+    try:
+        return with_types(value, _OF_EVENTS) if "event" in value else None
+    except ValueError:
+        return None
 
 
 def measured(line: bytes) -> tuple[str, int] | None:

@@ -52,8 +52,7 @@ class RunRecord:
     @cached_property
     def steps_per_epoch(self) -> float | None:
         """Optimizer steps of an epoch; None if no launch has logged the number of steps."""
-        said = (event.get("num_steps") for event in reversed(self.events))
-        total = next((steps for steps in said if type(steps) is int), 0)
+        total = next((event["num_steps"] for event in reversed(self.events) if "num_steps" in event), 0)
         return total / self.epochs if total and self.epochs else None
 
     @property

@@ -125,6 +125,15 @@ def typed(content: object, kind: type[T]) -> T:
     return made
 
 
+def with_types(record: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of a log whose fields are of the types that ``kinds`` gives to their names; others are kept.
+
+    Raises:
+        ValueError: A field has the wrong type.
+    """
+    return {name: typed(value, kinds[name]) if name in kinds else value for name, value in record.items()}
+
+
 def read_typed(
     path: Path, kind: type[T], where: str = "", *, what: str = "cannot be read", remedy: str = "restore the file"
 ) -> T:

@@ -21,7 +21,7 @@ from ebclab.evaluation.answers import Answers
 from ebclab.regular_file import own_file, read_regular
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Syncer
-from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out, typed
+from ebclab.storage.reading import LARGEST_LOG, json_lines, lines_left_out, typed, with_types
 from ebclab.storage.segmented_log import assembled
 from ebclab.sweeps.space.space import Point, Settings
 
@@ -116,6 +116,22 @@ _OF_MEASURING = ("running", "epoch", "waiting")
 Event = dict[str, Any]
 """A line of the log as plain values."""
 
+_FIELDS = {
+    **dict.fromkeys(("event", "time", "trial", "reason", "images"), str),
+    **dict.fromkeys(("number", "seed", "epochs", "generation", "trials", "concurrent", "searches", "train_limit"), int),
+    **dict.fromkeys(("seconds", "gpus_per_trial"), float),
+    "kind": Kind,
+    "state": State,
+    "preempted": bool,
+    **dict.fromkeys(("point", "settings"), dict[str, Any]),
+    "runs": list[str],
+    "seeds": list[int],
+    "warm_start": str | None,
+    "earlier": list[tuple[dict[str, Any], float]],
+    "environment": dict[str, str | int | float | list[str] | None],
+}
+"""Types of the fields of all events but ``epoch``: the log may be someone else's."""
+
 _log = logging.getLogger("ebclab.sweeps")
 
 
@@ -201,7 +217,7 @@ class SweepLog:
     def images(self) -> str:
         """Digest of the images that trials were trained on; empty before the first start, and in older versions."""
         launches = [record for record in self.events if record["event"] in LAUNCHES]
-        return next((str(record["images"]) for record in launches if "images" in record), "")
+        return next((record["images"] for record in launches if "images" in record), "")
 
     def _read(self) -> None:
         if not self.path.exists():
@@ -210,7 +226,7 @@ class SweepLog:
         bad = []
         for number, record in json_lines(raw):
             try:
-                self._apply(record or {})
+                self._apply(_checked(record or {}))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 bad.append(number)
         for trial in self.trials.values():
@@ -260,41 +276,41 @@ class SweepLog:
             trial.answers = typed(record, Answers)
         elif event == "cloned":
             place, settings = dict(record["point"]), dict(record["settings"])
-            trial.generation, trial.exchanged, trial.state = int(record["generation"]), int(record["epoch"]), "waiting"
+            trial.generation, trial.exchanged, trial.state = record["generation"], int(record["epoch"]), "waiting"
             trial.point, trial.settings = place, settings
         else:
-            state, reason, seconds = record["state"], record["reason"], float(record["seconds"])
-            if not isinstance(reason, str):
-                raise TypeError(f"reason: no text, got {reason!r:.80}")
+            state, reason, seconds = record["state"], record["reason"], record["seconds"]
             trial.state, trial.reason = state, reason
             trial.spend(seconds, self._gpus)
 
 
+def _checked(record: Event) -> Event:
+    """Return a line of the log with fields of their types; ``_apply`` converts those of the many epochs by itself."""
+    return record if record.get("event") == "epoch" else with_types(record, _FIELDS)
+
+
 def gpus_of(launch: Mapping[str, Any]) -> float:
     """Return the GPUs of a trial, or the share of one, that a start or a resume has written down; 0 without any."""
-    gpus = launch.get("gpus_per_trial", 0.0)
-    return float(gpus) if isinstance(gpus, int | float) else 0.0
+    return float(launch.get("gpus_per_trial", 0.0))
 
 
 def sharing_a_gpu(launch: Mapping[str, Any]) -> int:
     """Return how many trials could share a GPU after a start or a resume; 0 if each had whole ones, or none."""
-    share, concurrent, searches = gpus_of(launch), launch.get("concurrent"), launch.get("searches", 1)
-    if not 0 < share < 1 or not isinstance(concurrent, int) or not isinstance(searches, int):
-        return 0
-    return min(concurrent * searches, int(1 / share + 1e-9))
+    share, concurrent = gpus_of(launch), int(launch.get("concurrent", 0)) * int(launch.get("searches", 1))
+    return min(concurrent, int(1 / share + 1e-9)) if 0 < share < 1 else 0
 
 
 def _new_trial(record: Event) -> Trial:
-    if not is_folder_name(str(record["trial"])):
+    if not is_folder_name(record["trial"]):
         raise ValueError(f"not the name of a folder, got {record['trial']!r}")
     return Trial(
-        id=str(record["trial"]),
+        id=record["trial"],
         kind=record["kind"],
-        number=int(record["number"]),
+        number=record["number"],
         point=dict(record["point"]),
         settings=dict(record["settings"]),
-        seed=int(record["seed"]),
-        epochs=int(record["epochs"]),
+        seed=record["seed"],
+        epochs=record["epochs"],
     )
 
 

@@ -208,16 +208,12 @@ def readings_of_test_set(log: SweepLog) -> list[list[str]]:
     listed: set[str] = set()
     for event in log.events:
         if event["event"] == "test_read":
-            readings.append(_texts(event.get("runs")))
+            readings.append(event.get("runs", []))
             listed.update(readings[-1])
         elif event["event"] == "tested":
-            runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in _texts(event.get("seeds"))]
+            runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in event.get("seeds", [])]
             readings += [runs] if listed.isdisjoint(runs) else []
     return readings
-
-
-def _texts(value: object) -> list[str]:
-    return [str(entry) for entry in value] if isinstance(value, list) else []
 
 
 def gain_on_test_set(

@@ -17,11 +17,10 @@ from types import TracebackType
 from typing import Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping
-from ebclab.config.addresses import without_credentials
 from ebclab.config.experiment import flat
 from ebclab.config.names import is_folder_name
 from ebclab.errors import InterruptedRunError, RunError, UserError
-from ebclab.formatting import how_to_install
+from ebclab.formatting import how_to_install, without_credentials
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
 from ebclab.storage.own_folder import own_folder

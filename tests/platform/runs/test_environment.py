@@ -1,9 +1,11 @@
 """What a resumed run is told of its last launch."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from ebclab.runs.environment import ONE_BY_ONE, describe_environment, differences, versions_in_words
+from ebclab.runs.environment import ONE_BY_ONE, describe_environment, differences, read_environment
 
 FACTS = {"torch": "2.14.1", "threads": 1}
 
@@ -33,7 +35,9 @@ def test_a_run_is_told_of_variables_that_choose_other_kernels(monkeypatch: pytes
     assert differences(now, now) == []
 
 
-def test_versions_in_somebody_s_file_show_no_credentials() -> None:
-    said = versions_in_words({"python": "https://me:secret@host/x", "torch": "2.14.1"})
-    assert "secret" not in said
-    assert "torch 2.14.1" in said
+def test_a_recorded_environment_with_a_value_of_another_type_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "environment.json"
+    path.write_text('{"torch": "2.14.1", "threads": 1, "ray": null, "command": ["ebclab", "demo"]}')
+    assert read_environment(path)["threads"] == 1
+    path.write_text('{"torch": {"version": 2}}')
+    assert read_environment(path) == {}

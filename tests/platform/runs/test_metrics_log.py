@@ -14,7 +14,7 @@ import pytest
 from ebclab.errors import RunError
 from ebclab.regular_file import open_regular
 from ebclab.runs import metrics_log
-from ebclab.runs.metrics_log import MetricsLog, line_numbers, lines_from_end
+from ebclab.runs.metrics_log import MetricsLog, line_numbers, lines_from_end, record_of
 
 LINES = 30_000
 
@@ -47,7 +47,9 @@ def random_log(source: random.Random) -> bytes:
     for _ in range(source.randrange(40)):
         step += source.randrange(3)
         kind = source.choice(["train", "train", "epoch", "event", "bad"])
-        record = {"kind": kind, "step": source.randrange(9) if kind == "event" else step, "loss": source.random()}
+        record = {"kind": kind, "step": step, "loss": source.random()}
+        if kind == "event":
+            record |= {"step": source.randrange(9), "event": "warning"}
         lines.append(source.choice(["[1]", "", '{"kind": "train"']) if kind == "bad" else json.dumps(record))
     content = "".join(f"{line}\n" for line in lines).encode()
     return content[: source.choice([None, None, -1, -9])]
@@ -81,6 +83,21 @@ def test_what_a_resume_keeps_is_what_reading_the_whole_log_keeps(tmp_path, block
         assert after in (b"",) or after.endswith(b"\n")
         assert log.forget_after(step) == 0
         assert log.path.read_bytes() == after
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *({name: {}} for name in ("event", "reason", "text", "action", "finding")),
+        *({name: "many"} for name in ("ranks", "num_steps", "reached", "before", "now", "to_step", "step_scale")),
+        *({name: "text"} for name in ("notes", "environment_changes", "acted")),
+    ],
+    ids=lambda field: next(iter(field)),
+)
+def test_an_event_with_a_field_of_another_type_is_no_record(field: dict[str, object]) -> None:
+    record = {"kind": "event", "step": 3, "event": "resumed", "own": [1]}
+    assert record_of(json.dumps(record).encode()) == record
+    assert record_of(json.dumps(record | field).encode()) is None
 
 
 def test_the_ranks_of_the_newest_launch_are_found_wherever_it_began(tmp_path: Path) -> None:

@@ -80,13 +80,21 @@ def test_a_trial_that_was_running_is_interrupted_when_the_log_is_read_again(log:
     assert not reread(log).is_over
 
 
-def test_an_end_whose_reason_is_no_text_is_left_out(log: SweepLog) -> None:
-    log.append("ended", trial="a", state="finished", reason="", seconds=1.0)
-    lines = log.path.read_text().splitlines()
-    log.path.write_text("\n".join([*lines[:-1], lines[-1].replace('"reason": ""', '"reason": null')]) + "\n")
-    assert '"reason": null' in log.path.read_text()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, None) for name in ("trial", "reason", "images", "kind", "state", "preempted", "runs")),
+        *((name, "many") for name in ("number", "seed", "epochs", "concurrent", "searches", "seconds", "seeds")),
+        *((name, [[]]) for name in ("gpus_per_trial", "point", "settings", "warm_start", "earlier", "environment")),
+    ],
+)
+def test_an_event_with_a_field_of_another_type_is_left_out(log: SweepLog, name: str, value: object) -> None:
+    known = len(SweepLog(log.path).events)
+    for field in ({}, {name: value}):
+        with log.path.open("a") as file:
+            file.write(json.dumps({"event": "own"} | field) + "\n")
     again = SweepLog(log.path)
-    assert all(trial.state != "finished" for trial in again.trials.values())
+    assert len(again.events) == known + 1
     assert len(again.problems) == 1
 
 

@@ -163,9 +163,6 @@ def test_every_reading_of_the_test_set_counts_also_one_that_a_kill_cut_short(tmp
         ["confirm-0002-seed1"],
         ["confirm-0001-seed1", "confirm-0001-seed2"],
     ]
-    log.append("test_read", runs=7)  # damaged
-    log.append("tested", trial="0009", seeds=None)
-    assert len(readings_of_test_set(log)) == 5
 
 
 def stopped_at(epochs_done: int, epochs: int, seconds: float, state: str = "stopped") -> Trial:

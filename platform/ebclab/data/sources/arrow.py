@@ -26,7 +26,7 @@ from functools import lru_cache
 import pyarrow as pa
 import torch
 
-from ebclab.config.addresses import is_address, without_credentials
+from ebclab.config.addresses import is_address
 from ebclab.data.class_labels import Labels, joined
 from ebclab.data.image_set import digest_of_files
 from ebclab.data.photograph import Reading
@@ -41,6 +41,7 @@ from ebclab.data.sources.columns import (
 )
 from ebclab.data.sources.location import any_word, files_of_split, splits_among, tell_once, typed_file, word_for
 from ebclab.errors import DataError, NoTestPartError
+from ebclab.formatting import without_credentials
 from ebclab.storage.filesystem import Location
 
 _SPLITS, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"

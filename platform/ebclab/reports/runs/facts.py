@@ -177,8 +177,7 @@ def event_in_words(event: Mapping[str, Any]) -> str:
         case "started":
             return f"started over, its log had reached step {event['reached']}" if "reached" in event else ""
         case "resumed":
-            written = event.get("environment_changes")
-            changes = "; ".join(map(str, written if isinstance(written, list) else ()))
+            changes = "; ".join(event.get("environment_changes", ()))
             told = f"{at}resumed, its log had reached step {event.get('reached', event['step'])}"
         case "ranks_changed":
             told, changes = f"{at}{event.get('before')} workers before, {event.get('now')} from here", ""
