@@ -80,6 +80,7 @@ def bullets(lines: Iterable[str], *, is_ordered: bool = False) -> str:
 
 def fenced(text: str, language: str = "") -> str:
     """Return a code block whose fence is longer than any run of backticks in ``text``."""
+    text = presentable(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
