@@ -25,7 +25,7 @@ def as_latex(document: Document) -> str:
     for section in document.sections:
         for table in _tables(section.blocks):
             name = " / ".join(" ".join(title.split()) for title in (section.title, table.title) if title)
-            parts.append(f"% {name}\n{table_as_latex(table)}")
+            parts.append(f"% {without_credentials(name)}\n{table_as_latex(table)}")
     return "\n".join(["% needs \\usepackage{booktabs}\n", *parts]) if parts else ""
 
 
