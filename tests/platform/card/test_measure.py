@@ -32,6 +32,8 @@ from ebclab.data.sources.load import load_both
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import DataError, UserError
 from ebclab.evaluation import fine_tuning
+from ebclab.storage import atomic
+from ebclab.storage.reading import with_checksum
 
 from .conftest import Cosines
 
@@ -179,6 +181,16 @@ def test_what_was_damaged_or_lost_is_measured_again(make: Any, groups: Any, tmp_
         path.write_bytes(path.read_bytes().replace(b"0.5", b"0.6").replace(b"share", b"shore"))
     _card(make(), tmp_path)
     assert group.times == 2
+
+
+def test_results_under_the_name_of_another_group_are_measured_again(make: Any, groups: Any, tmp_path: Path) -> None:
+    one, two = Counted(), Counted()
+    groups(one=one, two=two)
+    _card(make(), tmp_path)
+    path = tmp_path / "groups" / "one.json"
+    atomic.write_json(path, with_checksum(json.loads(path.read_text()) | {"group": "two"}))
+    assert [each.group for each in _card(make(), tmp_path).results] == ["one", "two"]
+    assert (one.times, two.times) == (2, 1)
 
 
 def test_a_number_that_is_none_fails_its_group(make: Any, groups: Any, tmp_path: Path) -> None:
