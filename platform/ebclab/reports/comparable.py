@@ -124,7 +124,7 @@ def why_no_importance(compared: Footing) -> str:
     """Return the reason why no importance was computed."""
     num_trials = len(compared.trials)
     if num_trials < LEAST_TRIALS:
-        return f"Importance needs at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
+        return f"Importance and heat map need at least {LEAST_TRIALS} comparable trials; there are {num_trials}."
     return "All comparable trials measured the same: no setting explains any difference."
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
@@ -12,7 +17,7 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from ebclab.config.yaml_text import JsonObject
-from ebclab.document.document import Plot
+from ebclab.document.document import CellValue, ColumnHead, Plot, Remark, Table, numeric
 from ebclab.evaluation.objectives import SHARES
 from ebclab.formatting import count
 from ebclab.reports.comparable import as_text, is_inside, labels, study_of
@@ -36,6 +41,10 @@ from ebclab.sweeps.space.space import Parameter
 
 MOST_CURVES, MOST_POINTS = 150, 50
 """Maximum numbers of curves and of points per curve; more are thinned evenly, which the page states."""
+MOST_BINS, MOST_LEVELS = 6, 8
+"""Maximum numbers of bins of a range in the heat map, and of values that have a bin each."""
+_LIGHT_SCALE = [[0.0, "#8f9de2"], [0.35, "#5fb0dc"], [0.7, "#74d0a5"], [1.0, "#f7d774"]]
+"""Colours on which dark text has a contrast of at least 7, on light and dark pages."""
 _BEST_KEPT = 30
 _DIAGNOSTICS = ("ess", "energy_gap", "log_k_saturation")
 """Diagnostics that are drawn if they were logged."""
@@ -304,6 +313,123 @@ def contour(record: SweepRecord) -> Plot | None:
     return plot("Two settings together", note, figure, height=420)
 
 
+@dataclass(frozen=True)
+class _Bins:
+    """The cells of a heat map along one setting."""
+
+    names: tuple[str, ...]
+    starts: tuple[float, ...]  # the least value of each bin but the first
+
+    def place(self, value: float) -> int:
+        """Return the number of the bin of a value."""
+        return bisect_right(self.starts, value)
+
+
+def _bins(parameter: Parameter, at_most: int) -> _Bins:
+    """Return a bin for each of a few values, or bins of equal shares of the range; ``also`` has one of its own."""
+    levels = sorted(parameter.levels)
+    if parameter.kind == "int" and parameter.high - parameter.low < MOST_LEVELS:
+        levels = list(range(int(parameter.low), int(parameter.high) + 1))
+    if 0 < len(levels) <= MOST_LEVELS:
+        return _Bins(tuple(f"{value:.4g}" for value in levels), tuple(levels[1:]))
+    if levels:
+        edges = [levels[k * len(levels) // at_most] for k in range(at_most)] + levels[-1:]
+    else:
+        own = replace(parameter, also=None)
+        edges = sorted({own.at(k / at_most) for k in range(at_most + 1)})
+    names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    starts = edges[1:-1]
+    if parameter.also is not None and parameter.also < edges[0]:
+        names, starts = [f"{parameter.also:.3g}", *names], [edges[0], *starts]
+    elif parameter.also is not None:
+        names, starts = [*names, f"{parameter.also:.3g}"], [*starts, parameter.also]
+    return _Bins(tuple(names), tuple(starts))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Objectives of the compared trials by the bins of two settings."""
+
+    settings: tuple[str, str]  # labels of the settings of columns and of rows
+    columns: _Bins
+    rows: _Bins
+    values: dict[tuple[int, int], list[float]]  # by row and column; without cells that no trial is in
+
+    def text(self, record: SweepRecord, row: int, column: int, between: str) -> str:
+        """Return mean and number of trials of a cell; empty if there are none."""
+        found = self.values.get((row, column))
+        return f"{record.shown(fmean(found))}{between}({len(found)})" if found else ""
+
+
+def _numeric_settings(record: SweepRecord) -> list[str]:
+    """Return the settings whose values are all numbers, the most important first."""
+    space, shares = record.plan.space, record.importance
+    return sorted((name for name in shares if space.by_name[name].is_numeric), key=lambda name: -shares[name])
+
+
+def _cells(record: SweepRecord) -> _Cells | None:
+    """Return the cells of the two most important numeric settings."""
+    top, compared = _numeric_settings(record)[:2], record.compared
+    if len(top) < 2:
+        return None
+    at_most = min(MOST_BINS, max(2, math.isqrt(len(compared.trials) // 2)))  # about two trials a cell
+    across, down = (record.plan.space.by_name[name] for name in top)
+    columns, rows = _bins(across, at_most), _bins(down, at_most)
+    values = defaultdict[tuple[int, int], list[float]](list)
+    for trial, value in zip(compared.trials, compared.values, strict=True):
+        x, y = (parameter.find(trial.point[parameter.name]) for parameter in (across, down))
+        values[rows.place(y), columns.place(x)].append(value)
+    names = labels(record.plan.space)
+    return _Cells((names[top[0]], names[top[1]]), columns, rows, dict(values))
+
+
+def heat_map(record: SweepRecord) -> Plot | Remark | None:
+    """Return a heat map of the mean objective over the two most important numeric settings."""
+    cells, compared = _cells(record), record.compared
+    if cells is None:
+        known = [as_text(name) for name in _numeric_settings(record)]
+        found = f"only {known[0]} has" if known else "none has"
+        reason = f"A heat map needs two settings whose values are numbers; of those searched, {found} such values."
+        return Remark(reason, "note") if record.importance else None
+    numbers = range(len(cells.rows.names)), range(len(cells.columns.names))
+    figure = go.Figure(
+        go.Heatmap(
+            z=[[fmean(cells.values[y, x]) if (y, x) in cells.values else None for x in numbers[1]] for y in numbers[0]],
+            x=cells.columns.names,
+            y=cells.rows.names,
+            text=[[cells.text(record, y, x, "<br>") for x in numbers[1]] for y in numbers[0]],
+            texttemplate="%{text}",
+            textfont={"color": "#0e1319"},
+            colorscale=_LIGHT_SCALE,
+            showscale=False,
+            xgap=2,
+            ygap=2,
+            hovertemplate="%{x}, %{y}: %{text}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title=cells.settings[0], type="category", showgrid=False)
+    figure.update_yaxes(title=cells.settings[1], type="category", showgrid=False, automargin=True)
+    note = (
+        f"Mean {record.objective_words} of the trials in each cell and, in parentheses, their number: "
+        f"{count(len(compared.trials), 'trial')} after {count(compared.epoch, 'epoch')}, one seed each. A cell "
+        "includes its lower ends; empty ones have no trial. The table has the same numbers."
+    )
+    return plot("Heat map of two settings", note, figure, height=130 + 56 * len(cells.rows.names))
+
+
+def table_of_heat_map(record: SweepRecord) -> Table | None:
+    """Return the cells of the heat map as a table, the largest values of the second setting first, as it is drawn."""
+    cells = _cells(record)
+    if cells is None:
+        return None
+    columns = range(len(cells.columns.names))
+    rows: list[tuple[CellValue, ...]] = [
+        (name, *(numeric(cells.text(record, y, x, " ")) for x in columns)) for y, name in enumerate(cells.rows.names)
+    ]
+    across = (ColumnHead(name, above=cells.settings[0]) for name in cells.columns.names)
+    return Table("", (cells.settings[1], *across), tuple(reversed(rows)))
+
+
 def parallel(record: SweepRecord) -> Plot | None:
     """Return a parallel-coordinates plot of all compared trials; ranges can be selected with the mouse."""
     compared = record.compared
@@ -324,8 +450,8 @@ def parallel(record: SweepRecord) -> Plot | None:
     return made
 
 
-OF_SETTINGS = (importance_bars, slices, contour, parallel)
-"""The plots of what the settings do, in their order on the page."""
+OF_SETTINGS = (importance_bars, slices, contour, heat_map, table_of_heat_map, parallel)
+"""The plots, and the table of one of them, of what the settings do, in their order on the page."""
 
 
 def _shown(parameter: Parameter, value: object) -> object:

@@ -27,7 +27,7 @@ from ebclab.sweeps.results import SeedScores, SettingsTest
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 PLOTS = {"Learning curves", "Confirmed with other seeds", "What mattered", "Slices", "Two settings together"}
-PLOTS |= {"All settings together", "Diagnostics of training", "Objective against time"}
+PLOTS |= {"Heat map of two settings", "All settings together", "Diagnostics of training", "Objective against time"}
 
 
 text_alone = pytest.mark.usefixtures("_without_plots_of_settings")
