@@ -10,16 +10,19 @@ from pathlib import Path
 
 import command_line
 import examples
+import method_pages
 import notebooks
 import reference
+import studies
 
 ROOT = Path(__file__).parents[2]
 CONTENTS = {
     "Tutorials": "docs/tutorials/*.md",
     "Notebooks": "docs/notebooks/*.ipynb",
-    "Guides": "docs/data.md docs/methods.md docs/evaluation.md docs/watching.md docs/sweeps.md docs/comparisons.md "
-    "docs/reports.md docs/export.md docs/reproduce.md docs/clusters.md cluster/README.md docs/scaling.md "
-    "docs/security.md",
+    "Guides": "docs/data.md docs/training.md docs/health.md docs/evaluation.md docs/watching.md docs/sweeps.md "
+    "docs/comparisons.md docs/reports.md docs/export.md docs/reproduce.md docs/clusters.md cluster/README.md "
+    "docs/scaling.md docs/security.md",
+    "Methods": "docs/methods/README.md docs/methods/*.md",
     "Look up": "docs/glossary.md reference/command-line.md reference/ebclab.md reference/lab.md reference/science.md "
     "search_spaces/README.md studies/README.md",
     "Measured": "docs/examples/README.md docs/evidence.md docs/study.md benchmarks/results/index.md",
@@ -54,7 +57,8 @@ class Gathering:
         sources += [ROOT / folder / "README.md" for folder in ("cluster", "search_spaces", "studies")]
         for source in sources:
             name = source.relative_to(ROOT).as_posix()
-            self._write(_page_of(name), self._with_links(source.read_text(encoding="utf-8"), name, _page_of(name)))
+            text = source.read_text(encoding="utf-8") + method_pages.added_to(name) + studies.added_to(name)
+            self._write(_page_of(name), self._with_links(text, name, _page_of(name)))
         for source in (ROOT / "docs" / "notebooks").glob("*.ipynb"):
             name = source.relative_to(ROOT).as_posix()
             self._write(
@@ -139,15 +143,16 @@ class Gathering:
         front = (self.to / "index.md").read_text(encoding="utf-8")
         trees = []
         for caption, names in CONTENTS.items():
-            pages = (
-                [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(names))]
-                if "*" in names
-                else names.split()
-            )
-            lines = "".join(f"{_page_of(name).removesuffix('.md')}\n" for name in pages)
+            pages = dict.fromkeys(page for name in names.split() for page in _matching(name))
+            lines = "".join(f"{_page_of(page).removesuffix('.md')}\n" for page in pages)
             trees.append(f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{lines}```\n")
         trees.append("```{toctree}\n:hidden:\n\nfiles/index\n```\n")
         self._write("index.md", front + "\n" + "\n".join(trees))
+
+
+def _matching(name: str) -> list[str]:
+    """Return the pages that a name with an asterisk stands for; others may be pages that are written later."""
+    return [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob(name))] if "*" in name else [name]
 
 
 def _page_of(name: str) -> str:

@@ -81,11 +81,6 @@ def test_the_layers_on_the_page_are_those_that_the_house_test_holds() -> None:
     assert layers == {"energy_contrast": SCIENCE_LAYERS, "ebclab": LAB_LAYERS}
 
 
-def test_the_table_of_costs_is_that_of_the_methods() -> None:
-    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-    assert _script("method_costs").rewritten(page) == page, "run `python docs/method_costs.py --write`"
-
-
 def test_pictures_show_the_numbers_of_today_and_are_small() -> None:
     pictures = _script("pictures")
     assert json.loads(pictures.MADE_OF.read_text(encoding="utf-8")) == {

@@ -10,6 +10,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
+
+from ebclab.cli.show import cost_rows
+from ebclab.config import compose
+from ebclab.config.check import settings_of
+from ebclab.sweeps.space.space import load_space
+from energy_contrast.catalog import METHODS
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "docs" / "site"
@@ -142,6 +149,59 @@ def test_the_page_of_the_command_line_has_every_option(script) -> None:
     assert "\n| `RUN\\|SWEEP` | Name, folder or address" in page  # a bare bar would end the cell
     assert "| `--ood [near=\\|far=]NAME` | Out-of-distribution" in page
     assert "| `--workers W` | 0: this process; 2: two Ray workers; 1:4: one to four, as available. |" in page
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_gets_all_of_its_settings_its_cost_and_a_command_that_runs(name: str, script) -> None:
+    pages = script("method_pages")
+    added = pages.added_to(f"docs/methods/{pages.PAGES[name]}.md")
+    (config,) = (part for part in re.split(r"\n(?=## )", added) if f"/{name}.yaml)" in part)
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| (.+?) \|", config, re.MULTILINE))
+    config_type = METHODS[name].Config
+    defaults = {field: yaml.safe_load(rows[f"method.{field}"].strip("`")) for field in settings_of(config_type)}
+    assert defaults == {field: getattr(config_type(), field) for field in settings_of(config_type)}
+    space = load_space(None, name)
+    searched = {row.split("`")[1]: row.split(" | ")[3].strip() for row in config.splitlines() if row.startswith("| `")}
+    assert {key for key, found in searched.items() if found} == {each.name for each in space.parameters}
+    assert f"| `{name}` | {' | '.join(next(row for row in cost_rows() if row[0] == name)[1:])} |" in added
+    assert compose(name, recipe="digits-demo").method_name == name
+    assert f"\nebclab pretrain {name} --recipe digits-demo\n" in added
+
+
+def test_ranges_and_scores_are_those_of_the_files(script) -> None:
+    added = script("method_pages").added_to("docs/methods/simclr.md")
+    assert "| `0.2` | above 0 | 0.05 to 1, log | Divides cosine" in added
+    assert "| 0.04 to 0.9, or 0 |" in added
+    assert "| `training.batch_size` | the recipe's |  | 16, 32, 64, 128, 256, 512 |" in added
+    digits = added.partition("methods_digits_demo.md):\n\n")[2].partition("\n\n")[0].splitlines()
+    assert [row.split(" | ")[0] for row in digits[2:]] == ["| simclr", "| simclr's encoder, untrained", "| raw pixels"]
+    assert set(digits) <= set((ROOT / "benchmarks/results/methods_digits_demo.md").read_text("utf-8").splitlines())
+    assert script("method_pages").added_to("docs/methods/encoders.md") == ""
+
+
+def test_each_method_has_one_page_that_the_index_links_and_each_page_a_method(script) -> None:
+    pages = set(script("method_pages").PAGES.values())
+    files = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}
+    assert files - pages == {"README", "encoders", "ess-target"}
+    index = (ROOT / "docs" / "methods" / "README.md").read_text(encoding="utf-8")
+    assert [name for name in files - {"README"} if f"]({name}.md)" not in index] == []
+
+
+def test_the_page_about_reproductions_gets_every_study_with_its_numbers_and_claims(script) -> None:
+    added = script("studies").added_to("docs/reproduce.md")
+    files = (ROOT / "studies").glob("*/*.yaml")
+    given = {f"{path.parent.name}/{path.stem}": yaml.safe_load(path.read_text(encoding="utf-8")) for path in files}
+    rows = {
+        name: cells for name, *cells in re.findall(r"^\| `(\S+)` \| (.+) \| (\d*) \| (\d+) \|$", added, re.MULTILINE)
+    }
+    assert rows == {
+        name: [
+            study["about"]["title"],
+            str(sum(map(len, study.get("published", {}).values())) or ""),
+            str(len(study.get("claims", []))),
+        ]
+        for name, study in given.items()
+    }
 
 
 @pytest.mark.slow

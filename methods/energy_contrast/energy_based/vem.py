@@ -78,7 +78,7 @@ class Vem(SamplingMethod, PairEnergy):
     differ more than images do, the representation collapses to one point. ``momentum``, the default, has MoCo's key
     network (arXiv:1911.05722, algorithm 1), averaged after the optimizer step. The queries are constants while the bank
     moves. The temperatures, which the listings omit, divide the similarities. The objective of eq. 7, with samples of
-    images, is EBCLR's with ``generative_weight`` 1: see docs/methods.md.
+    images, is EBCLR's with ``generative_weight`` 1: see docs/methods/vem.md.
     """
 
     Config = VemConfig

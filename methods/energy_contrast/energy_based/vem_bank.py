@@ -51,7 +51,7 @@ class VemBankConfig(VemConfig):
     )
     update: Literal["calibrated", "printed"] = setting(
         "calibrated",
-        "printed: the paper's update to the letter, a control; with its step size, 1, see docs/methods.md.",
+        "printed: the paper's update to the letter, a control; with its step size, 1, see docs/methods/vem.md.",
     )
 
 

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -283,14 +282,3 @@ def test_a_table_that_is_without_study_says_why_and_where_to_look():
 def test_a_name_that_leaves_the_folder_of_studies_is_no_study():
     with pytest.raises(UserError, match="no such study"):
         load_study("../common")
-
-
-def test_the_docs_list_every_study_with_its_title_numbers_and_claims():
-    text = (Path(__file__).parents[3] / "docs" / "reproduce.md").read_text(encoding="utf-8")
-    listed = [line for line in text.partition("## Studies")[2].splitlines() if line.startswith("| `")]
-    studies = [study_named(name) for name in STUDIES]
-    counts = [sum(map(len, study.published.values())) or "" for study in studies]
-    assert listed == [
-        f"| `{study.name}` | {study.about.title} | {count} | {len(study.claims)} |".replace("|  |", "| |")
-        for study, count in zip(studies, counts, strict=True)
-    ]
