@@ -1,8 +1,14 @@
-"""Datasets as people have them: the form of each comes from a public report of a user of this or another library."""
+"""Datasets as people have them: the form of each comes from a public report of a user of this or another library.
+
+``HELD`` at the end names the report and the tests of every fault that such reports led to, here and in other files.
+"""
 
 import logging
 import math
+import re
 import shutil
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -709,3 +715,250 @@ def test_a_path_never_leads_out_of_the_folder_of_its_table(tmp_path: Path, kind:
     (tmp_path / "set/link.png").symlink_to(tmp_path / "out.png")
     with pytest.raises(DataError, match=r"holds a path and no bytes, which leads out of its folder, got |Invalid UTF8"):
         load_split(name, None, "train", Reading(skip_corrupt=True))
+
+
+def test_a_large_image_has_our_message_and_no_warning_of_pillow() -> None:
+    code = """
+import io
+from PIL import Image
+from ebclab.data.photograph import TooManyPixelsError, read_photograph
+file = io.BytesIO()
+Image.new("1", (12_000, 12_000)).save(file, "PNG")
+try:
+    read_photograph(file.getvalue(), 3, 64)
+except TooManyPixelsError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("12000 x 12000 pixels, more than")
+    assert done.stderr == ""
+
+
+HELD: dict[str, tuple[str, tuple[str, ...]]] = {
+    # fault: (reports, tests, of this file where none is named; in brackets the case)
+    "a JPEG file called .jpe or .pjpeg is left out": (
+        "ultralytics#23358, ComfyUI#13791",
+        ("test_whatever_the_installed_pillow_reads_is_read",),
+    ),
+    "so is one of AVIF, JPEG 2000, TGA, ICO, PBM or DDS, which Pillow reads": (
+        "ultralytics#23358, ComfyUI#13791",
+        ("test_whatever_the_installed_pillow_reads_is_read",),
+    ),
+    "HEIC, JPEG XL, DICOM and .npy files are left out without a word": (
+        "ultralytics#23358, ComfyUI#13791, lightly-train 0.8 to 0.12",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[no images]",),
+    ),
+    "HEIC called .jpg is a file of no known format": (
+        "ComfyUI#13791",
+        ("data/test_photograph.py::test_a_file_that_is_no_image_is_told_what_it_seems_to_be[HEIC]",),
+    ),
+    "so is a TIFF file of five bands": (
+        "lightly-train, tifffile",
+        ("data/test_photograph.py::test_a_file_that_is_no_image_is_told_what_it_seems_to_be[bands]",),
+    ),
+    "of a TIFF file of many pages the first is read without a word": (
+        "napari, tifffile",
+        ("data/test_photograph.py::test_images_that_lose_pixels_without_damage_are_told_once",),
+    ),
+    "12 bits in a file of 16 are read nearly black": (
+        "geti#6726",
+        ("data/test_photograph.py::test_images_that_lose_pixels_without_damage_are_told_once",),
+    ),
+    "a large image shows Pillow's warning beside the message": (
+        "ultralytics#23358",
+        ("test_a_large_image_has_our_message_and_no_warning_of_pillow",),
+    ),
+    "test files in the Hub's layout are trained on": (
+        "marin#2381",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[the Hub's]",),
+    ),
+    "so are cifar10_test.parquet and the like": (
+        "files of CIFAR-10 in one folder",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[words in names]",),
+    ),
+    "training and testing, of any case, are classes": (
+        "vision#2831, ultralytics, Kaggle",
+        (
+            "test_splits_and_classes_of_a_tree_are_told_apart[training]",
+            "test_splits_and_classes_of_a_tree_are_told_apart[Training]",
+        ),
+    ),
+    "val and test without train are classes": (
+        "pytorch-tiny-imagenet#4",
+        ("test_a_tree_that_would_train_on_test_images_is_refused[no training part]",),
+    ),
+    "images/train and images/test are one class": (
+        "YOLO's layout",
+        ("test_a_tree_that_would_train_on_test_images_is_refused[the folder above]",),
+    ),
+    "a split within each class is trained on whole": (
+        "class/train, class/test",
+        ("test_a_tree_that_would_train_on_test_images_is_refused[splits of classes]",),
+    ),
+    "a class called train is the training part": (
+        "COCO, VOC, photographs of vehicles",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[a class train]",),
+    ),
+    "folders of thumbnails are classes": (
+        "vision#2831, Synology's @eaDir",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[thumbnails]",),
+    ),
+    "images of both parts are measured without a word": (
+        "RIAWELC#2, ResEmoteNet#42, hulk#2831",
+        ("runs/test_recorded_images.py::test_test_images_that_were_trained_on_are_counted",),
+    ),
+    "classes are compared by number where both parts have names": (
+        "DeepForest#1147, ultralytics#26192, datasets#2457",
+        ("test_classes_are_matched_by_name_and_perfect_features_score_all[the same, saved]",),
+    ),
+    "a test class without training images in Parquet counts as a mistake": (
+        "ultralytics#26192",
+        ("test_classes_that_cannot_be_matched_are_refused_by_name[number]",),
+    ),
+    "so does one in tars": (
+        "ultralytics#26192",
+        ("test_classes_that_cannot_be_matched_are_refused_by_name[in a tar]",),
+    ),
+    "names of a ClassLabel in Parquet are not read": (
+        "datasets#4987",
+        ("test_classes_are_matched_by_name_and_perfect_features_score_all[names in another order]",),
+    ),
+    "words as labels are refused": (
+        "datasets#4987",
+        (
+            "test_classes_are_matched_by_name_and_perfect_features_score_all[words]",
+            "test_classes_are_matched_by_name_and_perfect_features_score_all[saved words]",
+        ),
+    ),
+    "so are booleans": ("datasets#4987", ("test_booleans_are_the_classes_false_and_true",)),
+    "and words in the .cls files of tars": (
+        "webdataset's .cls with names",
+        ("test_classes_are_matched_by_name_and_perfect_features_score_all[words in .cls]",),
+    ),
+    "class folders in tars are no labels": (
+        "refiner#124",
+        ("test_folders_in_tars_are_classes_where_no_sample_has_a_label",),
+    ),
+    "labels.csv and metadata.csv beside images are not read": (
+        "Kaggle, datasets#4069",
+        ("test_tables_beside_images_hold_their_labels",),
+    ),
+    "NFC and NFD forms of a name are two classes": (
+        "archives made on macOS",
+        ("test_names_that_differ_in_their_unicode_form_are_one_class",),
+    ),
+    "rows with a path and no bytes are images that cannot be decoded": (
+        "datasets#4987, #5921, #6880",
+        ("test_paths_without_bytes_are_read_beside_the_table",),
+    ),
+    "so is a row without an image": ("datasets#5921", ("test_a_row_without_an_image_is_named_or_left_out_if_asked",)),
+    "the only image column must be named": (
+        "CIFAR-10 of the Hub",
+        ("test_the_only_column_of_images_is_found_and_other_labels_are_told",),
+    ),
+    "a dot in the name of a sample hides its image": (
+        "webdataset#407",
+        ("test_folders_in_tars_are_classes_where_no_sample_has_a_label[dots in names]",),
+    ),
+    "files of a sample that are not adjacent are a damaged tar": (
+        "webdataset#140, #407",
+        ("data/sources/test_webdataset.py::test_what_is_no_set_of_images_is_one_sentence",),
+    ),
+    "a batch size that the program chose is larger than the set": (
+        "tabnet#537, vamb#425",
+        ("data/test_fitting.py::test_a_set_of_few_images_trains_with_what_is_chosen_for_it",),
+    ),
+    "so is the default number of neighbours": (
+        "spt#373",
+        ("data/test_fitting.py::test_a_set_of_few_images_trains_with_what_is_chosen_for_it",),
+    ),
+    "a recipe's warm-up is longer than fewer epochs": (
+        "first tries",
+        ("config/test_recipes.py::test_the_warmup_of_a_recipe_is_never_longer_than_fewer_epochs",),
+    ),
+    "a shipped space has batch sizes above the number of images, refused one by one without a remedy": (
+        "first sweeps of own photographs",
+        (
+            "sweeps/test_preflight.py::"
+            "test_a_batch_larger_than_the_images_is_named_with_the_end_of_the_range_or_as_the_runs_own",
+        ),
+    ),
+    "a sweep repeats equal settings and does not say so": (
+        "optuna#2021, #4714, #5440, nni#4619",
+        ("sweeps/test_conclude.py::test_trials_that_repeat_settings_are_counted",),
+    ),
+    "a temperature of 1e-30 trains without a word": (
+        "SupContrast",
+        (
+            "training/test_collapsed_runs.py::"
+            "test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing[temperature 1e-30]",
+        ),
+    ),
+    "so does a collapsed run": (
+        "SimSiam#56, lightly#134, dinov2#272",
+        (
+            "training/test_collapsed_runs.py::"
+            "test_a_run_that_learns_nothing_says_so_and_a_healthy_one_nothing[only invariance]",
+        ),
+    ),
+    "a reader of standard output that goes away ends training": (
+        "`| head`, closed terminals",
+        ("cli/test_process.py::test_a_command_continues_when_no_one_reads_its_output",),
+    ),
+    "closed standard error ends a command without a word": (
+        "daemons",
+        ("test_text_that_leaves.py::test_a_command_works_without_its_output",),
+    ),
+    "more threads than a container has time for": (
+        "ray#63685, skypilot#8293, batpred#4771, xgboost#9622",
+        ("test_hardware.py::test_no_more_threads_than_a_container_has_time_for",),
+    ),
+    "float64 as torch's default is a traceback": (
+        "users of set_default_dtype",
+        ("test_hardware.py::test_other_tensors_than_torch_makes_unasked_are_refused",),
+    ),
+    "RAY_ADDRESS=auto without a cluster is a traceback": (
+        "ray#32961, prefect-ray#64",
+        ("cluster/test_head.py::test_a_cluster_of_this_machine_that_is_not_there_is_a_sentence",),
+    ),
+    "macOS has no sched_getaffinity": (
+        "users of macOS",
+        ("test_hardware.py::test_cores_are_counted_where_processes_have_no_affinity",),
+    ),
+    "training leaves torch's threads and the environment changed": (
+        "TransformerEngine#812, torch#87626",
+        ("test_hardware.py::test_torch_s_threads_and_kernels_and_the_environment_are_put_back",),
+    ),
+    "a run cannot be resumed with its images in another place": (
+        "dinov2, timm",
+        ("runs/test_recorded_images.py::test_a_run_goes_on_with_equal_images_in_another_place_and_with_no_others",),
+    ),
+    "items of a Hugging Face dataset are no images": (
+        "datasets",
+        ("data/test_own_images.py::test_a_dataset_of_columns_gives_its_only_image_and_its_label",),
+    ),
+    "pretrained weights without a network are a minute of silence": (
+        "timm",
+        ("runs/test_initial_weights.py::test_what_timm_does_not_have_or_cannot_fetch_is_a_sentence",),
+    ),
+    "a killed worker is not named": (
+        "ray#58286",
+        (
+            "cluster/test_death.py::test_a_process_that_died_is_told_with_what_ray_knows",
+            "runs/test_death.py::test_a_fatal_signal_is_told_with_the_line_at_which_the_process_was",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", HELD)
+def test_the_tests_that_hold_a_fault_are_there(fault: str) -> None:
+    _, tests = HELD[fault]
+    for named in tests:
+        file, _, rest = named.rpartition("::")
+        name, _, case = rest.removesuffix("]").partition("[")
+        path = Path(__file__).parents[1] / file if file else Path(__file__)
+        text = path.read_text(encoding="utf-8")
+        assert re.search(rf"^def {name}\(", text, re.MULTILINE), named
+        before = text if file else text.partition("\nHELD: ")[0]
+        assert f'"{case}"' in before or not case, named
