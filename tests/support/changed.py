@@ -97,6 +97,7 @@ class Sources:
         """Return the test files that a changed file can affect; empty if nothing is known to depend on it."""
         parts, known = PurePosixPath(changed).parts, changed in self.names
         words = {f"/{part}" for part in (*[part for part in parts if part not in OUTER][:1], *parts[-2:])}
+        words -= {"/methods"} if parts[0] == "docs" else set()  # the folder of pages has the name of the code's
         walked = ({f"/{parts[0]}", "=__file__"}, {f"{'.'.join(parts[1:2])}.__path__"})
         readers = {changed} | {
             file
