@@ -25,8 +25,8 @@ from ebclab.sweeps.space.space import parse_space
 
 HOSTILE = "</script><img src=http://example.org/x onerror=console.error('owned')>"
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-4, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
-NUM_PLOTS = 8
-MARKS = ".points path, .js-line, .point path, .contourfill path, .barlayer path"
+NUM_PLOTS = 9
+MARKS = ".points path, .js-line, .point path, .contourfill path, .barlayer path, .hm image"
 NEVER_MEASURED = "0005"
 
 pytestmark = [
