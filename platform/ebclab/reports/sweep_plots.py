@@ -347,7 +347,7 @@ def _bins(parameter: Parameter, at_most: int) -> _Bins:
 
 
 @dataclass(frozen=True)
-class _Cells:
+class _HeatMapCells:
     """Objectives of the compared trials by the bins of two settings."""
 
     settings: tuple[str, str]  # labels of the settings of columns and of rows
@@ -367,7 +367,7 @@ def _numeric_settings(record: SweepRecord) -> list[str]:
     return sorted((name for name in shares if space.by_name[name].is_numeric), key=lambda name: -shares[name])
 
 
-def _cells(record: SweepRecord) -> _Cells | None:
+def _cells(record: SweepRecord) -> _HeatMapCells | None:
     """Return the cells of the two most important numeric settings."""
     top, compared = _numeric_settings(record)[:2], record.compared
     if len(top) < 2:
@@ -380,7 +380,7 @@ def _cells(record: SweepRecord) -> _Cells | None:
         x, y = (parameter.find(trial.point[parameter.name]) for parameter in (across, down))
         values[rows.place(y), columns.place(x)].append(value)
     names = labels(record.plan.space)
-    return _Cells((names[top[0]], names[top[1]]), columns, rows, dict(values))
+    return _HeatMapCells((names[top[0]], names[top[1]]), columns, rows, dict(values))
 
 
 def heat_map(record: SweepRecord) -> Plot | Remark | None:
