@@ -331,19 +331,28 @@ def _bins(parameter: Parameter, at_most: int) -> _Bins:
     if parameter.kind == "int" and parameter.high - parameter.low < MOST_LEVELS:
         levels = list(range(int(parameter.low), int(parameter.high) + 1))
     if 0 < len(levels) <= MOST_LEVELS:
-        return _Bins(tuple(f"{value:.4g}" for value in levels), tuple(levels[1:]))
+        return _Bins(tuple(_distinct(levels)), tuple(levels[1:]))
     if levels:
         edges = [levels[k * len(levels) // at_most] for k in range(at_most)] + levels[-1:]
     else:
         own = replace(parameter, also=None)
         edges = sorted({own.at(k / at_most) for k in range(at_most + 1)})
-    names = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
+    names = [f"{low} to {high}" for low, high in pairwise(_distinct(edges))]
     starts = edges[1:-1]
     if parameter.also is not None and parameter.also < edges[0]:
-        names, starts = [f"{parameter.also:.3g}", *names], [edges[0], *starts]
+        names, starts = [*_distinct([parameter.also]), *names], [edges[0], *starts]
     elif parameter.also is not None:
-        names, starts = [*names, f"{parameter.also:.3g}"], [*starts, parameter.also]
+        names, starts = [*names, *_distinct([parameter.also])], [*starts, parameter.also]
     return _Bins(tuple(names), tuple(starts))
+
+
+def _distinct(values: Sequence[float]) -> list[str]:
+    """Return different values as different texts, whole numbers in full: an axis joins bins of one name."""
+    for digits in range(3, 18):
+        texts = [str(value) if isinstance(value, int) else f"{value:.{digits}g}" for value in values]
+        if len(set(texts)) == len(values):
+            break
+    return texts
 
 
 @dataclass(frozen=True)

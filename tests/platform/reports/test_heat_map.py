@@ -96,6 +96,8 @@ def test_a_choice_of_numbers_has_a_column_a_value(swept: Callable[..., SweepReco
         (Parameter("x", "int", 1, 20), ("1 to 11", "11 to 20"), {1: 0, 10: 0, 11: 1, 20: 1}),
         (Parameter("x", "quantised", 0, 1, 0.1), ("0 to 0.5", "0.5 to 1"), {0: 0, 0.4: 0, 0.5: 1, 1: 1}),
         (Parameter("x", "choice", choices=(256, 16)), ("16", "256"), {16: 0, 256: 1}),
+        (Parameter("x", "int", 1024, 16383, log=True), ("1024 to 4096", "4096 to 16383"), {4095: 0, 4096: 1}),
+        (Parameter("x", "uniform", 0.9996, 1.0), ("0.9996 to 0.9998", "0.9998 to 1"), {0.9997: 0, 0.9999: 1}),
     ],
 )
 def test_every_value_of_a_range_has_the_bin_that_names_it(parameter, names, places):
