@@ -20,9 +20,9 @@ from torch.nn import functional
 
 from ebclab.config.sections import ViewsConfig
 from ebclab.data.hashing import standard_normal
-from ebclab.data.preprocessing import Preprocessing, constant
-from ebclab.data.views.colour import gray_of, solarise
-from ebclab.data.views.geometry import multiply, require_fitting_kernel
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views.colour import gray_of, shift_hue, solarise
+from ebclab.data.views.geometry import gaussian_taps, multiply, require_fitting_kernel
 from ebclab.data.views.parameters import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewParameters
 
 _LARGE = 96 * 96
@@ -85,7 +85,7 @@ def _jitter(planes: Tensor, view: Any, *, in_colour: bool) -> None:
         elif operation == SATURATION and in_colour and view.saturation != 1:
             _blend(planes, gray_of(planes), view.saturation)
         elif operation == HUE and in_colour and view.hue != 0:
-            _shift_hue(planes, view.hue)
+            shift_hue(planes[:, None], torch.tensor([view.hue]))
 
 
 def _blend(planes: Tensor, other: Tensor, keep: float) -> None:
@@ -94,22 +94,6 @@ def _blend(planes: Tensor, other: Tensor, keep: float) -> None:
         torch.add(other.mul_(1 - keep), planes, alpha=keep, out=planes)
     if keep > 1:
         planes.clamp_(0, 1)
-
-
-def _shift_hue(planes: Tensor, turns: float) -> None:
-    """Turn the hue of RGB planes (3, P) in place, by the formula of `colour.shift_hue` in fewer passes.
-
-    Hues are counted in turns from red. Where e is how far a channel's hue is from the opposite of the shifted hue, the
-    channel becomes m - c + 6 c clamp(e, 1/6, 1/3), with the pixel's least channel m and chroma c.
-    """
-    lowest, chroma = planes.amin(0), planes.amax(0)
-    base = torch.sub(lowest, chroma.sub_(lowest), out=lowest)
-    six_chroma = torch.add(constant((1e-12,), planes.dtype, planes.device), chroma, alpha=6)  # any hue is right at 0
-    side, hue = constant(((0.0, 1.0, -1.0), (-1.0, 1.0, 1.0)), planes.dtype, planes.device) @ planes  # G - B, G + B - R
-    hue.sub_(base).div_(six_chroma).copysign_(side)  # [-1/2, 1/2]
-    offset = torch.tensor([2 + turns, 2 + turns - 1 / 3, 2 + turns + 1 / 3])[:, None]  # 2: frac is for positive numbers
-    torch.add(hue, offset, out=planes).frac_().sub_(0.5).abs_().clamp_(1 / 6, 1 / 3)
-    torch.addcmul(base, planes, six_chroma, out=planes)
 
 
 class ResizeBand(NamedTuple):
@@ -147,7 +131,8 @@ def blur_alone(planes: Tensor, sigma: float, kernel_size: int) -> Tensor:
     """
     height, width = planes.shape[1:]
     reach = min(kernel_size // 2, math.ceil(_SIGMAS * sigma))
-    weights = torch.tensor([*_gaussian(sigma, kernel_size // 2)[: reach + 1], 0.0])[_distances(reach)]
+    taps = gaussian_taps(torch.tensor([sigma]), kernel_size // 2)[0, : reach + 1]
+    weights = functional.pad(taps, (0, 1))[_distances(reach)]
     rows, columns = (
         ResizeBand(weights.expand(math.ceil(side / BLOCK), -1, -1), BLOCK, before=reach) for side in (height, width)
     )
@@ -156,13 +141,6 @@ def blur_alone(planes: Tensor, sigma: float, kernel_size: int) -> Tensor:
     result = _filter_columns(_mirrored(planes, (reach, reach, 0, 0), (0, right)), columns)
     result = _mirrored(result[:, :, :width], (0, 0, reach, reach), (0, 0, 0, below))
     return _filter_rows(result, rows)[:, :height].contiguous()
-
-
-def _gaussian(sigma: float, radius: int) -> list[float]:
-    """Return kernel values at distances 0 to ``radius``; both sides together sum to 1."""
-    taps = [math.exp(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
-    total = 2 * sum(taps) - 1
-    return [tap / total for tap in taps]
 
 
 @lru_cache(maxsize=512)
