@@ -113,11 +113,10 @@ def prepare(
     ebclab data prepare cifar10 --to s3://bucket/cifar10 --shards 8
     """
     from ebclab.config.addresses import PARQUET, expanded, is_address
-    from ebclab.data.preparing.shards import split_rows, storage_named
-    from ebclab.data.preparing.write_parquet import prepare_dataset, require_target
+    from ebclab.data.preparing.write_parquet import Storage, prepare_dataset, require_target, split_rows
     from ebclab.data.sources.load import splits_of
 
-    storage = storage_named(store, 90 if quality is None else quality)
+    storage = Storage(store, 90 if quality is None else quality)
     if quality is not None and store != "jpeg":
         raise UserError(
             f"--quality: of --store jpeg, got {quality} with --store {store}; leave it out, or add --store jpeg"

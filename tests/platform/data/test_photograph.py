@@ -310,18 +310,12 @@ def test_images_that_lose_pixels_without_damage_are_told_once(caplog: pytest.Log
     warn_once.cache_clear()
 
 
-def test_a_package_for_heic_is_used_if_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    heif = SimpleNamespace(register_heif_opener=Mock())
+@pytest.mark.parametrize("failure", [None, RuntimeError("another libheif")])
+def test_a_package_for_heic_is_used_and_one_that_cannot_be_imported_ends_no_reading(monkeypatch, failure):
+    heif = SimpleNamespace(register_heif_opener=Mock(side_effect=failure))
     monkeypatch.setitem(sys.modules, "pillow_heif", heif)
     photograph._add_formats.__wrapped__()
     heif.register_heif_opener.assert_called_once_with()
-
-
-def test_a_package_for_heic_that_cannot_be_imported_ends_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = SimpleNamespace(register_heif_opener=Mock(side_effect=RuntimeError("another libheif")))
-    monkeypatch.setitem(sys.modules, "pillow_heif", broken)
-    photograph._add_formats.__wrapped__()
-    broken.register_heif_opener.assert_called_once_with()
 
 
 def test_a_damaged_heic_file_is_not_told_to_install_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,10 @@ A preparation is in progress in a hidden folder beside its target, from which a 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
+import os
 import shutil
 import tempfile
 import threading
@@ -24,19 +27,35 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
 from torch import Tensor
 
 from ebclab.config.addresses import expanded, is_address
-from ebclab.data.image_set import ImageSet
-from ebclab.data.photograph import LeftOut
-from ebclab.data.preparing.shards import SplitRows, Storage, rows_of_shards, shard_count, write_shard
+from ebclab.config.sections import DataConfig
+from ebclab.data.hashing import hash_words
+from ebclab.data.holdout import limit, limited
+from ebclab.data.image_set import ImageSet, content_digest, short_digest
+from ebclab.data.photograph import Decoded, Example, LeftOut, Reading
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.columns import INDEX_COLUMN
-from ebclab.data.sources.image_source import Statistics, by_kind, lines_of
+from ebclab.data.sources.image_source import (
+    ImageSource,
+    RowIndex,
+    Statistics,
+    by_kind,
+    lines_of,
+    read_rows,
+    training_statistics,
+)
+from ebclab.data.sources.load import load_split, open_source
+from ebclab.data.sources.location import location_of
 from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION
-from ebclab.errors import DataError
+from ebclab.errors import DataError, UserError
 from ebclab.formatting import count
-from ebclab.hardware import usable_processors
+from ebclab.hardware import free_bytes, usable_processors
 from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location
 from ebclab.storage.lock import locked, require_creatable
@@ -47,13 +66,177 @@ FORMAT = 1
 LEFT_OUT = "left_out.jsonl"
 """File of a prepared dataset that names the images that were left out, if there are any."""
 
-PIXELS = Storage()
+_HELD_SHARE = 0.25  # of the memory that is free, for each split
+_GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several
+_GROUP_BYTES = 8 << 20  # the same for large images
+_SHARD_BYTES = 128 << 20  # object stores read files of this size at full speed
+_FEWEST_SHARDS = 8  # tools that share out whole files feed up to as many readers
+_ORDER_SALT = 0x7368617264  # names this use of the keys
+
+
+# The rows of a split, from memory or from where they are
+class _HeldImages(ImageSource):
+    """Images in memory as a source with a single group; images left out on reading stay left out."""
+
+    def __init__(self, name: str, decoded: Decoded, index: RowIndex) -> None:
+        """Hold those rows of ``index``, whose groups are ignored, that were decoded."""
+        channels, height, width = decoded.images.shape[1:]
+        self.name, self.reading, self.example = name, Reading(), Example(name, (channels, height, width))
+        self.index = RowIndex.grouped(index.keys, index.labels, torch.tensor([len(index)]), index.marks)
+        self._decoded = decoded
+        self._image_of = decoded.good.cumsum(0) - 1  # position of a good row among the images
+        self._left_out = dict(zip((~decoded.good).nonzero().flatten().tolist(), decoded.left_out, strict=True))
+
+    def read(self, group: int, places: Tensor) -> Decoded:
+        good = self._decoded.good[places]
+        left_out = [self._left_out[row] for row in places[~good].tolist()]
+        return Decoded(self._decoded.images[self._image_of[places[good]]], good, left_out)
 
 
 @dataclass(frozen=True)
-class _ShardRecord:
-    """Record of a finished shard."""
+class SplitRows:
+    """One split as it is written."""
 
+    source: ImageSource
+    index: RowIndex  # the rows to write
+    origin: ImageSource | None = None  # source of the whole split, for its statistics; None means ``source``
+
+    @classmethod
+    def of(cls, images: ImageSet) -> SplitRows:
+        """Return all of a set in memory."""
+        decoded = Decoded(images.images, torch.ones(len(images), dtype=torch.bool), [])
+        source = _HeldImages(images.name, decoded, RowIndex.grouped(images.keys, images.labels, marks=images.marks))
+        source.class_names, source.statistics = images.class_names, Statistics(images.mean, images.std)
+        source.files_digest = content_digest(images)
+        return cls(source, source.index)
+
+    @property
+    def reads_groups(self) -> bool:
+        """Whether reading one row reads its whole group, so that reading few rows at a time is slow."""
+        return not isinstance(self.source, _HeldImages) and len(set(self.index.groups.tolist())) < len(self.index)
+
+    def held(self) -> SplitRows:
+        """Return the same rows with their images in memory; each group of the source is read once."""
+        source = self.source
+        held = _HeldImages(source.name, read_rows(source, self.index, threads=usable_processors()), self.index)
+        held.class_names, held.statistics, held.reading = source.class_names, source.statistics, source.reading
+        held.files_digest = source.files_digest
+        return SplitRows(held, held.index, source)
+
+    def statistics(self) -> Statistics:
+        """Return the channel statistics of the whole split that rows were chosen from."""
+        return training_statistics(self.origin or self.source)
+
+
+def split_rows(data: DataConfig, split: Split, train_limit: int = 0) -> SplitRows:
+    """Return the rows of one split, of which ``train_limit`` training images are kept by hash; 0 means all.
+
+    Images that are read in groups, as those of Parquet files are, are held in memory where they take a quarter of what
+    is free, so that each group is read once; else a group is read again for every shard that wants some of its rows.
+    """
+    count, reading = (train_limit if split == "train" else 0), Reading.of(data)
+    if location_of(data.name) is None:
+        return SplitRows.of(limit(load_split(data.name, data.root, split, reading), count))
+    source = open_source(data.name, split, reading)
+    rows = SplitRows(source, source.index.at(limited(source.index.keys, count)))
+    if not rows.reads_groups or len(rows.index) * source.image_bytes > _HELD_SHARE * free_bytes(torch.device("cpu")):
+        return rows
+    return rows.held()
+
+
+# Shards
+@dataclass(frozen=True)
+class Storage:
+    """How images are stored."""
+
+    form: str = "pixels"  # or jpeg, which takes a tenth of the space and must be decoded again
+    quality: int = 90  # of JPEG files, 1 to 100; colours keep their resolution (4:4:4)
+
+    def __post_init__(self) -> None:
+        if self.form not in ("pixels", "jpeg"):
+            raise UserError(f"--store: must be pixels or jpeg, got {self.form}")
+
+    def column(self, images: Tensor) -> pa.Array:
+        """Return images (n, C, H, W) uint8 as they are stored."""
+        if self.form == "jpeg":
+            return pa.array([self._encoded(image) for image in images], pa.binary())
+        if len(images):
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(images.contiguous().numpy())
+        kind = pa.fixed_shape_tensor(pa.uint8(), images.shape[1:])
+        return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
+
+    def _encoded(self, image: Tensor) -> bytes:
+        pixels = image[0] if len(image) == 1 else image.permute(1, 2, 0)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels.contiguous().numpy()).save(buffer, "JPEG", quality=self.quality, subsampling="4:4:4")
+        return buffer.getvalue()
+
+
+PIXELS = Storage()
+
+
+def shard_count(images: int, image_bytes: int, asked: int = 0) -> int:
+    """Return in how many files a split is stored: as many as the user asked for, or by size."""
+    groups = math.ceil(images / group_rows(image_bytes))
+    return min(asked or max(_FEWEST_SHARDS, math.ceil(images * image_bytes / _SHARD_BYTES)), max(1, groups))
+
+
+def group_rows(image_bytes: int) -> int:
+    """Return the rows of a row group."""
+    return max(1, min(_GROUP_ROWS, _GROUP_BYTES // image_bytes))
+
+
+def rows_of_shards(split: SplitRows, count: int) -> tuple[Tensor, ...]:
+    """Return the rows of each of ``count`` shards, in the order of a hash of their keys."""
+    return torch.argsort(hash_words(_ORDER_SALT, split.index.keys), stable=True).tensor_split(count)
+
+
+def write_shard(
+    path: Path,
+    split: SplitRows,
+    rows: Tensor,
+    storage: Storage,
+    *,
+    threads: int = 1,
+    done: Callable[[int], None] = lambda count: None,
+) -> tuple[int, list[LeftOut]]:
+    """Write some rows of a split as a Parquet file in this order, and sync it; return how many, and those left out.
+
+    One row group at a time is in memory; the whole shard if the source is read in groups.
+
+    Args:
+        threads: Number of images that are decoded at a time.
+        done: Called with the number of rows after every part; an exception that it raises stops the work.
+    """
+    in_group = group_rows(split.source.image_bytes)
+    at_once = max(in_group, _SHARD_BYTES // split.source.image_bytes) if split.reads_groups else in_group
+    schema = _table(split.index.at(rows[:0]), torch.empty(0, *split.source.example.shape).byte(), storage).schema
+    compression = "zstd" if storage.form == "pixels" else "none"
+    written, left_out = 0, []
+    with (
+        path.open("wb") as file,
+        pq.ParquetWriter(file, schema, compression=compression, write_page_checksum=True) as writer,
+    ):
+        for part in torch.split(rows, at_once):
+            index = split.index.at(part)
+            decoded = read_rows(split.source, index, threads)
+            writer.write_table(_table(index.at(decoded.good), decoded.images, storage), row_group_size=in_group)
+            written += len(decoded.images)
+            left_out += decoded.left_out
+            done(len(part))
+        writer.close()
+        file.flush()
+        os.fsync(file.fileno())
+    return written, left_out
+
+
+def _table(index: RowIndex, images: Tensor, storage: Storage) -> pa.Table:
+    return pa.table({"image": storage.column(images), "label": index.labels.numpy(), INDEX_COLUMN: index.keys.numpy()})
+
+
+# The folder of a preparation
+@dataclass(frozen=True)
+class _ShardRecord:
     bytes: int  # size of its file
     sha256: str  # of its file
     images: int
@@ -120,7 +303,6 @@ class _UnfinishedSet:
         return record
 
     def add(self, name: str, text: str) -> None:
-        """Write a text file beside the shards."""
         aside = self._written / name
         atomic.write_text(aside, text)
         aside.replace(self.set / name)
@@ -175,8 +357,6 @@ def _difference(before: object, now: dict[str, object]) -> str:
 
 
 class _Piece(NamedTuple):
-    """A shard to write."""
-
     path: str  # within the dataset
     split: Split
     rows: Tensor  # of the split
@@ -260,26 +440,23 @@ class _Preparation:
 
     def run(self) -> None:
         """Write the missing shards, then the files that describe them, and move the dataset to its target."""
-        try:
-            self._run()
-        except OSError as error:
-            reason, target = error.strerror or error, self.unfinished.target
-            raise DataError(f"--to: cannot write {target}, got {reason}; give another folder") from error
-
-    def _run(self) -> None:
         shards = [
             _Piece(f"{name}/part-{number:05d}-of-{count:05d}.parquet", name, rows)
             for name, count in self.counts.items()
             for number, rows in enumerate(rows_of_shards(self.splits[name], count))
         ]
         unfinished = self.unfinished
-        with unfinished.claimed(self._plan(), self.splits):
-            records = {shard.path: record for shard in shards if (record := unfinished.record(shard.path))}
-            self._count(sum(len(shard.rows) for shard in shards if shard.path in records))
-            statistics = unfinished.statistics(self.splits["train"].statistics)
-            records |= self._write([shard for shard in shards if shard.path not in records])
-            self._describe(shards, records, statistics)
-            unfinished.publish()
+        try:
+            with unfinished.claimed(self._plan(), self.splits):
+                records = {shard.path: record for shard in shards if (record := unfinished.record(shard.path))}
+                self._count(sum(len(shard.rows) for shard in shards if shard.path in records))
+                statistics = unfinished.statistics(self.splits["train"].statistics)
+                records |= self._write([shard for shard in shards if shard.path not in records])
+                self._describe(shards, records, statistics)
+                unfinished.publish()
+        except OSError as error:
+            reason, target = error.strerror or error, unfinished.target
+            raise DataError(f"--to: cannot write {target}, got {reason}; give another folder") from error
 
     def _plan(self) -> dict[str, object]:
         """Return all that the bytes of the shards depend on, as JSON holds it."""
@@ -292,7 +469,14 @@ class _Preparation:
             "reading": reading,
             "storage": asdict(self.storage),
             "shards": self.counts,
-            "splits": {name: split.facts() for name, split in self.splits.items()},
+            "splits": {
+                name: {
+                    "images": len(split.index),
+                    "index": short_digest(split.index.keys, split.index.labels),
+                    "files": split.source.files_digest,
+                }
+                for name, split in self.splits.items()
+            },
             "written with": {name: version(name) for name in ("pillow", "pyarrow")},
         }
         return json.loads(json.dumps(plan))  # type: ignore[no-any-return]
@@ -345,13 +529,10 @@ class _Preparation:
             self.progress(
                 f"left out {len(left_out):,} of {self.total:,} images: {kinds}; {LEFT_OUT} in the set names them"
             )
-        self.unfinished.add(DESCRIPTION, json.dumps(self._description(counts, statistics), indent=2) + "\n")
-        sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}
-        self.unfinished.add(CHECKSUMS, json.dumps(sums, indent=2) + "\n")
-
-    def _description(self, counts: dict[Split, int], statistics: Statistics) -> dict[str, object]:
-        train = self.splits["train"].source
-        return {
+        stored = "fixed_shape_tensor<uint8>[C, H, W]"
+        if self.storage.form == "jpeg":
+            stored = f"JPEG of quality {self.storage.quality}"
+        description = {
             "format": FORMAT,
             "name": train.name,
             "class_names": list(train.class_names),
@@ -359,8 +540,11 @@ class _Preparation:
             "std": list(statistics.std),
             "shape": list(train.example.shape),
             "num_images": counts,
-            "schema": {"image": self.storage.in_words, "label": "int64", INDEX_COLUMN: "int64"},
+            "schema": {"image": stored, "label": "int64", INDEX_COLUMN: "int64"},
         }
+        sums = {path: {"bytes": record.bytes, "sha256": record.sha256} for path, record in sorted(records.items())}
+        for file, facts in ((DESCRIPTION, description), (CHECKSUMS, sums)):
+            self.unfinished.add(file, json.dumps(facts, indent=2) + "\n")
 
 
 def _upload(folder: Path, place: Location) -> None:

@@ -41,7 +41,7 @@ from functools import partial
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import torch
 from torch import Tensor
@@ -133,7 +133,6 @@ def _folder_nearby(place: Location, needs: tuple[str, ...]) -> str | None:
 
 
 def _bounded_file(place: Location, file: str, largest: int, kind: str = "a file") -> bytes:
-    """Return the content of a file of at most ``largest`` bytes."""
     size = place.size(file)
     if size is None or size > largest:
         got = "none" if size is None else f"{size:,} bytes"
@@ -457,46 +456,40 @@ def _annotations(place: Location, files: dict[str, int], images: Iterable[str]) 
     return annotations
 
 
+class _Annotation(ElementTree.TreeBuilder):
+    """Elements without a document type, and with it entities, which could name other files or grow without end."""
+
+    depth = 0
+
+    def doctype(self, *_: object) -> None:
+        raise ValueError("a document type, which an annotation has not")
+
+    def start(self, tag: str, attributes: dict[str, str], /) -> ElementTree.Element:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} elements within each other")
+        return super().start(tag, attributes)
+
+    def end(self, tag: str, /) -> ElementTree.Element:
+        self.depth -= 1
+        return super().end(tag)
+
+
 def read_annotation(content: bytes) -> dict[str, int]:
     """Return the classes of the objects of an image: 1, or -1 where all objects of a class are difficult.
 
-    The XML is an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``. Document types are
-    refused, and with them entities, which could name other files or grow without end.
+    The XML is an ``annotation`` of ``object``s with ``name`` and, where it is 1, ``difficult``.
     """
-    path: list[str] = []
-    text: list[str] = []
-    fields: dict[str, str] = {}
-    marks: dict[str, int] = {}
-
-    def refuse(*_: object) -> None:
-        raise ValueError("a document type, which an annotation has not")
-
-    def begin(tag: str, attributes: object) -> None:
-        path.append(tag)
-        text.clear()
-        if len(path) > _DEEPEST:
-            raise ValueError(f"more than {_DEEPEST} elements within each other")
-        if path == ["annotation", "object"]:
-            fields.clear()
-
-    def end(tag: str) -> None:
-        if path[:-1] == ["annotation", "object"]:
-            fields[tag] = "".join(text).strip()
-        elif path == ["annotation", "object"]:
-            name = fields.get("name", "")
-            if not name:
-                raise ValueError("an object without a name")
-            marks[name] = max(marks.get(name, -1), -1 if fields.get("difficult", "0") == "1" else 1)
-        path.pop()
-        text.clear()
-
-    parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, end, text.append
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try:
-        parser.Parse(content, True)
-    except (expat.ExpatError, LookupError) as error:  # the latter of an unknown encoding
+        root = ElementTree.fromstring(content, ElementTree.XMLParser(target=_Annotation()))
+    except (ElementTree.ParseError, LookupError) as error:  # the latter of an unknown encoding
         raise ValueError(f"no XML ({error})") from error
+    marks: dict[str, int] = {}
+    for each in root.iterfind("object") if root.tag == "annotation" else ():
+        if not (name := each.findtext("name", "").strip()):
+            raise ValueError("an object without a name")
+        is_difficult = each.findtext("difficult", "").strip() == "1"
+        marks[name] = max(marks.get(name, -1), -1 if is_difficult else 1)
     return marks
 
 

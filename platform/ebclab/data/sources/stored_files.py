@@ -23,7 +23,7 @@ import pickle
 import pickletools
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -40,8 +40,6 @@ from ebclab.data.sources.location import tell_once
 from ebclab.errors import DataError
 
 _log = logging.getLogger("ebclab.data")
-
-HEADER_BYTES = 64
 
 LARGEST = 1 << 28
 """Largest decompressed size of a file of the catalogue's datasets, bytes; the largest of them has 181 million."""
@@ -90,8 +88,11 @@ def _read(dataset: Dataset, split: Split, paths: list[Path]) -> tuple[Tensor, Te
     if not dataset.folder:
         images, labels, keys = read_digits(split)
     else:
-        key = dataset.labels_key
-        images, labels = read_cifar_split(paths, key) if key else read_idx_split(paths)
+        if dataset.labels_key:
+            batches = [read_cifar_batch(path, dataset.labels_key) for path in paths]
+            images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        else:
+            images, labels = read_idx(paths[0], 3).unsqueeze(1), read_idx(paths[1], 1).long()
         keys = torch.arange(len(labels))
     where = f"{paths[0].parent if paths else dataset.name} ({split})"
     if len(images) != len(labels):
@@ -114,18 +115,11 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def read_stored(path: Path, expected: Callable[[bytes], int] | None = None) -> bytes:
-    """Return the content of ``path``, decompressed when its name ends in .gz or .xz.
-
-    Args:
-        expected: Returns the length of the whole content, given its first ``HEADER_BYTES``; at most one byte more is
-            read, to notice files that are too long. None reads everything.
-    """
+def read_stored(path: Path) -> bytes:
+    """Return the content of ``path``, decompressed when its name ends in .gz or .xz, of at most ``LARGEST`` bytes."""
     with _readable(path), _opened(path) as file:
-        head = file.read(HEADER_BYTES)
-        wanted = LARGEST if expected is None else min(expected(head) + 1, LARGEST)
-        content = head + file.read(max(wanted - len(head), 0))
-        if expected is None and file.read(1):
+        content = file.read(LARGEST)
+        if file.read(1):
             raise DataError(f"{path}: holds more than {LARGEST:,} bytes, which no such file has; replace it")
         return content
 
@@ -151,41 +145,32 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def read_idx(path: Path, num_dimensions: int) -> Tensor:
-    """Return the uint8 tensor stored in a file, plain or compressed: of 3 dimensions for images, 1 for labels."""
-    magic = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions))
+    """Return the uint8 tensor stored in a file, plain or compressed: of 3 dimensions for images, 1 for labels.
 
-    def promised(head: bytes) -> int:
-        """Return the length that the header states; without a valid header, nothing more is read."""
-        if head[:4] != magic or len(head) < 4 + 4 * num_dimensions:
-            return 0
-        shape: tuple[int, ...] = struct.unpack_from(f">{num_dimensions}I", head, 4)
-        return 4 + 4 * num_dimensions + math.prod(shape)
-
-    content = bytearray(read_stored(path, promised))
-    if content[:4] != magic:
-        start = content[:4].hex(" ") or "an empty file"
+    No more is read than the header promises, but for one byte, which tells that the file is too long.
+    """
+    magic, header_size = bytes((0, 0, _UNSIGNED_BYTE, num_dimensions)), 4 + 4 * num_dimensions
+    with _readable(path), _opened(path) as file:
+        header = file.read(header_size)
+        if header[:4] != magic:
+            start = header[:4].hex(" ") or "an empty file"
+            raise DataError(
+                f"{path}: not an IDX file of unsigned bytes with {num_dimensions} dimensions, got {start}; "
+                f"it must start with {magic.hex(' ')}"
+            )
+        if len(header) < header_size:
+            raise DataError(f"{path}: the header is cut off, got {len(header)} bytes; expected at least {header_size}")
+        shape: tuple[int, ...] = struct.unpack_from(f">{num_dimensions}I", header, 4)
+        content = bytearray(file.read(min(math.prod(shape) + 1, LARGEST)))
+    expected, got = header_size + math.prod(shape), header_size + len(content)
+    if got != expected:
+        state, at_least = ("cut off", "") if got < expected else ("longer than its header says", "at least ")
         raise DataError(
-            f"{path}: not an IDX file of unsigned bytes with {num_dimensions} dimensions, got {start}; "
-            f"it must start with {magic.hex(' ')}"
+            f"{path}: the file is {state}, got {at_least}{got} bytes; expected {expected} for shape {shape}"
         )
-    header_size = 4 + 4 * num_dimensions
-    if len(content) < header_size:
-        raise DataError(f"{path}: the header is cut off, got {len(content)} bytes; expected at least {header_size}")
-    shape = struct.unpack_from(f">{num_dimensions}I", content, 4)
-    expected = header_size + math.prod(shape)
-    if len(content) != expected:
-        state = "cut off" if len(content) < expected else "longer than its header says"
-        got = f"{len(content)} bytes" if len(content) < expected else f"at least {len(content)} bytes"
-        raise DataError(f"{path}: the file is {state}, got {got}; expected {expected} for shape {shape}")
-    if expected == header_size:
+    if not content:
         raise DataError(f"{path}: the file holds nothing, got shape {shape}; expected at least one element")
-    return torch.frombuffer(content, dtype=torch.uint8, offset=header_size).view(shape)
-
-
-def read_idx_split(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
-    """Return images (n, 1, H, W) uint8 and labels (n,) int64 of one split, of its image file and its label file."""
-    image_path, label_path = paths
-    return read_idx(image_path, 3).unsqueeze(1), read_idx(label_path, 1).long()
+    return torch.frombuffer(content, dtype=torch.uint8).view(shape)
 
 
 def read_digits(split: Split) -> tuple[Tensor, Tensor, Tensor]:
@@ -238,12 +223,6 @@ def read_cifar_batch(path: Path, labels_key: str = "labels") -> tuple[Tensor, Te
         counts = f"{array.shape[0]} and {len(labels)}"
         raise DataError(f"{path}: there must be as many images as labels and at least one, got {counts}")
     return array.tensor().reshape(-1, 3, _SIDE, _SIDE), torch.tensor(labels, dtype=torch.int64)
-
-
-def read_cifar_split(paths: Sequence[Path], labels_key: str = "labels") -> tuple[Tensor, Tensor]:
-    """Return images and labels of the batches ``paths``, one after the other."""
-    batches = [read_cifar_batch(path, labels_key) for path in paths]
-    return torch.cat([images for images, _ in batches]), torch.cat([labels for _, labels in batches])
 
 
 class _Refused(Exception):  # noqa: N818  (a verdict, turned into a DataError at once)

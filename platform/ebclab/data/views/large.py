@@ -2,17 +2,18 @@
 
 They have the parameters of views that are made in batches, and their pixels up to rounding. `geometry.py`
 multiplies by whole matrices, which costs little where images are small. At 224 pixels nine of ten of their numbers are
-zeros; here lines of pixels are cropped and blurred block by block, each a product with only those pixels that reach it.
+zeros; here torch crops and scales, and lines of pixels are blurred block by block, each a product with only those
+pixels that reach it.
 
 Shapes: V views, B images, C channels, H x W source pixels, h x w = P pixels of a view; a line has ``blocks`` of `BLOCK`
-results.
+results, each a mixture of n pixels.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +59,10 @@ def make_large_views(
 
 def _make_planes(image: Tensor, view: Any, config: ViewsConfig, size: int) -> Tensor:
     """Return (C, P) planes of one view, whose parameters are plain numbers, not yet normalised."""
-    square = crop(image, (view.top, view.left, view.height, view.width), view.flip, size)
+    box = image[None, :, view.top : view.top + view.height, view.left : view.left + view.width]
+    pixels = box.to(torch.float32, memory_format=torch.contiguous_format) / 255
+    square = functional.interpolate(pixels, (size, size), mode="bilinear", antialias=True)[0]
+    square = (square.flip(2) if view.flip else square).contiguous()
     planes = square.flatten(1)
     in_colour = len(planes) == 3
     if config.jitter_rate > 0:
@@ -96,34 +100,6 @@ def _blend(planes: Tensor, other: Tensor, keep: float) -> None:
         planes.clamp_(0, 1)
 
 
-class ResizeBand(NamedTuple):
-    """How lines of pixels are filtered, in blocks."""
-
-    weights: Tensor  # (blocks, BLOCK, n) weights of n inputs; those of block k begin at input k * step
-    step: int  # inputs from the first of a block to the first of the next
-    before: int  # inputs that a line has before its first pixel
-
-    @property
-    def inputs(self) -> int:
-        blocks, _, width = self.weights.shape
-        return (blocks - 1) * self.step + width
-
-
-def crop(image: Tensor, box: tuple[int, int, int, int], flip: bool, size: int) -> Tensor:
-    """Return a box of an image, scaled to (C, size, size) by antialiased bilinear weights, in [0, 1].
-
-    The box is top, left, height and width, pixels, of an image (C, H, W) uint8; ``flip`` mirrors left and right.
-    """
-    top, left, height, width = box
-    rows, columns = resize_band(height, size, total=1 / 255), resize_band(width, size, total=1.0)
-    pixels = image[:, top : top + height, left : left + width]
-    padded = torch.zeros(len(image), rows.inputs, columns.inputs)
-    inside = padded[:, rows.before : rows.before + height, columns.before : columns.before + width]
-    inside.copy_(pixels.flip(2) if flip else pixels)
-    narrow = _filter_columns(padded, columns)[:, :, :size].contiguous()
-    return _filter_rows(narrow, rows)[:, :size].contiguous()
-
-
 def blur_alone(planes: Tensor, sigma: float, kernel_size: int) -> Tensor:
     """Return (C, h, w) planes blurred as `blur` does with a sigma above 0, up to rounding.
 
@@ -133,30 +109,10 @@ def blur_alone(planes: Tensor, sigma: float, kernel_size: int) -> Tensor:
     reach = min(kernel_size // 2, math.ceil(_SIGMAS * sigma))
     taps = gaussian_taps(torch.tensor([sigma]), kernel_size // 2)[0, : reach + 1]
     weights = functional.pad(taps, (0, 1))[_distances(reach)]
-    rows, columns = (
-        ResizeBand(weights.expand(math.ceil(side / BLOCK), -1, -1), BLOCK, before=reach) for side in (height, width)
-    )
-    right, below = columns.inputs - width - 2 * reach, rows.inputs - height - 2 * reach
     # each result takes the place of the one before it, so that a core's cache holds all
-    result = _filter_columns(_mirrored(planes, (reach, reach, 0, 0), (0, right)), columns)
-    result = _mirrored(result[:, :, :width], (0, 0, reach, reach), (0, 0, 0, below))
-    return _filter_rows(result, rows)[:, :height].contiguous()
-
-
-@lru_cache(maxsize=512)
-def resize_band(length: int, size: int, *, total: float) -> ResizeBand:
-    """Return the weights of `ResizeLine` for ``size`` pixels of ``length``; no one may write to them."""
-    scale = length / size
-    half_width = max(scale, 1.0)
-    blocks, step = math.ceil(size / BLOCK), int(BLOCK * scale)
-    before = math.ceil(half_width + 0.5 - scale / 2)
-    drift = (blocks - 1) * (BLOCK * scale - step)  # how far the last block begins before the pixels that it reads
-    inputs = before + math.ceil(drift + (BLOCK - 0.5) * scale + half_width + 0.5)
-    centres = (torch.arange(blocks * BLOCK, dtype=torch.float64).clamp_max(size - 1) + 0.5) * scale
-    pixels = torch.arange(inputs) - before + step * torch.arange(blocks)[:, None]  # (blocks, inputs)
-    distance = pixels[:, None] + 0.5 - centres.view(blocks, BLOCK, 1)
-    triangle = (1 - distance.abs() / half_width).clamp_min(0) * ((pixels >= 0) & (pixels < length))[:, None]
-    return ResizeBand((triangle * (total / triangle.sum(2, keepdim=True))).float(), step, before)
+    result = _filter_columns(_mirrored(planes, (reach, reach, 0, 0), (0, -width % BLOCK)), weights)
+    result = _mirrored(result[:, :, :width], (0, 0, reach, reach), (0, 0, 0, -height % BLOCK))
+    return _filter_rows(result, weights)[:, :height].contiguous()
 
 
 @lru_cache(maxsize=64)
@@ -172,23 +128,25 @@ def _mirrored(planes: Tensor, mirrored: tuple[int, ...], zeros: tuple[int, ...])
     return functional.pad(padded, zeros) if any(zeros) else padded
 
 
-def _filter_columns(planes: Tensor, band: ResizeBand) -> Tensor:
-    """Return (C, h, blocks * BLOCK) of contiguous planes (C, h, inputs)."""
+def _filter_columns(planes: Tensor, weights: Tensor) -> Tensor:
+    """Return (C, h, blocks * BLOCK) of contiguous planes (C, h, pixels) by the weights (BLOCK, n) of a block."""
     channels, height, width = planes.shape
-    blocks, _, inputs = band.weights.shape
-    pieces = planes.as_strided((blocks, channels * height, inputs), (band.step, width, 1))
+    inputs = weights.shape[1]
+    blocks = (width - inputs) // BLOCK + 1
+    pieces = planes.as_strided((blocks, channels * height, inputs), (BLOCK, width, 1))
     result = planes.new_empty(channels * height, blocks, BLOCK)
-    multiply(pieces, band.weights.transpose(1, 2), out=result.transpose(0, 1))
+    multiply(pieces, weights.T.expand(blocks, -1, -1), out=result.transpose(0, 1))
     return result.view(channels, height, blocks * BLOCK)
 
 
-def _filter_rows(planes: Tensor, band: ResizeBand) -> Tensor:
-    """Return (C, blocks * BLOCK, w) of contiguous planes (C, inputs, w)."""
+def _filter_rows(planes: Tensor, weights: Tensor) -> Tensor:
+    """Return (C, blocks * BLOCK, w) of contiguous planes (C, pixels, w) by the weights (BLOCK, n) of a block."""
     channels, height, width = planes.shape
-    blocks, _, inputs = band.weights.shape
+    inputs = weights.shape[1]
+    blocks = (height - inputs) // BLOCK + 1
     result = planes.new_empty(channels, blocks, BLOCK, width)
     for channel in range(channels):
         start = channel * height * width
-        pieces = planes.as_strided((blocks, inputs, width), (band.step * width, width, 1), start)
-        multiply(band.weights, pieces, out=result[channel])
+        pieces = planes.as_strided((blocks, inputs, width), (BLOCK * width, width, 1), start)
+        multiply(weights.expand(blocks, -1, -1), pieces, out=result[channel])
     return result.flatten(1, 2)

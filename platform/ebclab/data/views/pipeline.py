@@ -42,7 +42,6 @@ class _Jobs(NamedTuple):
     parameters: ViewParameters
 
     def part(self, jobs: slice) -> _Jobs:
-        """Return some of the jobs."""
         whole: Any = self
         plans = (plan._make(field[jobs] for field in plan) for plan in whole[2:])
         return _Jobs(self.place[jobs], self.image[jobs], *plans)

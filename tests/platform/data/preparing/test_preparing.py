@@ -20,14 +20,22 @@ from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import limit
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.photograph import Decoded, Reading
-from ebclab.data.preparing import shards, write_parquet
-from ebclab.data.preparing.shards import SplitRows, Storage, group_rows, shard_count, split_rows
-from ebclab.data.preparing.write_parquet import LEFT_OUT, prepare_dataset
+from ebclab.data.preparing import write_parquet
+from ebclab.data.preparing.write_parquet import (
+    LEFT_OUT,
+    SplitRows,
+    Storage,
+    group_rows,
+    prepare_dataset,
+    rows_of_shards,
+    shard_count,
+    split_rows,
+)
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.folder import FolderSource
 from ebclab.data.sources.image_source import Statistics, training_statistics
 from ebclab.data.sources.load import load_split
-from ebclab.errors import DataError, RunError, UserError
+from ebclab.errors import DataError, RunError
 from ebclab.storage.lock import locked
 
 Splits = dict[Split, ImageSet | SplitRows]
@@ -150,8 +158,8 @@ def photos(tmp_path: Path, small_shards: None) -> Path:
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 3 images of 8 x 8, shards of 6."""
-    monkeypatch.setattr(shards, "_GROUP_BYTES", 3 * 192)
-    monkeypatch.setattr(shards, "_SHARD_BYTES", 6 * 192)
+    monkeypatch.setattr(write_parquet, "_GROUP_BYTES", 3 * 192)
+    monkeypatch.setattr(write_parquet, "_SHARD_BYTES", 6 * 192)
     monkeypatch.setattr(write_parquet, "usable_processors", lambda: 2)
 
 
@@ -184,8 +192,8 @@ def test_a_row_group_of_images_is_in_memory(photos: Path, tmp_path: Path, monkey
         at_once.append(len(index))
         return read_rows(source, index, threads)
 
-    read_rows = shards.read_rows
-    monkeypatch.setattr(shards, "read_rows", noted)
+    read_rows = write_parquet.read_rows
+    monkeypatch.setattr(write_parquet, "read_rows", noted)
     prepare(Watched(photos), tmp_path / "set", shards=1)
     assert at_once == [3] * 13 + [1]
 
@@ -198,7 +206,7 @@ KNOWN = Statistics((0.5,) * 3, (0.25,) * 3)
 def test_a_killed_preparation_goes_on_and_leaves_the_same_bytes(photos: Path, tmp_path: Path, storage: Storage) -> None:
     prepare(Watched(photos), tmp_path / "whole", storage=storage)
     killed = Watched(photos)
-    order = shards.rows_of_shards(SplitRows(killed, killed.index), 8)
+    order = rows_of_shards(SplitRows(killed, killed.index), 8)
     killed.dies_at = {int(order[5][0])}  # in the statistics, too: the first time there is nothing to keep
     with pytest.raises(KeyboardInterrupt):
         prepare(killed, tmp_path / "set", storage=storage)
@@ -240,7 +248,7 @@ def test_damaged_images_stop_it_or_are_all_named(photos: Path, tmp_path: Path) -
 
 def test_shards_made_before_a_damaged_image_was_met_are_kept(photos: Path, tmp_path: Path) -> None:
     source = Watched(photos)
-    last = shards.rows_of_shards(SplitRows(source, source.index), 8)[-1]
+    last = rows_of_shards(SplitRows(source, source.index), 8)[-1]
     sorted(photos.rglob("*.png"))[int(last.max())].write_bytes(b"text")
     lines: list[str] = []
     with pytest.raises(DataError, match="not a readable image"):
@@ -253,7 +261,7 @@ def test_shards_made_before_a_damaged_image_was_met_are_kept(photos: Path, tmp_p
 
 def test_another_preparation_is_not_mixed_in(photos: Path, tmp_path: Path) -> None:
     killed = Watched(photos, statistics=KNOWN)
-    killed.dies_at = set(shards.rows_of_shards(SplitRows(killed, killed.index), 8)[7].tolist())
+    killed.dies_at = set(rows_of_shards(SplitRows(killed, killed.index), 8)[7].tolist())
     with pytest.raises(KeyboardInterrupt):
         prepare(killed, tmp_path / "set")
     shard = next((tmp_path / ".set.unfinished/set/train").glob("*.parquet"))
@@ -323,7 +331,7 @@ def grouped(photos: Path, tmp_path: Path) -> str:
 def test_images_that_are_read_in_groups_become_the_same_set_in_any_memory(grouped, tmp_path, monkeypatch):
     sets = []
     for name, share in (("much", 0.25), ("little", 0.0)):
-        monkeypatch.setattr(shards, "_HELD_SHARE", share)
+        monkeypatch.setattr(write_parquet, "_HELD_SHARE", share)
         rows = split_rows(DataConfig(name=grouped), "train", train_limit=30)
         assert rows.reads_groups == (name == "little")
         prepare_dataset({"train": rows}, tmp_path / name, progress=lambda line: None)
@@ -343,8 +351,6 @@ def test_the_verb_writes_jpeg_and_takes_settings(photos: Path, tmp_path: Path, c
     assert "train: 40 images, 2 classes, in 5 files" in out
     assert "--set data.colour=grey" in out
     assert load_split(f"parquet:{tmp_path}/set", None, "train", Reading(colour="grey")).images.shape == (40, 1, 8, 8)
-    with pytest.raises(UserError):
-        shards.storage_named("png", 90)
 
 
 PAIR = ImageSet(
@@ -361,7 +367,7 @@ PAIR = ImageSet(
 @pytest.fixture
 def two_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file for each image, one after the other."""
-    monkeypatch.setattr(shards, "_GROUP_ROWS", 1)
+    monkeypatch.setattr(write_parquet, "_GROUP_ROWS", 1)
     monkeypatch.setattr(write_parquet, "usable_processors", lambda: 1)
 
 

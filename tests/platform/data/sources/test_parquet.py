@@ -65,12 +65,6 @@ def test_without_an_index_the_key_is_the_hash_of_file_and_row(tmp_path: Path) ->
     assert torch.equal(single.keys, expected[0])
 
 
-def test_columns_may_have_other_names_and_labels_may_be_missing(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", picture=tensors(), kind=pa.array([1, None] * 5, pa.int8()))
-    found = load_split(f"parquet:{path}", None, "train", Reading(image_column="picture", label_column="kind"))
-    assert found.labels.tolist() == [1, -1] * 5
-
-
 def of_kind(shape: tuple[int, ...], values: Any, **options: Any) -> pa.Array:
     kind = pa.fixed_shape_tensor(pa.uint8(), shape, **options)
     storage = values if isinstance(values, pa.Array) else pa.array(values, kind.storage_type)

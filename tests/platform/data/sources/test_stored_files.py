@@ -30,7 +30,6 @@ from ebclab.data.sources.stored_files import (
     read_cifar_batch,
     read_digits,
     read_idx,
-    read_idx_split,
     read_stored,
 )
 from ebclab.errors import DataError
@@ -93,11 +92,9 @@ def test_images_and_labels_equal_what_torchvision_reads_also_compressed(tmp_path
     image_file, label_file = tmp_path / "images", tmp_path / "labels"
     image_file.write_bytes(idx_bytes(IMAGES))
     label_file.write_bytes(idx_bytes(np.array([3, 1, 255, 0, 9], dtype=np.uint8)))
-    read_images, read_labels = read_idx_split([image_file, label_file])
-    assert torch.equal(read_images[:, 0], read_image_file(str(image_file)))
-    assert torch.equal(read_labels, read_label_file(str(label_file)))
-    assert (read_images.dtype, read_labels.dtype) == (torch.uint8, torch.int64)
-    assert np.array_equal(read_images[:, 0].numpy(), IMAGES)
+    assert torch.equal(read_idx(image_file, 3), read_image_file(str(image_file)))
+    assert torch.equal(read_idx(label_file, 1), read_label_file(str(label_file)))
+    assert np.array_equal(read_idx(image_file, 3).numpy(), IMAGES)
     (tmp_path / "images.gz").write_bytes(gzip.compress(idx_bytes(IMAGES)))
     assert np.array_equal(read_idx(tmp_path / "images.gz", 3).numpy(), IMAGES)
 
