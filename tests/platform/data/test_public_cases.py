@@ -174,33 +174,26 @@ def put_partition(folder: Path, value: str, **columns: list[int]) -> None:
     pq.write_table(pa.table({"image": pictures(["ant"]), **columns}), folder / "0.parquet")
 
 
-@pytest.mark.parametrize(
-    ("values", "names", "labels"), [(CAB, tuple(ABC), by(ABC, CAB)), (["a%2Fb", "é"], ("a/b", "é"), [0, 1])]
-)
-def test_labels_in_the_names_of_folders_of_parquet_are_read(tmp_path, caplog, values, names, labels):
-    """Daft#2957: a table that was partitioned by its labels."""
-    for value in values:
-        put_partition(tmp_path / "x=1", value)
-    index = open_source(f"parquet:{tmp_path}", "train", Reading())
-    assert index.class_names == names
-    in_order = [file.split("label=")[1].split("/")[0] for file, _ in index._groups]
-    assert index.index.labels.tolist() == [labels[values.index(value)] for value in in_order]
-    assert caplog.text == ""
+PARTITIONS: dict[str, tuple[list[tuple[str, list[int] | None]], list[str], list[int]]] = {
+    # Daft#2957: a table that was partitioned by its labels
+    "words": ([("cat", None), ("ant", None), ("bee", None)], ABC, [0, 1, 2]),
+    "escaped": ([("a%2Fb", None), ("é", None)], ["a/b", "é"], [0, 1]),
+    "a column goes first": ([("7", None), ("8", [3])], [], [7, 3]),
+    # as Spark and pyarrow write it
+    "an empty one": ([("cat", None), ("__HIVE_DEFAULT_PARTITION__", None)], ["cat"], [-1, 0]),
+    "no split": ([("bullet_train", None), ("cat", None)], ["bullet_train", "cat"], [0, 1]),
+}
+"""Labels in the names of folders, with labels in a column, and the classes and labels in the order of folders."""
 
 
-def test_numbers_in_the_names_of_folders_of_parquet_are_numbers_and_a_column_goes_first(tmp_path: Path) -> None:
-    put_partition(tmp_path, "7")
-    put_partition(tmp_path, "8", label=[3])
-    found = load_split(f"parquet:{tmp_path}", None, "train")
-    assert (sorted(found.labels.tolist()), found.class_names) == ([3, 7], ())
-
-
-def test_an_empty_label_in_the_name_of_a_folder_is_unknown(tmp_path: Path) -> None:
-    """As Spark and pyarrow write it."""
-    for value in ("cat", "__HIVE_DEFAULT_PARTITION__"):
-        put_partition(tmp_path, value)
-    found = load_split(f"parquet:{tmp_path}", None, "train")
-    assert (sorted(found.labels.tolist()), found.class_names) == ([-1, 0], ("cat",))
+@pytest.mark.parametrize("case", PARTITIONS.values(), ids=PARTITIONS)
+def test_labels_in_the_names_of_folders_of_parquet_are_read(tmp_path, caplog, case):
+    folders, names, labels = case
+    for value, column in folders:
+        put_partition(tmp_path / "x=1", value, **({} if column is None else {"label": column}))
+    found = open_source(f"parquet:{tmp_path}", "train", Reading())
+    assert (found.class_names, found.index.labels.tolist()) == (tuple(names), labels)
+    assert len(caplog.records) == (-1 in labels)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +207,10 @@ def test_a_folder_whose_name_is_no_class_is_refused(tmp_path: Path, value: str, 
         load_split(f"parquet:{tmp_path}", None, "train")
 
 
-def test_a_class_in_the_name_of_a_folder_is_no_split_and_a_split_is(tmp_path: Path) -> None:
-    for value in ("bullet_train", "cat"):
-        put_partition(tmp_path, value)
-    assert load_split(f"parquet:{tmp_path}", None, "train").class_names == ("bullet_train", "cat")
+def test_a_split_in_the_name_of_a_folder_of_parquet_is_one(tmp_path: Path) -> None:
     for part, value in (("train", "cat"), ("test", "cat"), ("train", "train")):
-        put_partition(tmp_path / "x" / f"split={part}", value)
-    train, test = parts(f"parquet:{tmp_path}/x")
+        put_partition(tmp_path / f"split={part}", value)
+    train, test = parts(f"parquet:{tmp_path}")
     assert (train.class_names, len(train), len(test)) == (("cat", "train"), 2, 1)
 
 

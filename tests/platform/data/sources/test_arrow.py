@@ -1,6 +1,7 @@
 """What ``save_to_disk`` of Hugging Face's datasets writes, made up here with the files that release 5.2.0 writes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -118,15 +119,9 @@ def test_what_is_no_saved_set_is_one_sentence(saved: Path, file: str, content: s
         open_source(f"arrow:{saved}", "train", Reading())
 
 
-def test_a_file_that_is_cut_off_or_changed_is_named(saved: Path) -> None:
-    path = saved / "train/data-00000-of-00003.arrow"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"data-00000-of-00003.arrow: not a readable Arrow stream"):
-        open_source(f"arrow:{saved}", "train", Reading())
-    path.write_bytes(whole)
+def test_a_file_that_has_changed_is_named(saved: Path) -> None:
     source = open_source(f"arrow:{saved}", "train", Reading())
-    path.write_bytes((saved / "train/data-00001-of-00003.arrow").read_bytes())
+    shutil.copy(saved / "train/data-00001-of-00003.arrow", saved / "train/data-00000-of-00003.arrow")
     with pytest.raises(DataError, match="has 1 record batches and had more; the file has changed"):
         source.read(1, torch.tensor([0]))
 

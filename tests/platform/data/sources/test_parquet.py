@@ -18,7 +18,7 @@ from ebclab.data.photograph import Reading
 from ebclab.data.sources import parquet
 from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import hash_of_path
-from ebclab.data.sources.parquet_pages import Chunks
+from ebclab.data.sources.parquet import Chunks
 from ebclab.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (10, 3, 6, 6), dtype=np.uint8)
