@@ -118,13 +118,6 @@ def test_the_number_of_shards(images: int, image_bytes: int, asked: int, shards:
     assert [group_rows(each) for each in (784, 8 << 13, 1 << 20, 1 << 30)] == [1024, 128, 8, 1]  # at most 8 MiB
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path, splits: Splits) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"--to: there is something already, got .*; give a folder that is new or"):
-        prepare_dataset(splits, tmp_path)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
 def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: Splits, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **settings: object) -> None:
         raise OSError(28, "No space left on device")

@@ -106,6 +106,10 @@ def test_stl10_turns_columns_into_rows_and_labels_count_from_zero(tmp_path: Path
     assert torch.equal(test.images, pixels["test"])
     assert train.labels.tolist() == [0, 9, 2, 1]
     assert test.labels.tolist() == [9, 0, 4]
+    source = pickle.loads(
+        pickle.dumps(open_source(f"stl10:{tmp_path}", "train", Reading()))
+    )  # as a stream's tasks get it
+    assert torch.equal(read_rows(source, source.index.at(torch.tensor([3, 0]))).images, pixels["train"][[3, 0]])
     without = load_split(f"stl10-unlabelled:{tmp_path}", None, "train")
     assert torch.equal(without.images, torch.cat([pixels["unlabeled"], pixels["train"]]))
     assert without.labels.tolist() == [-1] * 9

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from made_up_images import encoded, pixels, put, put_set
-from made_up_layouts import write_imagenet, write_stl10
 from ray.exceptions import RayError
 from torch import Tensor
 
@@ -25,9 +24,8 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import Reading
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
-from ebclab.data.sources.image_source import RowIndex, Statistics, read_rows
-from ebclab.data.sources.layouts import classes_of_imagenet100
-from ebclab.data.sources.load import load_split, open_source
+from ebclab.data.sources.image_source import RowIndex, Statistics
+from ebclab.data.sources.load import load_split
 from ebclab.data.views.parameters import words_of_batch
 from ebclab.data.views.pipeline import ViewSettings, make_views
 from ebclab.errors import ConfigError, DataError, UserError
@@ -267,7 +265,6 @@ def test_a_damaged_image_stops_the_stream_by_name_or_is_left_out_when_asked(stre
     assert len(torch.cat([batch.index for batch in batches.values()]).unique()) == 64
 
 
-FILES = [encoded(pixels(number)) for number in range(10)]
 PLAIN = compose("simclr", overrides=["views.recipe=none"]).views
 
 
@@ -276,44 +273,17 @@ def small_plan(source: Any, index: RowIndex, rows_per_block: int, seed: int = 0)
     return StreamPlan(source, index, settings, rows_per_block)
 
 
-def write(kind: str, root: Path) -> str:
-    if kind == "imagenet100":
-        return f"imagenet100:{write_imagenet(root, list(classes_of_imagenet100()), per_class=1)}"
-    if kind == "stl10":
-        write_stl10(root)
-        return f"stl10-unlabelled:{root}"
-    return put_set(kind, root / "train", FILES, ["a"] * len(FILES), rows=3)
-
-
 @pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (0, 1), (7, 3)])
 def test_a_block_has_the_next_groups_by_hash_and_their_rows_by_hash(seed, epoch, splitmix64_words):
-    keys = torch.arange(100) * 5 + 3
-    planned = small_plan(None, RowIndex.grouped(keys, keys, torch.full((10,), 10)), 50, seed)
-    assert (planned.groups_per_block, planned.num_blocks) == (5, 2)
+    keys = torch.arange(110) * 5 + 3
+    planned = small_plan(None, RowIndex.grouped(keys, keys, torch.full((11,), 10)), 50, seed)
+    assert (planned.groups_per_block, planned.num_blocks) == (5, 3)
     of_groups, of_rows = int.from_bytes(b"groups"), int.from_bytes(b"rows")
-    order = sorted(range(10), key=lambda group: splitmix64_words(of_groups, seed, epoch, group))
-    for number in range(2):
+    order = sorted(range(11), key=lambda group: splitmix64_words(of_groups, seed, epoch, group))
+    for number in range(3):
         rows = [10 * group + place for group in order[5 * number : 5 * number + 5] for place in range(10)]
         rows.sort(key=lambda row: splitmix64_words(of_rows, seed, epoch, 5 * row + 3))
         assert planned.block_rows(epoch, number).tolist() == rows
-
-
-@pytest.mark.parametrize(
-    ("kind", "blocks"),
-    [("folder", 3), ("webdataset", 3), ("parquet", 2), ("arrow", 2), ("imagenet100", 25), ("stl10", 3)],
-)
-def test_a_stream_of_any_source_gives_the_images_of_resident_delivery_once_an_epoch(tmp_path, kind, blocks):
-    (tmp_path / "set").mkdir()
-    name = write(kind, tmp_path / "set")
-    reading = Reading() if kind == "stl10" else Reading(resize=8)
-    resident, source = load_split(name, None, "train", reading), open_source(name, "train", reading)
-    planned = pickle.loads(pickle.dumps(small_plan(source, source.index, 4)))
-    assert planned.num_blocks == blocks  # rounded up
-    rows = [planned.block_rows(1, number) for number in range(blocks)]
-    assert torch.cat(rows).sort().values.tolist() == list(range(len(resident)))
-    part = planned.train.at(rows[1])
-    assert torch.equal(read_rows(planned.source, part).images, resident.images[rows[1]])
-    assert torch.equal(part.keys, resident.keys[rows[1]])
 
 
 def test_blocks_of_an_epoch_sort_its_groups_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,9 +325,8 @@ def test_a_process_reads_the_plan_once_for_its_tasks(monkeypatch: pytest.MonkeyP
 def test_a_set_of_which_nothing_is_left_to_train_on_is_refused_before_workers_start(tmp_path, monkeypatch):
     monkeypatch.setattr(driver.ray, "put", lambda value: value)
     monkeypatch.setattr(driver, "_statistics", lambda *_: Statistics((0.5,) * 3, (0.5,) * 3))
-    config = compose(
-        "simclr", overrides=[f"data.name={write('arrow', tmp_path)}", "views.recipe=none", "data.holdout_rate=0.999"]
-    )
+    name = put_set("arrow", tmp_path / "train", [encoded(pixels(number)) for number in range(10)], ["a"] * 10)
+    config = compose("simclr", overrides=[f"data.name={name}", "views.recipe=none", "data.holdout_rate=0.999"])
     assert held_out(torch.arange(10), 0.999).all()
     with pytest.raises(DataError, match=r"data: at least 2 training images are needed, got 0; data\.holdout_rate"):
         driver.plan_stream(config, num_views=2)
