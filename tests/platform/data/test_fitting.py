@@ -117,11 +117,3 @@ def test_a_folder_of_mixed_sizes_is_ready_to_train_and_what_is_said_wins(tmp_pat
 
 def test_a_dataset_of_the_catalogue_is_left_alone() -> None:
     assert compose("simclr", fit=fitted) == compose("simclr")
-
-
-def test_the_folder_above_a_set_is_noticed(tmp_path: Path) -> None:
-    for part in ("train", "test"):
-        save(tmp_path / "photos" / part / "cat" / "a.png", 8, 8)
-    with pytest.raises(DataError, match=rf"got folders train and test in it; give folder:{tmp_path}/photos"):
-        fitted({"data": {"name": f"folder:{tmp_path}"}})
-    assert fitted({"data": {"name": f"folder:{tmp_path}/photos"}})
