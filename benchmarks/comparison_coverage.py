@@ -36,8 +36,7 @@ from coverage import SCENARIOS, Scenario, Truth, answers_of
 from page import write_page
 from scipy import optimize, stats
 
-from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
-from ebclab.comparisons.measured import Draw, MeasuredSweep, SettingsRuns
+from ebclab.comparisons.findings import ComparisonFindings, Draw, Gap, MeasuredSweep, SettingsRuns, Side
 from ebclab.comparisons.plan import ComparisonPlan, make_comparison
 from ebclab.comparisons.power import Design, noise_of_pairs, share_of, smallest_difference
 from ebclab.comparisons.request import ComparisonRequest

@@ -133,7 +133,7 @@ def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_t
 def test_equal_seconds_are_measured_on_the_cluster_that_trains(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _refuse_here(monkeypatch, cluster, "ebclab.comparisons.cost.epoch_seconds")
+    _refuse_here(monkeypatch, cluster, "ebclab.comparisons.compare.epoch_seconds")
     asked = request_for("simclr", "dcl", budget="seconds", epochs=20, assignments=("data.train_limit=320",))
     plan, _, _ = plan_of_request(asked, comparisons=tmp_path, name="mine")
     epochs = {planned.method: planned.plan.config.training.epochs for planned in plan.sweeps}

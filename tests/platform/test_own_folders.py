@@ -10,7 +10,7 @@ import pytest
 from ebclab.card.card import CardFolder
 from ebclab.comparisons.plan import ComparisonFolder
 from ebclab.errors import RunError
-from ebclab.reproductions.folder import ReproductionFolder
+from ebclab.reproductions.plan import ReproductionFolder
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.storage import atomic

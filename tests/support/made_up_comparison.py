@@ -12,6 +12,7 @@ from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
+from ebclab.evaluation.comparison import Measurements
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import write_plan
@@ -79,7 +80,7 @@ def write_confirmation(log: SweepLog, planned: PlannedSweep, scores: Scores) -> 
         if not done:
             continue
         values = [count / IMAGES for count in counts if count not in (None, COLLAPSED)]
-        scored = SeedScores.of(list(done), values, list(done.values()), 2)
+        scored = SeedScores.of(Measurements.of(list(done), values, list(done.values())), 2)
         log.append("test_read", runs=[confirming_run(source, seed) for seed in done])
         SettingsTest(source, tuple(done), {"knn": scored, "linear": scored}).write(log)
 

@@ -138,7 +138,7 @@ def compare(given: CompareOptions) -> None:
 
 def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
-    from ebclab.comparisons.cost import check_searches, costs, reading_cost
+    from ebclab.comparisons.compare import check_searches, costs, reading_cost
     from ebclab.comparisons.document import facts
     from ebclab.comparisons.findings import ComparisonFindings
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings

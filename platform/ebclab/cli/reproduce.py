@@ -14,8 +14,7 @@ from ebclab.reproductions.request import SCALES, ReproduceRequest
 from ebclab.terminal import say
 
 if TYPE_CHECKING:
-    from ebclab.reproductions.folder import ReproductionFolder
-    from ebclab.reproductions.plan import StudyPlan
+    from ebclab.reproductions.plan import ReproductionFolder, StudyPlan
     from ebclab.reproductions.table import ReproducedTable
 
 _WIDTH = 79

@@ -118,8 +118,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     """Print the search space, the resources and an upper bound of the time."""
     from ebclab.cluster.switches import set_ray_switches
     from ebclab.config.experiment import methods_of
-    from ebclab.sweeps.forecast import epoch_seconds
-    from ebclab.sweeps.preflight import require_runnable
+    from ebclab.sweeps.preflight import epoch_seconds, require_runnable
     from ebclab.sweeps.space.check import describe_space
     from ebclab.training.display import Listener
     from ebclab.training.setup import load_images
@@ -140,7 +139,7 @@ def print_forecast(plan: SweepPlan, limits: Limits, price_per_hour: float | None
     print_blocks([Table(f"searched ({plan.space.where})", ("setting", "range", "now"), space)])
     say("training a few steps here, to see how long an epoch takes", err=True)
     epoch = epoch_seconds(plan.config, split, methods, threads=resources.threads)
-    hours = epoch * plan.most_epochs / 3600
+    hours = epoch * plan.longest_epochs(1) / 3600
     cost = f", {price_per_hour * hours:,.2f} at {price_per_hour:g} an hour" if price_per_hour else ""
     facts = {
         "search": f"{count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
@@ -169,7 +168,7 @@ def print_result(result: SweepResult, plan: SweepPlan) -> None:
         rows = [
             (
                 entry.in_words(plan),
-                numeric(format_of(objective).interval(entry.interval)),
+                numeric(format_of(objective).interval(entry)),
                 numeric(f"{len(entry.values)}/{entry.seeds_asked}"),
             )
             for entry in result.candidates

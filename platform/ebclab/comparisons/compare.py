@@ -1,45 +1,50 @@
-"""Run a comparison: write its plan, run its sweeps one after the other or several at once, write the page."""
+"""Run a comparison: check its searches, write its plan, run them one by one or several at once, write the page.
+
+Also what it costs, measured with a few training steps.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.comparisons.cost import SweepCost, check_searches, costs, equal_seconds
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.findings import ComparisonFindings, read_findings
-from ebclab.comparisons.measured import MeasuredSweep, not_begun
+from ebclab.comparisons.findings import ComparisonFindings, MeasuredSweep, not_begun, read_findings
 from ebclab.comparisons.plan import (
     PILOT,
     ComparisonFolder,
     ComparisonPlan,
+    EpochsOf,
     PlannedSweep,
     growth,
     make_comparison,
     write_comparison,
 )
-from ebclab.comparisons.power import pilot_plan, planned_power, power_warnings
-from ebclab.comparisons.request import ComparisonRequest, Metric
+from ebclab.comparisons.power import num_test_images, pilot_plan, planned_power, power_warnings
+from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
 from ebclab.config.names import LONGEST_NAME, require_folder_name
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import Split
+from ebclab.data.sources.load import splits_of
 from ebclab.data.sources.location import short_name
-from ebclab.errors import TrainingError, UserError
+from ebclab.errors import ConfigError, DataError, EbclabError, TrainingError, UserError
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.methods_by_name import as_file_name
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
-from ebclab.runs.references import Protocol, try_references
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.folder import finished_result
+from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
 from ebclab.sweeps.resources import Limits
-from ebclab.sweeps.sweep import sweep
+from ebclab.sweeps.results import SweepResult
+from ebclab.sweeps.sweep import require_same_images, sweep
 from ebclab.terminal import say
 from ebclab.training.setup import load_images
 
@@ -99,9 +104,22 @@ def compare(
         with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
             try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note, each)
             syncer.push()
-            searches = {planned.name: planned for planned in left}
-            search = _Search(folder, searches, limits or Limits(), request.metric, load, digests)
-            for name, problem in _searched(search, shown, at_once):
+            beside = replace(limits or Limits(), searches=min(at_once, len(left)) or 1)
+            searches = {
+                planned.name: partial(
+                    sweep,
+                    planned.plan,
+                    sweeps=folder.inside,
+                    name=planned.name,
+                    limits=beside,
+                    probes=(request.metric,),
+                    references=False,
+                    load=load,
+                    checked=digests[planned.plan.config.data],
+                )
+                for planned in left
+            }
+            for name, problem in _searched(searches, shown, at_once):
                 if problem:
                     failed.append(f"{name}: {problem}")
                     shown.note(failed[-1])
@@ -115,64 +133,44 @@ def compare(
     return ComparisonRun(folder, found, tuple(failed))
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Runs searches of a comparison, all of which were checked; a copy in another process loads images itself."""
-
-    folder: ComparisonFolder
-    searches: Mapping[str, PlannedSweep]  # by name
-    limits: Limits
-    metric: Metric  # the probe that runs of the confirmation are tested by
-    load: Kept[Split]  # loads images
-    digests: Mapping[DataConfig, str]  # of the images with which searches were checked
-
-    def run(self, name: str, display: SweepDisplay) -> str:
-        """Run a search; return why it failed, empty if it did not."""
-        planned = self.searches[name]
-        try:
-            sweep(
-                planned.plan,
-                sweeps=self.folder.inside,
-                name=name,
-                limits=self.limits,
-                display=display,
-                probes=(self.metric,),
-                references=False,
-                load=self.load,
-                checked=self.digests[planned.plan.config.data],
-            )
-        except TrainingError as error:
-            return str(error)
-        return ""
-
-    def run_in_child(self, address: str, name: str) -> str:
-        """Run a search in a process that was started for it, on the Ray at an address."""
-        set_ray_switches()
-        from ebclab.cluster.join import joined_as_child
-
-        is_private = self.searches[name].plan.config.resources.cluster == "local"
-        with joined_as_child(address, private=is_private):
-            return self.run(name, _Notes(name))
+Searches = Mapping[str, partial[SweepResult]]
+"""What runs each of several searches, by its name; its copy in another process loads images itself."""
 
 
-def _searched(search: _Search, display: SweepDisplay, at_once: int) -> Iterator[tuple[str, str]]:
+def _searched(searches: Searches, display: SweepDisplay, at_once: int) -> Iterator[tuple[str, str]]:
     """Run searches on the Ray that this process has joined; yield each with why it failed, empty if it did not."""
-    names = list(search.searches)
-    if at_once <= 1 or not names:
-        for number, name in enumerate(names, start=1):
-            display.note(f"search {number} of {len(names)}: {name}")
-            yield name, search.run(name, display)
+    if at_once <= 1 or not searches:
+        for number, name in enumerate(searches, start=1):
+            display.note(f"search {number} of {len(searches)}: {name}")
+            yield name, _problem_of(searches[name], display)
         return
     from ebclab.cluster.join import joined_address
 
-    display.note(f"{len(names)} searches, {at_once} at once")
+    display.note(f"{len(searches)} searches, {at_once} at once")
     began = time.monotonic()
-    beside = replace(search, limits=replace(search.limits, searches=min(at_once, len(names))))
-    ended = work_at_once(partial(beside.run_in_child, joined_address()), names, at_once)
+    ended = work_at_once(partial(_searched_in_child, joined_address(), searches), list(searches), at_once)
     for done, (name, outcome) in enumerate(ended, start=1):
-        left = (time.monotonic() - began) / done * (len(names) - done)
-        display.note(f"{done} of {len(names)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
+        left = (time.monotonic() - began) / done * (len(searches) - done)
+        display.note(f"{done} of {len(searches)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
         yield name, str(outcome)
+
+
+def _problem_of(search: partial[SweepResult], display: SweepDisplay) -> str:
+    """Run a search; return why it failed, empty if it did not."""
+    try:
+        search(display=display)
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
+def _searched_in_child(address: str, searches: Searches, name: str) -> str:
+    """Run a search in a process that was started for it, on the Ray at an address."""
+    set_ray_switches()
+    from ebclab.cluster.join import joined_as_child
+
+    with joined_as_child(address, private=searches[name].args[0].config.resources.cluster == "local"):
+        return _problem_of(searches[name], _Notes(name))
 
 
 class _Notes(SweepDisplay):
@@ -274,3 +272,150 @@ def _one_ray(plan: ComparisonPlan, display: SweepDisplay, limits: Limits | None)
     first = plan.sweeps[0].plan
     with cluster_session(first.config.resources.cluster, display):
         yield jobs_on_cluster(first, resources_of(first, limits or Limits()))
+
+
+@dataclass(frozen=True)
+class SweepCost:
+    """Upper bounds of the cost of a sweep, if no trial diverges and tuned settings cost as much as default ones."""
+
+    planned: PlannedSweep
+    run_seconds: float  # training time of one run
+    runs: int  # number of runs, including confirmation runs
+
+    @property
+    def seconds(self) -> float:
+        if self.planned.arm == "practice":
+            confirming = self.planned.plan.confirming_runs * self.run_seconds
+            return self.planned.plan.search_seconds + self.run_seconds + confirming
+        return self.run_seconds * self.runs
+
+
+def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: DataConfig) -> set[str]:
+    """Return the digests of the images of the sweeps of this data that have begun."""
+    same = (each for each in plan.sweeps if each.plan.config.data == data)
+    return {folder.sweep(each.name).of("reader").pull().read_log().images for each in same} - {""}
+
+
+Load = Callable[[DataConfig], Split]
+"""Loads the images of a run, the same ones once."""
+
+
+def check_searches(
+    plan: ComparisonPlan, folder: ComparisonFolder | None = None, load: Load | None = None
+) -> tuple[dict[DataConfig, str], list[str]]:
+    """Refuse a comparison with a sweep that could not run, beside those in ``folder``.
+
+    Return the digests of the images with which sweeps were checked, by their data, and warnings.
+    """
+    load = load or Kept(load_images)
+    digests, problems, warnings = dict[DataConfig, str](), dict[str, None](), dict[str, None]()
+    for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
+        if "test" not in splits_of(dataset):
+            problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
+    for planned in _different(plan).values():
+        try:
+            data = planned.plan.config.data
+            split = load(data)
+            if folder is not None and data not in digests:
+                for begun in images_trained_on(plan, folder, data):
+                    require_same_images(folder.address, split, begun)
+            digests[data] = split.content
+            lines = require_runnable(planned.plan, split, methods_of(planned.plan.config))
+            warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
+        except DataError:
+            raise
+        except ConfigError as error:
+            problems |= dict.fromkeys(f"{planned.where}: {line}" for line in error.problems)
+        except UserError as error:
+            problems[str(error)] = None
+    if plan.request.practice_seconds and not problems:
+        problems |= {
+            f"--practice: less than one trial of {each.planned.where}, got {each.planned.plan.search_seconds:g} s; "
+            f"one takes about {each.run_seconds:.0f} s": None
+            for each in costs(plan, load=load)
+            if each.planned.arm == "practice" and each.run_seconds > each.planned.plan.search_seconds
+        }
+    if problems:
+        raise ConfigError(list(problems))
+    return digests, list(warnings)
+
+
+def costs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = None) -> list[SweepCost]:
+    """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
+    seconds, load = dict[tuple[str, str, int], float](), load or Kept(load_images)
+    for planned, outcome in each(partial(_epoch_seconds, load), [*_different(plan).values()]):
+        if isinstance(outcome, EbclabError):
+            raise outcome
+        seconds[planned.key] = outcome
+    return [
+        SweepCost(
+            planned,
+            seconds[planned.key] * planned.plan.config.training.epochs,
+            planned.plan.trials + planned.plan.confirming_runs,
+        )
+        for planned in plan.sweeps
+    ]
+
+
+def _epoch_seconds(load: Load, planned: PlannedSweep) -> float:
+    config = planned.plan.config
+    threads = max(1, config.resources.threads)
+    return epoch_seconds(config, load(config.data), methods_of(config), threads=threads)
+
+
+def reading_cost(plan: ComparisonPlan, load: Load | None = None) -> tuple[int, float]:
+    """Return how often the test images are read, references included, and how long all of it takes."""
+    load, probe = load or Kept(load_images), plan.request.metric
+    one, beside = dict[str, float](), dict[tuple[str, int], float]()
+    number, seconds = 0, 0.0
+    for planned in plan.sweeps:
+        config, sweep = planned.plan.config, planned.plan
+        protocol = Protocol(config, config.data.train_limit, probe)
+        key = protocol.key(UNTRAINED)
+        if key not in one:
+            one[key] = reading_seconds(config, probe, load(config.data), num_test_images(config))
+        beside |= {(key, seed): one[key] for seed in sweep.confirming_seeds} | {(protocol.key(PIXELS), 0): one[key]}
+        number, seconds = number + sweep.confirming_runs, seconds + sweep.confirming_runs * one[key]
+    return number + len(beside), seconds + sum(beside.values())
+
+
+def equal_seconds(
+    plan: ComparisonPlan,
+    before: ComparisonPlan | None,
+    measured: Callable[[ComparisonPlan], list[SweepCost]] | None = None,
+) -> EpochsOf:
+    """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
+
+    In ``plan`` all methods train for the same number of epochs. A plan to continue, ``before``, keeps its epochs, and
+    methods that join it have the seconds of its first method. Seconds are ``measured``, by default in this process.
+    """
+    epochs = {planned.key: planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
+    if all(planned.key in epochs for planned in plan.sweeps):
+        return epochs
+    asked = {planned.key: planned.plan.config.training.epochs for planned in plan.sweeps}
+    seconds = {each.planned.key: each.run_seconds / asked[each.planned.key] for each in (measured or costs)(plan)}
+    methods = plan.request.methods
+    like = next((name for name in before.request.methods if name in methods), methods[0]) if before else methods[0]
+    problems = dict[str, None]()
+    for planned in (planned for planned in plan.sweeps if planned.key not in epochs):
+        reference = (like, planned.task.dataset, planned.task.batch_size)
+        first = seconds[reference] * epochs.get(reference, asked[reference])
+        own = seconds[planned.key]
+        epochs[planned.key] = round(first / own)
+        if own > first:
+            line = (
+                f"--budget seconds: less than one epoch of {planned.where}, got {first:.3g} s, those of a run of "
+                f"{like}; one takes {own:.3g} s: raise --epochs"
+            )
+            problems[line] = None
+    if problems:
+        raise ConfigError(list(problems))
+    return epochs
+
+
+def _different(plan: ComparisonPlan) -> dict[tuple[str, str, int], PlannedSweep]:
+    """Return the first sweep of each method, dataset and batch size."""
+    found: dict[tuple[str, str, int], PlannedSweep] = {}
+    for planned in plan.sweeps:
+        found.setdefault(planned.key, planned)
+    return found

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from ebclab.comparisons.findings import ComparisonFindings, Gap, Side
-from ebclab.comparisons.measured import MeasuredSweep, SettingsRuns
+from ebclab.comparisons.findings import ComparisonFindings, Gap, MeasuredSweep, SettingsRuns, Side
 from ebclab.comparisons.plan import RULES, ComparisonFolder, PlanVersion
 from ebclab.comparisons.plots import plots
 from ebclab.comparisons.power import measured_power, power_facts, power_warnings
 from ebclab.comparisons.wording import (
     VERDICTS,
     answer,
-    margin_words,
     not_the_same,
     shared_gpu,
     what_intervals_say,
@@ -143,7 +141,8 @@ def differences(findings: ComparisonFindings) -> Table:
         for gap in findings.gaps_of("tuned")
     )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
-    return Table("Differences between methods", heads, rows, f"The margin is {margin_words(findings.request)}.")
+    note = f"The margin is {findings.request.margin_in_words}."
+    return Table("Differences between methods", heads, rows, note)
 
 
 def asked(findings: ComparisonFindings) -> Table:
@@ -297,7 +296,7 @@ def facts(findings: ComparisonFindings) -> dict[str, str]:
         "epochs": f"{epochs[0]}, the same for all" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}{why}",
         "search": f"{request.trials} random draws for each method and batch size, one seed each",
         "confirmed with": f"{request.seeds} other seeds, the same for all methods",
-        "compared": f"{PROBES[request.metric]} accuracy on the test images; margin {margin_words(request)}",
+        "compared": f"{PROBES[request.metric]} accuracy on the test images; margin {request.margin_in_words}",
         "pairs": f"each with {request.reference}" if request.reference else "every method with every other",
     }
     if request.practice_seconds:

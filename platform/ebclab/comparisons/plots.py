@@ -9,11 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from ebclab.comparisons.findings import ComparisonFindings
-from ebclab.comparisons.measured import MeasuredSweep
+from ebclab.comparisons.findings import ComparisonFindings, MeasuredSweep
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
-from ebclab.comparisons.wording import margin_words, shared_gpu
+from ebclab.comparisons.wording import shared_gpu
 from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.formatting import PROBES, count
@@ -245,8 +244,8 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     figure.update_xaxes(title="difference of accuracies, points")
     figure.update_yaxes(autorange="reversed", automargin=True)
     note = (
-        f"All intervals hold together with 95 %. Shaded: the margin of {margin_words(findings.request)}, below which a "
-        "difference does not matter; an interval inside it shows that there is no larger one."
+        f"All intervals hold together with 95 %. Shaded: the margin of {findings.request.margin_in_words}, below which "
+        "a difference does not matter; an interval inside it shows that there is no larger one."
     )
     return plot("Differences between tuned methods", note, figure, height=150 + 30 * len(gaps))
 

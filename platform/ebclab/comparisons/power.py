@@ -29,11 +29,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ebclab.comparisons.cost import num_test_images
-from ebclab.comparisons.findings import ComparisonFindings, Side, Verdict, read_findings, verdict_of
-from ebclab.comparisons.measured import SettingsRuns, read_sweep
+from ebclab.comparisons.findings import (
+    ComparisonFindings,
+    SettingsRuns,
+    Side,
+    Verdict,
+    read_findings,
+    read_sweep,
+    verdict_of,
+)
 from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, Task
 from ebclab.config import ExperimentConfig
+from ebclab.data.photograph import Reading
+from ebclab.data.sources.load import load_split
 from ebclab.data.sources.location import last_part
 from ebclab.errors import UserError
 from ebclab.evaluation.answers import table_of
@@ -273,6 +281,11 @@ def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power
         for place, found in known.items()
     }
     return _powers(findings, sure)
+
+
+def num_test_images(config: ExperimentConfig) -> int:
+    """Return the number of test images."""
+    return len(load_split(config.data.name, config.data.root, "test", Reading.of(config.data)))
 
 
 def _with_seeds(plan: ComparisonPlan, seeds: int) -> ComparisonPlan:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ebclab.config import did_you_mean
 from ebclab.config.options import DATA_ROOT, given_twice, option, option_problems, seconds_of
+from ebclab.formatting import count
 from ebclab.methods_by_name import is_import_name
 
 Budget = Literal["epochs", "seconds"]
@@ -141,6 +142,10 @@ class ComparisonRequest:
             if name not in self.methods
         ]
         return lines + [f"--space {text}: no = found; write METHOD=FILE" for text in self.spaces if "=" not in text]
+
+    @property
+    def margin_in_words(self) -> str:
+        return count(self.margin, "point")
 
     @property
     def asked(self) -> tuple[Question, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from ebclab.comparisons.findings import ComparisonFindings, Family, Gap, Side, Verdict
 from ebclab.comparisons.plan import ComparisonPlan, different_settings
-from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.check import shown
 from ebclab.evaluation.comparison import CHANCE, few_seeds
 from ebclab.formatting import count
@@ -23,11 +22,6 @@ VERDICTS: dict[Verdict, str] = {
 }
 
 
-def margin_words(request: ComparisonRequest) -> str:
-    """Return the margin of a comparison, in points."""
-    return count(request.margin, "point")
-
-
 def answer(findings: ComparisonFindings) -> list[str]:
     """Return the conclusions in a few sentences: first whether anything was learnt, then who is ahead."""
     done, planned = findings.pairs_done
@@ -39,11 +33,10 @@ def answer(findings: ComparisonFindings) -> list[str]:
         )
         return [so_far + nothing, *([learnt(findings)] if any(each.accuracy() for each in findings.searches) else [])]
     lines = [so_far + learnt(findings), *(_leads(findings, tuned) or _no_lead(findings, tuned))]
-    margin = margin_words(findings.request)
     equal = [gap for gap in tuned if gap.verdict == "equal"]
     if equal:
         named = [f"{gap.one.method} and {gap.other.method} at {findings.named(gap.one.task)}" for gap in equal]
-        lines.append(f"No difference larger than {margin}: {some(named)}.")
+        lines.append(f"No difference larger than {findings.request.margin_in_words}: {some(named)}.")
     lines += [*_was_it_tuning(findings), *_could_it_choose(findings)]
     for gap in findings.gaps_of("asked"):
         lines.append(
@@ -78,7 +71,7 @@ def _no_lead(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:
     leads = [gap for gap in by_default if gap.lead]
     which = "tuned or with default settings, " if by_default and not leads else "tuned, "
     in_any = f", in any of {len(tuned)} differences" if len(tuned) > 1 else ""
-    return [f"No method, {which}is ahead of another by more than noise and {margin_words(findings.request)}{in_any}."]
+    return [f"No method, {which}is ahead of another by more than noise and {findings.request.margin_in_words}{in_any}."]
 
 
 def _leads(findings: ComparisonFindings, tuned: Sequence[Gap]) -> list[str]:

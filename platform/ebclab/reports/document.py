@@ -184,7 +184,7 @@ def _together(records: Sequence[SweepRecord]) -> Iterator[Block]:
     for row in ranked(records):
         record, gap = row.record, row.to_best
         best = record.shown(row.at_equal_budget) if row.at_equal_budget is not None else "nothing yet"
-        mean = format_of(record.objective).interval(row.winner.interval if row.winner else None, "not confirmed")
+        mean = format_of(record.objective).interval(row.winner, "not confirmed")
         against = gap.verdict if gap else ""
         if gap and gap.open != OTHER_IMAGES:
             against = f"{difference_format(record.objective).number(-gap.mean)}, {gap.verdict}"
@@ -323,7 +323,7 @@ def _over_references(record: SweepRecord) -> Table:
 
 
 def _score(score: SeedScores) -> RichText:
-    return numeric(SHARE.interval(score.interval) + (", no interval" if score.low is None else ""))
+    return numeric(SHARE.interval(score) + (", no interval" if score.low is None else ""))
 
 
 def _saved(record: SweepRecord) -> Remark:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ebclab.errors import RunError
-from ebclab.evaluation.comparison import CHANCE, Measurements, difference, difference_with_chance, mean_and_interval
+from ebclab.evaluation.comparison import CHANCE, difference_with_chance, mean_and_interval
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.formatting import PROBES
 from ebclab.interval import POINTS, Interval
@@ -23,10 +23,10 @@ from ebclab.runs.summary import RunSummary
 from ebclab.storage.kinds import COMPARISON, RUN
 from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.log import SweepLog, Trial, gpus_of
+from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import confirmed_settings, ranked
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, gain_on_test_set
+from ebclab.sweeps.proposals import SweepFindings
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest
 from energy_contrast.method import Method
 
 BY = replace(POINTS, is_signed=False)
@@ -132,9 +132,7 @@ def over_references(
             probe,
             name,
             mean_and_interval(reference, 1, is_rate=True),
-            difference_with_chance(
-                Measurements.of(winner.seeds, score.values, score.answers), reference, CHANCE / len(both)
-            ),
+            difference_with_chance(winner.measured_by(score), reference, CHANCE / len(both)),
         )
         for probe, name, score, reference in both
     )
@@ -158,12 +156,10 @@ def learnt(found: Sequence[OverReference]) -> str:
 
 
 @dataclass(frozen=True)
-class SweepRecord:
+class SweepRecord(SweepFindings):
     """A sweep as read from its folder, and what it found."""
 
     folder: SweepFolder
-    plan: SweepPlan
-    log: SweepLog
     is_finished: bool  # whether the sweep has written its result
     is_running: bool  # whether a process currently works on the sweep
     read_at: datetime  # modification time of the log, or of the plan if there is no log
@@ -189,15 +185,6 @@ class SweepRecord:
         return format_of(self.objective).number(value)
 
     @cached_property
-    def search(self) -> list[Trial]:
-        return self.log.of_kind("search")
-
-    @cached_property
-    def order(self) -> list[Trial]:
-        """The search trials with measurements, best first; diverged and failed ones are excluded."""
-        return ranked(self.search)
-
-    @cached_property
     def compared(self) -> Footing:
         """The search trials that can be compared after the same number of epochs, not too many for plots."""
         return footing(self.plan.space, self.search).thinned()
@@ -206,41 +193,6 @@ class SweepRecord:
     def importance(self) -> dict[str, float]:
         """The share of the objective's variance that each setting explains; empty if it cannot be computed."""
         return importance(self.plan.space, self.compared)
-
-    @cached_property
-    def confirmed(self) -> list[ConfirmedSettings]:
-        """The confirmed settings, the winner first."""
-        return confirmed_settings(self.plan, self.log)
-
-    @cached_property
-    def differences(self) -> list[Interval | None]:
-        """The difference between the winner and each of the confirmed settings; None for the winner itself."""
-        gaps = [difference(self.confirmed[0].measured, e.measured, len(self.confirmed)) for e in self.confirmed[1:]]
-        return [None, *gaps] if self.confirmed else []
-
-    @cached_property
-    def start_place(self) -> int | None:
-        """Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed."""
-        return next((place for place, entry in enumerate(self.confirmed) if entry.is_start(self.plan)), None)
-
-    @cached_property
-    def test(self) -> dict[str, SeedScores] | None:
-        """The winner's test scores by probe; None if the test set was not read."""
-        return SettingsTest.known(self.log, self.confirmed[0], len(self.confirmed)) if self.confirmed else None
-
-    @cached_property
-    def test_of_start(self) -> dict[str, SeedScores] | None:
-        """The test scores of the starting settings by probe; None if they were not tested, or won."""
-        place = self.start_place
-        return SettingsTest.known(self.log, self.confirmed[place], len(self.confirmed)) if place else None
-
-    @cached_property
-    def test_gain(self) -> dict[str, Interval]:
-        """Gain of the winner over the starting settings on the test set, by probe."""
-        if self.start_place is None or self.test is None or self.test_of_start is None:
-            return {}
-        winner, start = self.confirmed[0], self.confirmed[self.start_place]
-        return gain_on_test_set(winner, self.test, start, self.test_of_start, len(self.confirmed))
 
     @cached_property
     def references(self) -> tuple[OverReference, ...]:
@@ -292,7 +244,7 @@ def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = N
     for trial in log.trials.values():
         if is_held and trial.state == "interrupted" and not trial.reason:
             trial.state = "running"
-    return SweepRecord(folder, plan, log, folder.result.exists(), is_held, read_at)
+    return SweepRecord(plan, log, folder, folder.result.exists(), is_held, read_at)
 
 
 def _changed(folder: SweepFolder, path: Path) -> datetime:

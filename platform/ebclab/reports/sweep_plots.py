@@ -120,7 +120,7 @@ def confirmed_values(record: SweepRecord) -> Plot:
     """Return a plot of the runs of all confirmed settings, with means and 95 % confidence intervals."""
     figure, confirmed = go.Figure(), record.confirmed
     rows = [as_text(entry.in_words(record.plan)) for entry in confirmed]
-    bars = error_bars([entry.interval for entry in confirmed], 2) | {"width": 8, "color": BLUE}
+    bars = error_bars(confirmed, 2) | {"width": 8, "color": BLUE}
     colours = [ORANGE, *[BLUE] * (len(confirmed) - 1)]
     marker = {"size": 12, "symbol": "diamond", "color": colours}
     figure.add_scatter(

@@ -1,4 +1,7 @@
-"""Answers the claims of a paper by our numbers, with the intervals that say so, and by the published numbers."""
+"""What the numbers of a study say: its claims answered, and its rows beside raw pixels and the untrained encoder.
+
+Claims are answered by our numbers, with the intervals that say so, and by the published numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from statistics import correlation
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from ebclab.evaluation.comparison import CHANCE, Measurements, contrast_with_chance
+from ebclab.evaluation.comparison import (
+    CHANCE,
+    Measurements,
+    contrast_with_chance,
+    difference_with_chance,
+    mean_and_interval,
+)
+from ebclab.interval import Interval
+from ebclab.reports.reading import all_learnt, measured_for_all
 from ebclab.reproductions.claims import Cell, Claim, Inequality, clauses
+from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.study import FACTORS, Study, Unit
+from ebclab.runs.references import REFERENCES, UNTRAINED, Name, Protocol, References
 
 _FEWEST_POINTS = 3  # two always lie on a line
 _OPEN = "the interval has both sides"
@@ -50,37 +63,27 @@ def answer_claims(
     study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
 ) -> tuple[AnsweredClaim, ...]:
     """Answer the claims of a study by the cells that were measured; the others say why they are ``missing``."""
-    cells = _Cells(study, measured, missing)
-    return tuple(_answered(claim, cells) for claim in study.claims)
+    return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
 
 
-class _Cells(NamedTuple):
-    """A study with what is known of its cells."""
+def _answered(
+    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
+) -> AnsweredClaim:
+    """Return the answer to a claim.
 
-    study: Study
-    measured: Mapping[Cell, Measurements]
-    missing: Mapping[Cell, str]
-
-
-class _Chances(NamedTuple):
-    """Error probabilities of the interval of a comparison."""
-
-    # of the one that says that it holds. All comparisons of a claim have to, so that each may have the whole chance (an
-    # intersection-union test), divided by the alternatives of which one suffices
-    holds: float
-    fails: float  # of the one that says the opposite. One such comparison suffices, so that they share the chance
-
-
-def _answered(claim: Claim, cells: _Cells) -> AnsweredClaim:
+    All comparisons of a claim have to hold, so that each may have the whole chance of error (an intersection-union
+    test), divided by the alternatives of which one suffices. One that says the opposite suffices too: those intervals
+    share the chance.
+    """
     if claim.untold:
         return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
     if claim.correlate:
-        part = _correlation(claim, *cells)
+        part = _correlation(claim, study, measured, missing)
         return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
-    wanted = clauses(claim, cells.study.columns_of)
+    wanted = clauses(claim, study.columns_of)
     count = len({part for clause in wanted for some in clause for part in some})
-    chances = _Chances(CHANCE / max(map(len, wanted)), CHANCE / count)
-    answered = [[[_part(part, chances, cells) for part in some] for some in clause] for clause in wanted]
+    compare = partial(_part, study, measured, missing, CHANCE / max(map(len, wanted)), CHANCE / count)
+    answered = [[list(map(compare, some)) for some in clause] for clause in wanted]
     answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
     said: dict[bool | None, Answer] = {None: "cannot be told", True: "holds", False: "does not hold"}
     in_print = _all(_any(_all(said[part.in_print] for part in some) for some in clause) for clause in answered)
@@ -169,8 +172,14 @@ def in_words(part: AnsweredComparison) -> str:
     return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
 
 
-def _part(part: Inequality, chances: _Chances, table: _Cells) -> AnsweredComparison:
-    study, measured, missing = table
+def _part(
+    study: Study,
+    measured: Mapping[Cell, Measurements],
+    missing: Mapping[Cell, str],
+    chance_of_holding: float,
+    chance_of_failing: float,
+    part: Inequality,
+) -> AnsweredComparison:
     cells = [cell for cell, _ in part.weights]
     unit = study.columns[cells[0][1]].unit
     needs = f"{part.low:g} to {part.high:g}" if math.isfinite(part.high) else f"above {part.low:g}"
@@ -178,12 +187,12 @@ def _part(part: Inequality, chances: _Chances, table: _Cells) -> AnsweredCompari
     if lacking := [cell for cell in cells if cell not in measured]:
         return answered(None, None, None, "cannot be told", missing.get(lacking[0], "no number"))
     factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
-    found = factor * contrast_with_chance(terms, chances.holds)
+    found = factor * contrast_with_chance(terms, chance_of_holding)
     if found.low is None or found.high is None:
         return answered(found.mean, None, None, "cannot be told", found.open)
     if part.low < found.low and found.high < part.high:
         return answered(found.mean, found.low, found.high, "holds", "")
-    wide = contrast_with_chance(terms, chances.fails)
+    wide = contrast_with_chance(terms, chance_of_failing)
     low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
     if high < part.low or low > part.high:
         return answered(found.mean, low, high, "does not hold", "")
@@ -215,3 +224,83 @@ def _compared(part: Inequality, study: Study) -> str:
     if len(rows) == 1:
         return f"{study.rows[cells[0][0]].title}, {text}"
     return f"{study.columns[cells[0][1]].title}, {text}" if len(columns) == 1 else text
+
+
+_MEASURED = ("knn", "linear")
+
+
+@dataclass(frozen=True)
+class BesideRows:
+    """What a reference scores beside the rows of a column that share its encoder; accuracies are in [0, 1]."""
+
+    name: Name  # the reference
+    column: str  # column of the study
+    rows: tuple[str, ...]  # rows that have it as their reference
+    value: Interval  # its accuracy
+    over: dict[str, Interval]  # how much higher each measured row is; 95 % each
+
+
+def _cells(plan: StudyPlan) -> list[tuple[PlannedCell, Protocol]]:
+    """Return the cells that have references, with their protocol; none at scale smoke, whose numbers say nothing."""
+    found = []
+    for cell in plan.cells if plan.scale != "smoke" else ():
+        wanted, config = cell.wanted, plan.runs.get(next(iter(cell.runs.values()), ""))
+        is_own = config is not None and wanted.dataset in ("", config.data.name)
+        if config is not None and is_own and wanted.measure in _MEASURED and not (wanted.protocol or cell.curve):
+            found.append((cell, Protocol(config, 0, wanted.measure)))
+    return found
+
+
+def protocols(plan: StudyPlan) -> list[tuple[Protocol, tuple[int, ...]]]:
+    """Return what the references of a plan are measured by, each with the seeds of the runs beside them."""
+    by_key = {(each.probe, each.key(UNTRAINED)): (each, tuple(cell.runs)) for cell, each in _cells(plan)}
+    return list(by_key.values())
+
+
+def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: References) -> tuple[BesideRows, ...]:
+    """Return the measured references of a plan by name and column, and how much higher the rows are.
+
+    Each difference has the whole chance of error: that every row is above takes all of them (an intersection-union
+    test), and a row that is not above is said of that row alone.
+    """
+    groups: dict[tuple[Name, str, str], list[tuple[PlannedCell, Measurements]]] = {}
+    with_protocol = _cells(plan)
+    for name in REFERENCES:
+        for cell, protocol in with_protocol:
+            if scores := known.scores(name, protocol, list(cell.runs)):
+                groups.setdefault((name, cell.column, protocol.key(name)), []).append((cell, scores))
+    return tuple(
+        BesideRows(
+            name,
+            column,
+            tuple(cell.row for cell, _ in cells),
+            mean_and_interval(cells[0][1], 1, is_rate=True),
+            {
+                cell.row: difference_with_chance(ours, scores, CHANCE)
+                for cell, scores in cells
+                if (ours := measured[cell.row, cell.column]).by_seed
+            },
+        )
+        for (name, column, _), cells in groups.items()
+    )
+
+
+def learnt(plan: StudyPlan, beside: tuple[BesideRows, ...]) -> str:
+    """Return whether runs, after their last measured epoch, are above the references; empty if they have none."""
+    last: dict[tuple[str, tuple[str, ...]], PlannedCell] = {}
+    for cell, protocol in _cells(plan):
+        epochs = protocol.config.training.epochs
+        key = cell.wanted.measure, tuple(cell.runs.values())
+        if key not in last or (cell.wanted.epoch or epochs) > (last[key].wanted.epoch or epochs):
+            last[key] = cell
+    over: dict[str, dict[Name, Interval]] = {}
+    for cell in last.values():
+        for each in beside:
+            if each.column == cell.column and cell.row in each.over:
+                titles = plan.study.rows[cell.row].title, plan.study.columns[cell.column].title
+                over.setdefault(f"{titles[0]} ({titles[1]})", {})[each.name] = each.over[cell.row]
+    if last and not measured_for_all(over):
+        return "Whether anything was learnt is not known: raw pixels and the untrained encoder were not all measured."
+    if any(gap.low is None for gaps in over.values() for gap in gaps.values()):
+        return "With one seed it cannot be told whether a row is above raw pixels and the untrained encoder."
+    return all_learnt(over, "row") if over else ""

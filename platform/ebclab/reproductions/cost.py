@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.evaluation.evaluate import PROBES
+from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.plan import StudyPlan
-from ebclab.reproductions.references import protocols
 
 ARITHMETIC: Mapping[str, float] = {
     "moco": 0.67,

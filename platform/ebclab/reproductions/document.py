@@ -25,7 +25,7 @@ from ebclab.formatting import clock, count, first_few
 from ebclab.interval import Interval
 from ebclab.reports.place import write_result
 from ebclab.reproductions.answers import in_words
-from ebclab.reproductions.folder import ReproductionFolder
+from ebclab.reproductions.plan import ReproductionFolder
 from ebclab.reproductions.plots import plots
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit
 from ebclab.reproductions.table import FORMATS, NOT_REACHED, NOT_RUN, UNITS, ReproducedCell, ReproducedTable

@@ -121,21 +121,20 @@ def first_kept(scores: Mapping[int, float], target: float) -> int | None:
 def measure_run(run: RunResult, wanted: Sequence[Wanted], data_root: str | None = None) -> dict[Wanted, Found]:
     """Measure a finished run; all probes on a dataset are evaluated together."""
     found: dict[Wanted, Found] = {}
-    for each in dict.fromkeys(wanted):
-        if each.measure in PROBES and each not in found:
-            together = [
-                other
-                for other in wanted
-                if other.measure in PROBES
-                and (other.dataset, other.epoch, other.protocol) == (each.dataset, each.epoch, each.protocol)
-            ]
+    probed = [each for each in wanted if each.measure in PROBES]
+    for each in wanted:
+        if each in found:
+            continue
+        if each in probed:
+            alike = (each.dataset, each.epoch, each.protocol)
+            together = [other for other in probed if (other.dataset, other.epoch, other.protocol) == alike]
             found |= _probed(run, together, data_root)
         elif each.measure.startswith("card/"):
             found[each] = _on_card(run, each, data_root)
-        elif each.measure.startswith("samples/") and each not in found:
+        elif each.measure.startswith("samples/"):
             source = each.measure.rpartition("/")[0]
             found |= _of_samples(run, [other for other in wanted if other.measure.startswith(f"{source}/")], data_root)
-        elif each.measure not in PROBES and each not in found:
+        else:
             found[each] = _in_log(run, each) if each.epoch else _in_summary(run, each.measure)
     return found
 

@@ -12,11 +12,10 @@ from ebclab.data.sources.load import splits_of
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
+from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.document import write_table
-from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import RunOutcome, measure_run
-from ebclab.reproductions.plan import StudyPlan, plan_study
-from ebclab.reproductions.references import protocols
+from ebclab.reproductions.plan import ReproductionFolder, StudyPlan, plan_study
 from ebclab.reproductions.request import ReproduceRequest
 from ebclab.reproductions.study import load_study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan

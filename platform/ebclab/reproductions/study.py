@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ebclab.config.check import Problems, check_section, settings_of, shown
 from ebclab.config.names import did_you_mean, is_folder_name
@@ -216,13 +216,10 @@ def parse_study(name: str, given: Mapping[str, Any], where: str) -> Study:
     _refuse_others(given, ("about", "columns", "rows", "published", "claims", "scales"), problems)
     about = _section("about", StudyAbout, given.get("about"), problems)
     columns = _sections("columns", StudyColumn, given.get("columns"), problems)
-    rows = _sections("rows", StudyRow, given.get("rows"), problems, columns=CellOfRow)
+    rows = _sections("rows", StudyRow, given.get("rows"), problems)
     by_scale = _mapping("scales", given.get("scales"), problems)
     _refuse_others(by_scale, SCALES, problems, "scales.")
-    parts = {"columns": ColumnAtScale, "rows": SettingsOfSome}
-    scales = {
-        scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems, **parts) for scale in SCALES
-    }
+    scales = {scale: _section(f"scales.{scale}", StudyScale, by_scale.get(scale), problems) for scale in SCALES}
     published, claims = _published(given.get("published"), problems), _claims(given.get("claims"), problems)
     study = Study(name, about, columns, rows, published, claims, scales)
     problems.lines += _gaps(study) + _names_of_nothing(study) + _wrong_measures(study) + _wrong_claims(study)
@@ -239,9 +236,8 @@ def parse_common(given: Mapping[str, Any], where: str) -> tuple[dict[str, Shared
     _refuse_others(given, ("papers", "scales"), problems)
     papers, scales = (_mapping(key, given.get(key), problems) for key in ("papers", "scales"))
     _refuse_others(scales, SCALES, problems, "scales.")
-    shared = partial(_section, kind=Shared, problems=problems, methods=SettingsOfSome)
-    by_paper = {name: shared(f"papers.{name}", value=inner) for name, inner in papers.items()}
-    by_scale = {scale: shared(f"scales.{scale}", value=scales.get(scale)) for scale in SCALES}
+    by_paper = {name: _section(f"papers.{name}", Shared, inner, problems) for name, inner in papers.items()}
+    by_scale = {scale: _section(f"scales.{scale}", Shared, scales.get(scale), problems) for scale in SCALES}
     by_scale["quick"] = _over(by_scale["small"], by_scale["quick"])
     if problems.lines:
         raise ConfigError([f"{where}: {line}" for line in problems.lines])
@@ -268,9 +264,10 @@ def _mapping(key: str, value: Any, problems: Problems) -> Plain:
     return {str(name): inner for name, inner in value.items()}
 
 
-def _section(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> Any:
-    """Return a section as ``kind``; ``parts`` are its fields that hold subsections, with what these are."""
+def _section(key: str, kind: type, value: Any, problems: Problems) -> Any:
+    """Return a section as ``kind``, whose fields that are dictionaries hold subsections."""
     own = _mapping(key, value, problems)
+    parts = {name: get_args(hint)[1] for name, hint in get_type_hints(kind).items() if get_origin(hint) is dict}
     inner = {name: _sections(f"{key}.{name}", part, own.pop(name, None), problems) for name, part in parts.items()}
 
     def unknown(name: str) -> str:
@@ -279,13 +276,13 @@ def _section(key: str, kind: type, value: Any, problems: Problems, **parts: type
     return replace(check_section(key, kind, own, unknown, problems), **inner)
 
 
-def _sections(key: str, kind: type, value: Any, problems: Problems, **parts: type) -> dict[str, Any]:
+def _sections(key: str, kind: type, value: Any, problems: Problems) -> dict[str, Any]:
     """Return the subsections of a section by name; names must be valid folder names."""
     found = _mapping(key, value, problems)
     for name in found:
         if not is_folder_name(name):
             problems.lines.append(f"{key}.{name}: not a name, got {shown(name)}; use letters, digits and hyphens")
-    return {name: _section(f"{key}.{name}", kind, inner, problems, **parts) for name, inner in found.items()}
+    return {name: _section(f"{key}.{name}", kind, inner, problems) for name, inner in found.items()}
 
 
 def _refuse_others(given: Mapping[str, Any], known: tuple[str, ...], problems: Problems, prefix: str = "") -> None:

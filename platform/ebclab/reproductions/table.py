@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.interval import Interval, NumberFormat
-from ebclab.reproductions.answers import AnsweredClaim, answer_claims
+from ebclab.reproductions.answers import AnsweredClaim, BesideRows, answer_claims, beside_rows, learnt
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
 from ebclab.reproductions.measure import RunOutcome, first_kept
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
-from ebclab.reproductions.references import BesideRows, beside_rows, learnt
 from ebclab.reproductions.request import Scale
 from ebclab.reproductions.study import FACTORS, PublishedNumber, Unit, paper_of, shared_at
 from ebclab.runs.references import References
@@ -49,21 +48,22 @@ WHAT_SCALES_SHOW: Mapping[Scale, str] = {
 SMOKE_SHOWS = "A smoke run shows that the commands work from the images to this table. Its numbers say nothing."
 
 
-@dataclass(frozen=True)
-class ReproducedCell:
-    """One cell of a table, in the unit of its column."""
+@dataclass(frozen=True, kw_only=True)
+class ReproducedCell(PlannedCell):
+    """A cell with our number beside the published one, in the unit of its column."""
 
-    row: str  # row of the study
-    column: str  # column of the study
     unit: Unit  # unit of the numbers
+    measured: Measurements  # what the runs measured, a value of each seed
     ours: Interval | None  # our number, the mean over seeds with its interval; None if there is none
-    seeds: tuple[int, ...]  # seeds that the mean is over
     published: PublishedNumber | None  # the published number; None if there is none
     detail: str  # how our number was measured
-    here: str  # substitute for what the paper measured; empty if there is none
-    not_run: str  # why nothing was run; empty if there are runs
     problem: str  # why the runs gave no number; empty if at least one did
     not_reached: str  # why seeds have no number though their runs have ended; empty if all have one
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that the mean is over."""
+        return tuple(self.measured.by_seed)
 
     @property
     def difference(self) -> float | None:
@@ -179,8 +179,8 @@ def table_of_plan(
     references: References | None = None,
 ) -> ReproducedTable:
     """Return the table of a plan by the outcome of each run; ``assignments`` are the user's."""
-    measured = {(cell.row, cell.column): _measured(cell, outcomes) for cell in plan.cells}
-    cells = tuple(_cell(plan, cell, *measured[cell.row, cell.column], outcomes) for cell in plan.cells)
+    cells = tuple(_cell(plan, cell, outcomes) for cell in plan.cells)
+    measured = {(cell.row, cell.column): cell.measured for cell in cells}
     missing: dict[Cell, str] = {
         (row, column): LEFT_OUT for row, columns in plan.study.columns_of.items() for column in columns
     }
@@ -191,7 +191,7 @@ def table_of_plan(
         elif cell.not_reached:
             some = f"reached by {len(cell.seeds)} of {len(plan.seeds)} seeds, whose mean leaves out the others"
             missing[cell.row, cell.column] = some
-    whole = {cell: found for cell, (found, *_) in measured.items() if cell not in missing}
+    whole = {cell: found for cell, found in measured.items() if cell not in missing}
     return ReproducedTable(
         plan,
         cells,
@@ -201,7 +201,7 @@ def table_of_plan(
         tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),
         assignments,
         _made(outcomes),
-        beside_rows(plan, {cell: found for cell, (found, *_) in measured.items()}, references or References()),
+        beside_rows(plan, measured, references or References()),
     )
 
 
@@ -265,16 +265,9 @@ def _not_reached(target: float, epochs: int, short: Sequence[tuple[float, float]
     return f"reached and lost in {epochs} epochs: {100 * end:.2f} % at the end"
 
 
-def _cell(
-    plan: StudyPlan,
-    cell: PlannedCell,
-    found: Measurements,
-    detail: str,
-    not_reached: str,
-    outcomes: Mapping[str, RunOutcome],
-) -> ReproducedCell:
+def _cell(plan: StudyPlan, cell: PlannedCell, outcomes: Mapping[str, RunOutcome]) -> ReproducedCell:
     """Return a cell with the mean over the runs that have a value."""
-    column = plan.study.columns[cell.column]
+    column, (found, detail, not_reached) = plan.study.columns[cell.column], _measured(cell, outcomes)
     used = dict.fromkeys((*cell.runs.values(), *cell.curve_runs.values()))
     lost = [outcomes[run].problem for run in used if outcomes[run].problem]
     lost += [not_reached] if not_reached else []
@@ -282,15 +275,12 @@ def _cell(
     if found.by_seed:
         ours = FACTORS[column.unit] * mean_and_interval(found, 1, is_rate=column.measure in PROBES)
     return ReproducedCell(
-        row=cell.row,
-        column=cell.column,
+        **vars(cell),
         unit=column.unit,
+        measured=found,
         ours=ours,
-        seeds=tuple(found.by_seed),
         published=plan.study.published_number(cell.row, cell.column),
         detail=detail,
-        here=cell.here,
-        not_run=cell.not_run,
         problem=lost[0] if lost and not found.by_seed else "",
         not_reached=not_reached,
     )

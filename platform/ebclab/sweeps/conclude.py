@@ -15,7 +15,7 @@ from torch.utils.tensorboard.summary import hparams
 from ebclab.config import to_yaml
 from ebclab.data.sources.load import load_both
 from ebclab.errors import EbclabError, StoreError, TrainingError, UserError
-from ebclab.evaluation.comparison import difference
+from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
 from ebclab.runs.evaluate import evaluate_run
@@ -26,7 +26,7 @@ from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.proposals import confirmed_settings, confirming_run, distinct, ranked
+from ebclab.sweeps.proposals import SweepFindings, confirming_run, distinct
 from ebclab.sweeps.results import (
     ConfirmedSettings,
     RunTest,
@@ -34,7 +34,6 @@ from ebclab.sweeps.results import (
     SettingsTest,
     StoppingSavings,
     SweepResult,
-    gain_on_test_set,
     readings_of_test_set,
 )
 from energy_contrast.method import Method
@@ -56,9 +55,9 @@ def conclude(
     ``probes`` are measured on the test set; without any, it is not read. ``references``: so are raw pixels and the
     untrained encoder. ``each`` does the readings.
     """
-    trials = log.of_kind("search")
-    best_first = ranked(trials)
-    if not best_first:
+    found = SweepFindings(plan, log)
+    trials, candidates = found.search, found.confirmed
+    if not found.order:
         reasons = Counter(trial.reason for trial in trials if trial.reason)
         why = "; ".join(f"{reason} ({num} times)" for reason, num in reasons.most_common(3)) or "nothing was run"
         raise TrainingError(
@@ -67,23 +66,20 @@ def conclude(
         )
     if repeats := len(trials) - len(distinct(trials)):
         display.note(f"{repeats} of {count(len(trials), 'trial')} repeated the settings of another one")
-    candidates = confirmed_settings(plan, log)
-    winner = candidates[0] if candidates else ConfirmedSettings.of_trial(best_first[0])
+    winner = candidates[0] if candidates else ConfirmedSettings.of_trial(found.order[0])
     best = trial_config(plan.config, winner.settings, seed=plan.config.seed, epochs=plan.config.training.epochs)
     atomic.write_text(folder.best, to_yaml(best))
     _write_tensorboard(folder, plan, trials)
-    start = next((entry for entry in candidates[1:] if entry.is_start(plan)), None)
-    chosen = candidates if plan.tested == "all" else [*candidates[:1], start]
-    wanted = [entry for entry in chosen if entry is not None]
+    place = found.start_place or 0  # 0: it is the winner
+    wanted = candidates if plan.tested == "all" else [candidates[at] for at in dict.fromkeys((0, place)) if candidates]
     limit = SettingsTest.limit_in(log, plan)
-    tests = {}
     if probes:
         measured = _measuring(folder, probes, limit, methods, display, each)
-        tests = _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
-    if references and tests:
+        _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
+    test, of_start = (found.test, found.test_of_start) if probes else (None, None)
+    if references and (test or of_start):
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
         try_references(folder.references, protocols, display.note, each)
-    own, of_start = tests.get(winner.source), tests.get(start.source) if start else None
     result = SweepResult(
         path=folder.address,
         method=plan.config.method_name,
@@ -92,12 +88,10 @@ def conclude(
         trials=dict(Counter(trial.state for trial in trials)),
         winner=winner,
         candidates=tuple(candidates),
-        test=own,
-        gain=difference(winner.measured, start.measured, len(candidates)) if start else None,
+        test=test,
+        gain=found.differences[place] if candidates else None,
         test_of_start=of_start,
-        test_gain=gain_on_test_set(winner, own, start, of_start, len(candidates))
-        if start and own and of_start
-        else None,
+        test_gain=found.test_gain if test and of_start else None,
         test_readings=len(readings_of_test_set(log)),
         saved=StoppingSavings.of(trials),
         seconds=round(sum(trial.seconds for trial in log.trials.values()), 1),
@@ -119,30 +113,26 @@ def _measuring(
     each: Each,
 ) -> _Readings:
     """Return what measures runs, by name, on the test set; only what is done here shows its progress."""
+    is_here = each is one_by_one
     options = {
         "only": probes,
         "train_limit": limit,
         "methods": methods,
         "load": Kept(load_both),
         "must_have_test": True,
+        **({"on_progress": in_lines(display.note)} if is_here else {}),
     }
-    if each is one_by_one:
-        return partial(each, partial(_tested, folder, options | {"on_progress": in_lines(display.note)}))
-    return partial(each, partial(_tested_elsewhere, folder, options))
+    return partial(each, partial(_tested, folder, options, is_here))
 
 
-def _tested(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[str, RunTest]:
-    """Return what the probes measure of a run on the test set."""
-    scores = next(iter(evaluate_run(folder.run(name), **options).rows.values()))
-    return {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
-
-
-def _tested_elsewhere(folder: SweepFolder, options: Mapping[str, Any], name: str) -> dict[str, RunTest]:
-    """Return what the probes measure of a run, on a machine whose disk cannot hold copies of all runs of a sweep."""
+def _tested(folder: SweepFolder, options: Mapping[str, Any], is_here: bool, name: str) -> dict[str, RunTest]:
+    """Return what the probes measure of a run on the test set; a disk elsewhere cannot hold copies of all runs."""
     try:
-        return _tested(folder, options, name)
+        scores = next(iter(evaluate_run(folder.run(name), **options).rows.values()))
     finally:
-        folder.run(name).of("reader").drop_copy()
+        if not is_here:
+            folder.run(name).of("reader").drop_copy()
+    return {probe: RunTest(score.value, score.answers) for probe, score in scores.items()}
 
 
 def _read_test_set(
@@ -153,12 +143,12 @@ def _read_test_set(
     limit: int,
     measured: _Readings,
     display: SweepDisplay,
-) -> dict[str, dict[str, SeedScores]]:
+) -> None:
     """Evaluate those confirming runs of some settings on the test set whose scores are not in the log yet.
 
     The log names the runs before they read the test set, and has each score as soon as it is known. The labelled images
-    are those that the plan leaves to training and selection, ``limit`` of them or all. Scores are by source of the
-    settings and by probe, without settings of which a run cannot be evaluated.
+    are those that the plan leaves to training and selection, ``limit`` of them or all. Settings of which a run cannot
+    be evaluated stay untested.
     """
     runs: dict[str, tuple[str, int]] = {}
     tested = {entry.source: SettingsTest.of_runs(log, entry.source) for entry in wanted}
@@ -184,15 +174,12 @@ def _read_test_set(
             continue
         tested[source][seed] = outcome
         _require_same_images(tested[source], folder.address)
-        scores = {
-            probe: SeedScores.of((seed,), (test.value,), (test.answers,), compared) for probe, test in outcome.items()
-        }
+        by_probe = {probe: Measurements.of((seed,), (each.value,), (each.answers,)) for probe, each in outcome.items()}
+        scores = {probe: SeedScores.of(each, compared) for probe, each in by_probe.items()}
         SettingsTest(source, (seed,), scores, limit).write(log)
         left = clock((time.monotonic() - started) / done * (len(runs) - done))
         more = f", about {left} left" if done < len(runs) else ""
         display.note(f"{done} of {len(runs)} read: {source}, seed {seed}{more}")
-    known = {entry.source: SettingsTest.known(log, entry, compared) for entry in wanted}
-    return {source: scores for source, scores in known.items() if scores is not None}
 
 
 def _require_same_images(runs: Mapping[int, Mapping[str, RunTest]], where: str) -> None:

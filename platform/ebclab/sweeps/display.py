@@ -62,11 +62,20 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     return SweepTableDisplay(screen) if able else SweepLineDisplay(stream)
 
 
+class _Shown(SweepDisplay):
+    """A display with the progress of the present phase."""
+
+    _progress: SweepProgress
+
+    def start(self, name: str, objective: str, num_trials: int) -> None:
+        self._progress = SweepProgress(objective, num_trials, started=time.monotonic())
+        self.note(f"{name}: {num_trials} trials, objective {objective}")
+
+
 @dataclass
 class SweepProgress:
     """How far a sweep has come."""
 
-    name: str = ""
     objective: str = ""
     num_trials: int = 0  # number of planned trials
     trials: Sequence[Trial] | None = None  # trials proposed so far; None before the first update
@@ -106,19 +115,17 @@ class SweepProgress:
         return on_one_line(" · ".join(parts))
 
 
-class SweepLineDisplay(SweepDisplay):
+class SweepLineDisplay(_Shown):
     """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._progress = SweepProgress()
         self._known: dict[str, State] = {}
         self._written = 0.0
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
+        super().start(name, objective, num_trials)
         self._written = self._progress.started
-        self.note(_opening(self._progress))
 
     def show(self, trials: Sequence[Trial]) -> None:
         if self._progress.trials is None:  # trials that were over before this launch get no line
@@ -148,19 +155,17 @@ class SweepLineDisplay(SweepDisplay):
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
 
-class SweepTableDisplay(SweepDisplay):
+class SweepTableDisplay(_Shown):
     """A table under two heading lines, drawn up to four times a second, of large sweeps less often."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
-        self._progress = SweepProgress()
         self._next = 0.0  # when the table may be drawn again
 
     def start(self, name: str, objective: str, num_trials: int) -> None:
-        self._progress = SweepProgress(name, objective, num_trials, started=time.monotonic())
+        super().start(name, objective, num_trials)
         self._next = 0.0
-        self.note(_opening(self._progress))
         self._live = Live(console=self._console, auto_refresh=False)
         self._live.start()
 
@@ -188,10 +193,6 @@ class SweepTableDisplay(SweepDisplay):
         live.update(Group(*heading, table), refresh=True)
         ended = time.monotonic()
         self._next = ended + max(_DRAW_SECONDS, (ended - began) / _DRAW_SHARE)
-
-
-def _opening(progress: SweepProgress) -> str:
-    return f"{progress.name}: {progress.num_trials} trials, objective {progress.objective}"
 
 
 def _by_interest(trials: Sequence[Trial]) -> list[Trial]:

@@ -130,11 +130,6 @@ class SweepPlan(SweepChoices):
         """Number of confirming runs, if the starting settings are not among the best."""
         return (self.top + (self.baseline and self.top > 0)) * self.seeds
 
-    @property
-    def most_epochs(self) -> int:
-        """Epochs of all trials and confirming runs together, if none is stopped early."""
-        return self.longest_epochs(1)
-
     def longest_epochs(self, concurrent: int) -> int:
         """Return the epochs that follow each other if so many trials run at once and none is stopped early."""
         search, confirmation = (-(-runs // concurrent) for runs in (self.trials, self.confirming_runs))

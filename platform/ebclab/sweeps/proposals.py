@@ -1,16 +1,22 @@
-"""Proposes the trials of a sweep: the search's suggestions, then the best settings with other seeds."""
+"""Proposes the trials of a sweep: the search's suggestions, then the best settings with other seeds.
+
+Also what these have found so far.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from ebclab.evaluation.comparison import Measurements, mean_and_interval
+from ebclab.evaluation.comparison import Measurements, difference
 from ebclab.evaluation.objectives import SHARES
+from ebclab.interval import Interval
 from ebclab.sweeps.log import Kind, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import suggest
-from ebclab.sweeps.results import BASELINE, ConfirmedSettings
+from ebclab.sweeps.results import BASELINE, ConfirmedSettings, SeedScores, SettingsTest
 from ebclab.sweeps.space.space import Point
 
 
@@ -133,19 +139,74 @@ def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings
     for source, trials in done.items():
         seeds, values = tuple(trial.seed for trial in trials), tuple(trial.value for trial in trials)
         measured = Measurements.of(seeds, values, [trial.answers for trial in trials])
-        interval = mean_and_interval(measured, len(done), is_rate=plan.config.evaluation.objective in SHARES)
         confirmed.append(
-            ConfirmedSettings(
+            ConfirmedSettings.of(
+                measured,
+                len(done),
+                is_rate=plan.config.evaluation.objective in SHARES,
                 source=source,
                 settings=proposals.settings[source],
                 seeds=seeds,
-                values=values,
                 seeds_asked=plan.seeds,
-                answers=tuple(measured.answers.values()),
-                **interval.as_mean(),
             )
         )
     return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
+
+
+@dataclass(frozen=True)
+class SweepFindings:
+    """What a sweep has found according to its log, computed when it is asked for."""
+
+    plan: SweepPlan
+    log: SweepLog
+
+    @cached_property
+    def search(self) -> list[Trial]:
+        return self.log.of_kind("search")
+
+    @cached_property
+    def order(self) -> list[Trial]:
+        """The search trials with measurements, best first; diverged and failed ones are excluded."""
+        return ranked(self.search)
+
+    @cached_property
+    def confirmed(self) -> list[ConfirmedSettings]:
+        """The confirmed settings, the winner first."""
+        return confirmed_settings(self.plan, self.log)
+
+    @cached_property
+    def differences(self) -> list[Interval | None]:
+        """The difference between the winner and each of the confirmed settings; None for the winner itself."""
+        gaps = [difference(self.confirmed[0].measured, e.measured, len(self.confirmed)) for e in self.confirmed[1:]]
+        return [None, *gaps] if self.confirmed else []
+
+    @cached_property
+    def start_place(self) -> int | None:
+        """Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed."""
+        return next((place for place, entry in enumerate(self.confirmed) if entry.is_start(self.plan)), None)
+
+    @cached_property
+    def test(self) -> dict[str, SeedScores] | None:
+        """The winner's test scores by probe; None if the test set was not read."""
+        return SettingsTest.known(self.log, self.confirmed[0], len(self.confirmed)) if self.confirmed else None
+
+    @cached_property
+    def test_of_start(self) -> dict[str, SeedScores] | None:
+        """The test scores of the starting settings by probe; None if they were not tested, or won."""
+        place = self.start_place
+        return SettingsTest.known(self.log, self.confirmed[place], len(self.confirmed)) if place else None
+
+    @cached_property
+    def test_gain(self) -> dict[str, Interval]:
+        """Gain of the winner over the starting settings on the test set, by probe."""
+        if self.start_place is None or self.test is None or self.test_of_start is None:
+            return {}
+        winner, start = self.confirmed[0], self.confirmed[self.start_place]
+        return {
+            probe: difference(winner.measured_by(score), start.measured_by(other), len(self.confirmed))
+            for probe, score in self.test.items()
+            if (other := self.test_of_start.get(probe))
+        }
 
 
 def confirming_run(source: str, seed: int) -> str:

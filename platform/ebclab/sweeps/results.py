@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ebclab.config.names import is_folder_name
 from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import Measurements, difference, mean_and_interval
+from ebclab.evaluation.comparison import Measurements, mean_and_interval
 from ebclab.interval import Interval
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json, typed, with_checksum
@@ -27,35 +27,23 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedScores:
-    """Scores of some settings over seeds: of one probe on the test set, or of the objective."""
+class SeedScores(Interval):
+    """Scores of some settings over seeds, of one probe on the test set or of the objective: their mean, and each."""
 
     values: tuple[float, ...]  # one score per seed
-    # the fields of an ``Interval``
-    mean: float
-    std: float | None = None
-    low: float | None = None
-    high: float | None = None
-    images: int | None = None
     # which images each run classifies correctly; empty if read from result.json
     answers: tuple[Answers, ...] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of(
-        cls, seeds: Sequence[int], values: Sequence[float], answers: Sequence[Answers | None], compared: int
-    ) -> SeedScores:
+    def of(cls, measured: Measurements, compared: int, *, is_rate: bool = True, **more: Any) -> Self:
         """Return the scores of runs; the intervals of all ``compared`` settings hold simultaneously."""
-        measured = Measurements.of(seeds, values, answers)
-        found = mean_and_interval(measured, compared, is_rate=True)
-        return cls(values=tuple(values), answers=tuple(measured.answers.values()), **found.as_mean())
-
-    @property
-    def interval(self) -> Interval:
-        return Interval(self.mean, self.low, self.high, self.images, std=self.std)
+        found = mean_and_interval(measured, compared, is_rate=is_rate).as_mean()
+        values, answers = tuple(measured.by_seed.values()), tuple(measured.answers.values())
+        return cls(values=values, answers=answers, **found, **more)
 
     def to_mapping(self) -> JsonObject:
         """Return the scores as plain values, without the answers to single images."""
-        return {"values": list(self.values), **self.interval.as_mean()}
+        return {"values": list(self.values), **self.as_mean()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +72,11 @@ class ConfirmedSettings(SeedScores):
 
     @property
     def measured(self) -> Measurements:
-        return Measurements.of(self.seeds, self.values, self.answers)
+        return self.measured_by(self)
+
+    def measured_by(self, scores: SeedScores) -> Measurements:
+        """Return other scores of the runs, such as those of a probe, with their seeds."""
+        return Measurements.of(self.seeds, scores.values, scores.answers)
 
     @property
     def is_confirmed(self) -> bool:
@@ -108,7 +100,7 @@ class ConfirmedSettings(SeedScores):
             "seeds": list(self.seeds),
             "values": list(self.values),
             "seeds_asked": self.seeds_asked,
-            **(self.interval.as_mean() if self.is_confirmed else {}),
+            **(self.as_mean() if self.is_confirmed else {}),
         }
 
 
@@ -117,20 +109,6 @@ class RunTest(NamedTuple):
 
     value: float
     answers: Answers | None  # None: not known, as in logs of older versions
-
-
-def scores_over_seeds(runs: Mapping[int, Mapping[str, RunTest]], compared: int) -> dict[str, SeedScores]:
-    """Return the test scores of runs, which are by seed, for each probe that measured all of them."""
-    probes = [probe for probe in next(iter(runs.values())) if all(probe in found for found in runs.values())]
-    return {
-        probe: SeedScores.of(
-            list(runs),
-            [found[probe].value for found in runs.values()],
-            [found[probe].answers for found in runs.values()],
-            compared,
-        )
-        for probe in probes
-    }
 
 
 @dataclass(frozen=True)
@@ -155,10 +133,22 @@ class SettingsTest:
 
         Intervals depend on the number of settings that the sweep ``compared``.
         """
-        tested = cls.of_runs(log, entry.source)
-        if not tested.keys() >= set(entry.seeds):
+        tested = cls.measured(log, entry.source, entry.seeds)
+        return None if tested is None else {probe: SeedScores.of(each, compared) for probe, each in tested.items()}
+
+    @classmethod
+    def measured(cls, log: SweepLog, source: str, seeds: Sequence[int]) -> dict[str, Measurements] | None:
+        """Return the tests of the runs of settings with these seeds, by the probes that measured all of them.
+
+        None if one of the runs has not been tested.
+        """
+        tested = cls.of_runs(log, source)
+        if not tested.keys() >= set(seeds):
             return None
-        return scores_over_seeds({seed: tested[seed] for seed in entry.seeds}, compared)
+        runs = [tested[seed] for seed in seeds]
+        probes = [probe for probe in runs[0] if all(probe in run for run in runs)]
+        values = {probe: [run[probe].value for run in runs] for probe in probes}
+        return {probe: Measurements.of(seeds, values[probe], [run[probe].answers for run in runs]) for probe in probes}
 
     @classmethod
     def of_runs(cls, log: SweepLog, source: str) -> dict[int, dict[str, RunTest]]:
@@ -214,25 +204,6 @@ def readings_of_test_set(log: SweepLog) -> list[list[str]]:
             runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in event.get("seeds", [])]
             readings += [runs] if listed.isdisjoint(runs) else []
     return readings
-
-
-def gain_on_test_set(
-    winner: ConfirmedSettings,
-    scores: Mapping[str, SeedScores],
-    start: ConfirmedSettings,
-    scores_of_start: Mapping[str, SeedScores],
-    compared: int,
-) -> dict[str, Interval]:
-    """Return how much better the winner is than the starting settings on the test set, by probe."""
-
-    def measured(entry: ConfirmedSettings, score: SeedScores) -> Measurements:
-        return Measurements.of(entry.seeds, score.values, score.answers)
-
-    return {
-        name: difference(measured(winner, score), measured(start, scores_of_start[name]), compared)
-        for name, score in scores.items()
-        if name in scores_of_start
-    }
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ from small_runs import content_of
 from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
 from ebclab.comparisons import compare as compare_module
-from ebclab.comparisons import cost as cost_module
-from ebclab.comparisons.compare import compare, plan_of_request
-from ebclab.comparisons.cost import SweepCost, check_searches, equal_seconds, reading_cost
+from ebclab.comparisons.compare import SweepCost, check_searches, compare, equal_seconds, plan_of_request, reading_cost
 from ebclab.comparisons.plan import make_comparison
 from ebclab.config import compose
 from ebclab.data.sources.load import load_split
@@ -31,7 +29,7 @@ from ebclab.errors import ConfigError, TrainingError, UserError
 from ebclab.reports.watch import WatchedPage
 from ebclab.storage.reading import read_json
 from ebclab.sweeps.folder import SweepFolder
-from ebclab.sweeps.forecast import reading_seconds
+from ebclab.sweeps.preflight import reading_seconds
 from ebclab.sweeps.resources import Limits
 from ebclab.training.setup import load_images
 
@@ -167,9 +165,9 @@ def test_methods_whose_images_may_differ_are_each_compared_with_their_own(made_u
     made = made_up(request_for("simclr", "dcl"))
     digests = {each.method: load_images(each.plan.config.data).content for each in plan.sweeps}
     assert len({*digests.values()}) == 2
-    monkeypatch.setattr(cost_module, "images_trained_on", lambda plan, folder, data: {digests[_with(plan, data)]})
+    monkeypatch.setattr(compare_module, "images_trained_on", lambda plan, folder, data: {digests[_with(plan, data)]})
     check_searches(plan, made.folder)
-    monkeypatch.setattr(cost_module, "images_trained_on", lambda plan, folder, data: {digests["dcl"]})
+    monkeypatch.setattr(compare_module, "images_trained_on", lambda plan, folder, data: {digests["dcl"]})
     with pytest.raises(UserError, match="the images of digits are not those that trials were trained on"):
         check_searches(plan, made.folder)
 
@@ -193,7 +191,7 @@ def test_searches_that_saw_other_images_are_not_compared_even_if_all_have_ended(
 @pytest.fixture
 def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs are measured with a few steps only."""
-    monkeypatch.setattr("ebclab.sweeps.forecast._MEASURE_SECONDS", 0.3)
+    monkeypatch.setattr("ebclab.sweeps.preflight._MEASURE_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("quick_look")
@@ -237,7 +235,8 @@ def test_seconds_in_which_a_method_has_no_epoch_are_refused(monkeypatch: pytest.
     plan = make_comparison(request_for("simclr", "dcl", "dhel", budget="seconds", epochs=4))
     seconds = {"simclr": 10.0, "dcl": 400.0, "dhel": 10.0}
     monkeypatch.setattr(
-        "ebclab.comparisons.cost.costs", lambda plan: [SweepCost(each, seconds[each.method], 1) for each in plan.sweeps]
+        "ebclab.comparisons.compare.costs",
+        lambda plan: [SweepCost(each, seconds[each.method], 1) for each in plan.sweeps],
     )
     with pytest.raises(ConfigError) as error:
         equal_seconds(plan, None)
@@ -258,7 +257,7 @@ def test_methods_that_join_get_the_seconds_of_the_method_that_was_first_before(m
     before = make_comparison(request_for("simclr", "dcl", budget="seconds", epochs=4))
     plan = make_comparison(request_for("dhel", "simclr", "dcl", budget="seconds", epochs=8))
     monkeypatch.setattr(
-        "ebclab.comparisons.cost.costs",
+        "ebclab.comparisons.compare.costs",
         lambda plan: [SweepCost(each, 40.0 if each.method == "dhel" else 20.0, 1) for each in plan.sweeps],
     )
     found = equal_seconds(plan, before)
@@ -274,7 +273,7 @@ def test_readings_of_the_test_images_and_their_time_are_counted(monkeypatch: pyt
         asked.append(num_test)
         return 2.0
 
-    monkeypatch.setattr("ebclab.comparisons.cost.reading_seconds", two_seconds)
+    monkeypatch.setattr("ebclab.comparisons.compare.reading_seconds", two_seconds)
     assert reading_cost(plan) == (28, 56.0)
     assert asked == [len(load_split("digits", None, "test"))]  # once, since all searches have one encoder
     wider = request_for("simclr", "dcl", assignments=("dcl:encoder.width=8",), may_differ=("encoder",))
@@ -291,9 +290,9 @@ def test_a_reading_takes_the_time_of_all_features_and_of_all_pairs(monkeypatch: 
     def probe(encoder: Any, train: Any, test: Any, *args: Any, **options: Any) -> None:
         now[0] += 1e-3 * (len(train) + len(test)) + 1e-6 * len(train) * len(test)
 
-    monkeypatch.setattr("ebclab.sweeps.forecast.compute_features", features)
-    monkeypatch.setattr("ebclab.sweeps.forecast.evaluate_encoder", probe)
-    monkeypatch.setattr("ebclab.sweeps.forecast.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("ebclab.sweeps.preflight.compute_features", features)
+    monkeypatch.setattr("ebclab.sweeps.preflight.evaluate_encoder", probe)
+    monkeypatch.setattr("ebclab.sweeps.preflight.time", SimpleNamespace(perf_counter=lambda: now[0]))
     config = make_comparison(request_for("simclr", "dcl", assignments=("data.train_limit=1000",))).sweeps[0].plan.config
     assert reading_seconds(config, "knn", load_images(config.data), 5_000) == pytest.approx(6.0 + 5.0)
 

@@ -9,8 +9,7 @@ import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
 from ebclab.comparisons.document import comparison_document, facts, over_all_tasks, tuned_and_default
-from ebclab.comparisons.findings import Side, verdict_of
-from ebclab.comparisons.measured import WORST
+from ebclab.comparisons.findings import WORST, Side, verdict_of
 from ebclab.comparisons.plan import Task
 from ebclab.comparisons.wording import answer, what_it_does_not_show
 from ebclab.document.text import as_markdown

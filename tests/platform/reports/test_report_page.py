@@ -17,6 +17,7 @@ from made_up_comparison import IMAGES, right
 from pages import Page
 
 from ebclab.cli import main
+from ebclab.evaluation.comparison import Measurements
 from ebclab.reports.document import ranked, write_report
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sections import commands, cost_of
@@ -213,7 +214,9 @@ def test_the_sweeps_own_command_is_one_that_can_be_given_again(sweep_folder: Cal
 
 def test_the_references_of_a_comparison_are_those_of_its_sweeps(filled, tmp_path):
     seeds = (1, 2, 3)
-    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(filled.log)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(Measurements.of(seeds, (0.6,) * 3, [right(120)] * 3), 3)}).write(
+        filled.log
+    )
     inside = tmp_path / "comparison" / "sweeps" / "simclr"
     shutil.copytree(filled.path, inside)
     key = Protocol(filled.plan.config, 0, "knn").key(PIXELS)
@@ -243,7 +246,9 @@ def test_the_references_of_a_comparison_are_those_of_its_sweeps(filled, tmp_path
 def test_a_report_says_first_whether_anything_was_learnt(filled, pixels, said):
     """The winner is right about 120 of 200 test images, the untrained encoder about 50."""
     seeds, folder = (1, 2, 3), SweepFolder(filled.path)
-    SettingsTest("0007", seeds, {"knn": SeedScores.of(seeds, (0.6,) * 3, [right(120)] * 3, 3)}).write(filled.log)
+    SettingsTest("0007", seeds, {"knn": SeedScores.of(Measurements.of(seeds, (0.6,) * 3, [right(120)] * 3), 3)}).write(
+        filled.log
+    )
     if pixels is not None:
         protocol = Protocol(filled.plan.config, 0, "knn")
         rows = [(PIXELS, 0, pixels), *((UNTRAINED, seed, 50) for seed in seeds)]

@@ -10,6 +10,7 @@ from pages import Page
 from scipy import stats
 
 from ebclab.evaluation.answers import Answers, table_of
+from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.interval import Interval
 from ebclab.reports.document import write_report
@@ -60,7 +61,7 @@ def test_what_the_test_images_say_otherwise_of_a_gain_is_said(sweep_folder, of_s
     folder, seeds = sweep_folder(), (1, 2, 3)
     folder.fill()
     for source, values in (("0007", (0.6, 0.6, 0.6)), ("baseline", of_start)):
-        SettingsTest(source, seeds, {"knn": SeedScores.of(seeds, values, [], 3)}).write(folder.log)
+        SettingsTest(source, seeds, {"knn": SeedScores.of(Measurements.of(seeds, values, []), 3)}).write(folder.log)
     half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
     text = lead(read_sweep(folder.path))
     assert ("On the test images" in text) == bool(said)
@@ -76,7 +77,7 @@ def test_a_gain_that_the_test_images_alone_show_is_said_to_be_beyond_noise_there
     folder.search(0, [0.5, 0.6, 0.7, 0.8])
     folder.confirm_all({"0000": (0.60, 0.62, 0.64), "baseline": (0.58, 0.60, 0.65)})
     for source, values in (("0000", (0.60, 0.62, 0.64)), ("baseline", (0.20, 0.21, 0.22))):
-        SettingsTest(source, seeds, {"knn": SeedScores.of(seeds, values, [], 2)}).write(folder.log)
+        SettingsTest(source, seeds, {"knn": SeedScores.of(Measurements.of(seeds, values, []), 2)}).write(folder.log)
     half = stats.t.isf(0.05 / 2, 2) / 3**0.5  # two settings are one pair
     ends = f"+41.0 points (+{41 - half:.1f} to +{41 + half:.1f})"
     assert f"is within noise. On the test images it is beyond noise: {ends} by kNN." in lead(read_sweep(folder.path))
@@ -201,7 +202,7 @@ def with_test_scores(folder: Any, *readings: list[str]) -> None:
     for source, share in (("0007", 0.9), ("baseline", 0.6)):
         right = torch.rand(3, 355, generator=draw) < share
         answers = [Answers.of(row[None], torch.arange(355)) for row in right]
-        scores = SeedScores.of((1, 2, 3), right.double().mean(dim=1).tolist(), answers, 3)
+        scores = SeedScores.of(Measurements.of((1, 2, 3), right.double().mean(dim=1).tolist(), answers), 3)
         SettingsTest(source, (1, 2, 3), {"knn": scores}).write(folder.log)
 
 

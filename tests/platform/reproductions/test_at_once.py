@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebclab.reproductions import reproduce as run_module
-from ebclab.reproductions.folder import ReproductionFolder
-from ebclab.reproductions.plan import plan_study
+from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
 

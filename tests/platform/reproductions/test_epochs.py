@@ -7,9 +7,8 @@ import pytest
 
 from ebclab.errors import ConfigError
 from ebclab.reproductions.document import shown_ours
-from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, RunOutcome, Wanted
-from ebclab.reproductions.plan import plan_study
+from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study
 from ebclab.reproductions.table import ReproducedTable, table_of_plan

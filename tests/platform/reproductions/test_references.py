@@ -6,12 +6,11 @@ import pytest
 from made_up_comparison import IMAGES, right
 
 from ebclab.document.text import as_markdown
+from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.document import table_document
-from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, RunOutcome
-from ebclab.reproductions.plan import plan_study
+from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.plots import plots
-from ebclab.reproductions.references import protocols
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.table import table_of_plan
 from ebclab.runs import references as measuring

@@ -26,9 +26,8 @@ from ebclab.evaluation.samples import SampleMeasures
 from ebclab.reproductions import measure as measure_module
 from ebclab.reproductions import reproduce as run_module
 from ebclab.reproductions.document import write_table
-from ebclab.reproductions.folder import ReproductionFolder
 from ebclab.reproductions.measure import Found, Wanted, measure_run
-from ebclab.reproductions.plan import StudyPlan, plan_study
+from ebclab.reproductions.plan import ReproductionFolder, StudyPlan, plan_study
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.study import Study, list_studies, load_study, parse_study
 from ebclab.reproductions.table import table_of_plan
@@ -37,7 +36,6 @@ from ebclab.runs.trained_encoder import load_trained_encoder
 from ebclab.storage.kinds import REPRODUCTION
 from ebclab.storage.lease import leased
 from ebclab.storage.object_store import COPIES
-from ebclab.training.display import Listener
 from ebclab.training.pretrain import RunResult, pretrain
 from ebclab.training.sample_request import SampleRequest
 from ebclab.training.samples import Samples
@@ -142,33 +140,6 @@ def test_a_command_that_was_killed_goes_on_where_it_was(plan, folder, monkeypatc
     assert measured == ["cold-seed0", "warm-seed0", "warm-seed0"]
     assert {name: (folder.path / "runs" / name / "metrics.jsonl").read_bytes() for name in logs} == logs
     assert all(len(outcome.numbers) == 2 for outcome in outcomes.values())
-
-
-class StopsAfterAnEpoch(Listener):
-    """Kills the process, as it were, when the first epoch of a run is on the disk; remembers what a run says."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.armed = True
-
-    def on_log(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        if self.armed and step == 3:
-            self.armed = False
-            raise Killed
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def test_a_run_that_was_killed_in_its_second_epoch_goes_on_from_its_checkpoint(study, folder):
-    plan = plan_study(study, "smoke", assignments=["training.epochs=2"])
-    display = StopsAfterAnEpoch()
-    with pytest.raises(Killed):
-        run_plan(plan, folder, display=display)
-    assert not (folder.path / "runs" / "cold-seed0" / "result.json").exists()
-    run_plan(plan, folder, display=display)
-    assert any("resuming at step 2 of 4" in note for note in display.notes)
-    assert json.loads((folder.path / "runs" / "cold-seed0" / "result.json").read_text())["steps"] == 4
 
 
 def test_a_run_that_diverges_costs_its_own_cells(plan, folder, monkeypatch):

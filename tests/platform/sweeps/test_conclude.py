@@ -20,6 +20,7 @@ import ebclab
 from ebclab.config import compose, load_yaml_file, parse_yaml
 from ebclab.errors import RunError, StoreError, TrainingError, UserError
 from ebclab.evaluation.answers import Answers, score_of, table_of
+from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.jobs import Each, one_by_one
@@ -300,7 +301,7 @@ def test_probes_have_the_labelled_images_and_the_kind_that_are_asked_for(sweep, 
     config = replace(sweep.plan.config, data=replace(sweep.plan.config.data, train_limit=150))
     sweep.confirm("0001", 0.9)
     if is_old:
-        SettingsTest("0002", (1,), {"knn": SeedScores.of((1,), (0.5,), (), 1)}).write(sweep.log)
+        SettingsTest("0002", (1,), {"knn": SeedScores.of(Measurements.of((1,), (0.5,), ()), 1)}).write(sweep.log)
     for _ in range(2):
         sweep.conclude("knn", config=config, top=1, seeds=1)
     assert [(each["only"], each["train_limit"]) for each in fake.options] == [(("knn",), 0 if is_old else 150)]

@@ -234,7 +234,7 @@ def test_a_line_about_the_sweep_comes_every_ten_seconds_at_most(wait: Callable[[
 
 
 def test_the_time_left_is_that_of_the_trials_left_at_the_pace_of_this_launch(wait: Callable[[float], None]) -> None:
-    standing = SweepProgress("sweep", "holdout_knn", 8, started=1000.0)
+    standing = SweepProgress("holdout_knn", 8, started=1000.0)
     before = [trial("1", [0.5], state="finished"), trial("2", [0.1] * 5)]
     standing.update(before)
     wait(60)

@@ -23,7 +23,7 @@ from ebclab.data.holdout import Split
 from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
-from ebclab.sweeps import forecast
+from ebclab.sweeps import preflight
 from ebclab.sweeps import sweep as sweep_module
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
@@ -163,7 +163,7 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_forecast_speaks_of_early_stopping_if_there_is_any(scheduler, rule, is_less, monkeypatch, capsys):
     _two_cores(monkeypatch)
-    monkeypatch.setattr(forecast, "epoch_seconds", lambda *_, **__: 1.0)
+    monkeypatch.setattr(preflight, "epoch_seconds", lambda *_, **__: 1.0)
     space = parse_space({"parameters": {"optimizer.learning_rate": {"uniform": [0.05, 0.5]}}}, "test")
     small = ["data.train_limit=128", "training.batch_size=32", "encoder.width=4"]
     asked = SweepRequest(space=space, trials=4, scheduler=scheduler, rules=(rule,), epochs=5)
@@ -199,10 +199,10 @@ def test_a_forecast_waits_for_the_device_and_leaves_out_the_recording_of_a_step(
         made.training.captured = SimpleNamespace() if is_captured else None
         return made
 
-    monkeypatch.setattr(forecast, "prepare", prepared)
-    monkeypatch.setattr(forecast, "train_step", device.step)
-    monkeypatch.setattr(forecast, "time", SimpleNamespace(perf_counter=lambda: device.now))
-    found = forecast.epoch_seconds(config, split, METHODS, threads=1)
+    monkeypatch.setattr(preflight, "prepare", prepared)
+    monkeypatch.setattr(preflight, "train_step", device.step)
+    monkeypatch.setattr(preflight, "time", SimpleNamespace(perf_counter=lambda: device.now))
+    found = preflight.epoch_seconds(config, split, METHODS, threads=1)
     scored = (len(split.train) + len(split.holdout)) / config.training.batch_size / 6
     assert found == pytest.approx(0.71 * (len(split.train) // config.training.batch_size + scored))
     assert device.now % 60 < 5.0  # three seconds of steps, beside the first ones

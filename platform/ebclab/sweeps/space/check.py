@@ -56,15 +56,11 @@ def fitting_space(
             fixed += [each.name for each in space.parameters if each.name not in fixed and _why_not_live(each, config)]
         if fixed:
             space = Space(space.without(set(fixed)).parameters, f"{space.where} without {', '.join(fixed)}")
-    try:
-        check_space(space, config, searched_live_only=searched_live_only)
-    except ConfigError as error:
-        return space, error.problems
-    return space, []
+    return space, space_problems(space, config, searched_live_only=searched_live_only)
 
 
-def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> None:
-    """Check that a space fits a run, whose values of searched settings must lie within their ranges.
+def space_problems(space: Space, config: ExperimentConfig, *, searched_live_only: bool) -> list[str]:
+    """Return why a space does not fit a run, whose values of searched settings must lie within their ranges.
 
     ``searched_live_only``: the sweep changes settings during a run, so only numbers that change no shape may be
     searched.
@@ -80,9 +76,7 @@ def check_space(space: Space, config: ExperimentConfig, *, searched_live_only: b
     wrong_values = list(_wrong_values(named, config))
     typed = named.without({name for name, _ in wrong_values})
     wrong += [*wrong_values, *_defaults_outside(typed, config)]
-    lines = [f"{space.where}, {line}" for _, line in wrong] + list(_broken_corners(typed, config))
-    if lines:
-        raise ConfigError(lines)
+    return [f"{space.where}, {line}" for _, line in wrong] + list(_broken_corners(typed, config))
 
 
 def own_settings(space: Space, config: ExperimentConfig) -> Settings:

@@ -9,7 +9,7 @@ import pytest
 from ebclab.config import compose, list_recipes
 from ebclab.methods_by_name import catalogue
 from ebclab.optimization.schedules import peak_learning_rate
-from ebclab.sweeps.space.check import apply_settings, check_space, own_settings
+from ebclab.sweeps.space.check import apply_settings, own_settings, space_problems
 from ebclab.sweeps.space.space import list_spaces, load_space
 
 SPACES = [name for name in list_spaces() if "/" not in name]
@@ -40,7 +40,7 @@ def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
     assert target.ends == (0.0, 0.04, 0.9)
     config = compose(method, overrides=["method.objective=supcon"] if method == "supervised" else [])
     assert config.method.ess_target == 0
-    check_space(space, config, searched_live_only=False)
+    assert space_problems(space, config, searched_live_only=False) == []
     small = replace(config.method, ess_target=target.low)
     catalogue()[method].requirements(small, 32 if method == "dhel" else 16)  # fewer negatives: those of its own view
 
@@ -54,7 +54,7 @@ def test_every_example_fits_the_method_that_it_names(example):
     recipes = {"rate-and-temperature": "cifar10-resnet18", "cifar10-small": "cifar10-small"}
     recipe = next((recipe for part, recipe in recipes.items() if part in example), "fashion-mnist-small")
     config = compose(name, recipe, overrides=start)
-    check_space(load_space(example, name), config, searched_live_only=False)
+    assert space_problems(load_space(example, name), config, searched_live_only=False) == []
 
 
 SEARCHED_IN = {
@@ -102,7 +102,7 @@ def test_every_space_fits_every_recipe_which_is_its_default_point(method):
     space = load_space(None, method)
     for recipe in list_recipes():
         config = compose(method, recipe)
-        check_space(space, config, searched_live_only=False)
+        assert space_problems(space, config, searched_live_only=False) == []
         point = space.point_of(own_settings(space, config))
         assert apply_settings(config, space.settings(point)) == config, recipe
 
