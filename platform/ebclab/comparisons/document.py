@@ -141,7 +141,10 @@ def differences(findings: ComparisonFindings) -> Table:
         for gap in findings.gaps_of("tuned")
     )
     heads = ("on", "difference", "both tuned", "verdict", "seeds ahead", "both by default", "verdict there")
-    note = f"The margin is {findings.request.margin_in_words}."
+    note = (
+        f"The margin is {findings.request.margin_in_words}; whether a difference is larger is judged by two one-sided "
+        "tests, whose interval is narrower than the one shown."
+    )
     return Table("Differences between methods", heads, rows, note)
 
 

@@ -308,16 +308,19 @@ _LEARNT: tuple[tuple[Family, Literal["tuned", "default"]], ...] = (
 Verdict = Literal["ahead", "behind", "equal", "open", "no interval"]
 
 
-def verdict_of(low: float | None, high: float | None, margin: float) -> Verdict:
-    """Return the conclusion from the interval of a difference.
+def verdict_of(whole: Interval, narrow: Interval, margin: float) -> Verdict:
+    """Return the conclusion from the interval of a difference, and from that of two one-sided tests.
 
-    If the interval lies within [-margin, margin], the verdict is "equal" (equivalence), even if it does not contain 0.
+    The narrow interval may miss with twice the chance, so that each of its ends is a one-sided test with the chance of
+    the whole one (Schuirmann, 1987). If it lies within [-margin, margin], the verdict is "equal" (equivalence), even if
+    the whole interval does not contain 0. The chance of a wrong verdict is still that of the whole interval: of a
+    difference beyond the margin, "equal" is the most frequent one; of a tie, a lead is.
     """
-    if low is None or high is None:
+    if whole.low is None or whole.high is None or narrow.low is None or narrow.high is None:
         return "no interval"
-    if -margin <= low and high <= margin:
+    if -margin <= narrow.low and narrow.high <= margin:
         return "equal"
-    return "ahead" if low > 0 else "behind" if high < 0 else "open"
+    return "ahead" if whole.low > 0 else "behind" if whole.high < 0 else "open"
 
 
 @dataclass(frozen=True)
@@ -339,7 +342,7 @@ class Gap:
     one: Side  # the first side
     other: Side  # the second side
     difference: Interval  # accuracy of ``one`` minus that of ``other``, with its interval; in [-1, 1]
-    verdict: Verdict  # conclusion from the interval and the margin
+    verdict: Verdict  # conclusion from the interval, two one-sided tests and the margin
     by_seed: dict[int, float]  # the difference at each seed in common
 
     @property
@@ -506,9 +509,8 @@ class ComparisonFindings:
             gains = {
                 seed: score - theirs.by_seed[seed] for seed, score in mine.by_seed.items() if seed in theirs.by_seed
             }
-            found = difference_with_chance(mine, theirs, CHANCE / len(wanted))
-            verdict = verdict_of(found.low, found.high, self.margin)
-            gaps.append(Gap(family, one, other, found, verdict, gains))
+            found, narrow = (difference_with_chance(mine, theirs, n * CHANCE / len(wanted)) for n in (1, 2))
+            gaps.append(Gap(family, one, other, found, verdict_of(found, narrow, self.margin), gains))
         return gaps
 
     def _alike(self, one: Side, other: Side) -> bool:

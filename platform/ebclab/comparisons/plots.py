@@ -245,7 +245,7 @@ def tuned_differences(findings: ComparisonFindings) -> Plot | None:
     figure.update_yaxes(autorange="reversed", automargin=True)
     note = (
         f"All intervals hold together with 95 %. Shaded: the margin of {findings.request.margin_in_words}, below which "
-        "a difference does not matter; an interval inside it shows that there is no larger one."
+        "a difference does not matter; whether it is larger is judged by two one-sided tests, narrower than the bars."
     )
     return plot("Differences between tuned methods", note, figure, height=150 + 30 * len(gaps))
 

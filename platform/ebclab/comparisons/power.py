@@ -48,6 +48,7 @@ from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import Sums, Table, VarianceParts, interval_of_difference
 from ebclab.formatting import count
+from ebclab.interval import Interval
 from ebclab.inventory.folders import folders_with
 from ebclab.storage.kinds import COMPARISON
 from ebclab.sweeps.plan import SweepPlan
@@ -141,13 +142,15 @@ class _Simulated:
         by_seed = common.sum(axis=1) + np.bincount(np.repeat(np.arange(self.seeds), self._counts), own, self.seeds)
         return Sums(by_seed.astype(float), by_image, float(np.count_nonzero(own) + np.count_nonzero(common)))
 
-    def ends(self, difference: float) -> tuple[float, float]:
-        """Return the interval of the page for a true difference."""
-        return interval_of_difference(self.sums(difference), self._design.chance)
+    def intervals(self, difference: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the interval of the page for a true difference, and that of its two one-sided tests."""
+        sums, chance = self.sums(difference), self._design.chance
+        return interval_of_difference(sums, chance), interval_of_difference(sums, 2 * chance)
 
     def verdict(self, difference: float) -> Verdict:
         """Return what the page says of a true difference."""
-        return verdict_of(*self.ends(difference), self._design.margin)
+        whole, narrow = (Interval(difference, *ends) for ends in self.intervals(difference))
+        return verdict_of(whole, narrow, self._design.margin)
 
     def smallest_found(self, limit: float) -> float:
         """Return the smallest true difference that is found to be ahead; infinite if it is above the limit.
@@ -156,7 +159,7 @@ class _Simulated:
         """
         found = limit
         for step in range(_STEPS):
-            low, high = self.ends(found)
+            (low, _), (_, high) = self.intervals(found)
             beyond = min(low, high - self._design.margin)  # above 0: ahead
             if step == 0 and beyond < 0:
                 return np.inf

@@ -153,7 +153,9 @@ def what_intervals_say(findings: ComparisonFindings) -> str:
         "same seed are compared with each other, and so are answers about the same image. The intervals between tuned "
         f"methods ({numbers['tuned']}), between default settings ({numbers['default']}) and of tuned over default "
         f"settings ({numbers['gain']}) each hold together: in at least 95 of 100 comparisons all of a kind contain the "
-        "true value, and the chance is shared by all that were planned. Intervals of single accuracies are 95 % each. "
+        "true value, and the chance is shared by all that were planned. Whether a difference is larger than the margin "
+        "is judged by two one-sided tests with the same chance each, whose interval is narrower. Intervals of single "
+        "accuracies are 95 % each. "
         "With few seeds or a few hundred images all of them are rather too wide than too short. "
         f"{few_seeds(findings.request.seeds)}"
     ).strip()

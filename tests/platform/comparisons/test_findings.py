@@ -15,6 +15,7 @@ from ebclab.comparisons.wording import answer, what_it_does_not_show
 from ebclab.document.text import as_markdown
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.seeds_and_images import difference_interval
+from ebclab.interval import Interval
 
 Make = Callable[..., MadeUp]
 TASK = Task("digits", 64)
@@ -26,19 +27,21 @@ def seeds_of(count: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("whole", "narrow", "verdict"),
     [
-        (0.01, 0.03, "ahead"),
-        (-0.03, -0.01, "behind"),
-        (-0.01, 0.03, "open"),
-        (-0.003, 0.004, "equal"),
-        (0.001, 0.004, "equal"),  # beyond noise, and too small to matter
-        (0.001, 0.02, "ahead"),
-        (None, None, "no interval"),
+        ((0.01, 0.03), (0.012, 0.028), "ahead"),
+        ((-0.03, -0.01), (-0.028, -0.012), "behind"),
+        ((-0.01, 0.03), (-0.007, 0.027), "open"),
+        ((-0.003, 0.004), (-0.002, 0.003), "equal"),
+        ((-0.006, 0.006), (-0.005, 0.005), "equal"),  # by the tests alone
+        ((-0.007, 0.006), (-0.0051, 0.005), "open"),
+        ((0.001, 0.004), (0.002, 0.003), "equal"),  # beyond noise, and too small to matter
+        ((0.001, 0.02), (0.003, 0.018), "ahead"),
+        ((None, None), (None, None), "no interval"),
     ],
 )
-def test_a_verdict_reads_the_interval_against_the_margin(low: float | None, high: float | None, verdict: str) -> None:
-    assert verdict_of(low, high, 0.005) == verdict
+def test_a_verdict_reads_the_interval_and_two_one_sided_tests_against_the_margin(whole, narrow, verdict):
+    assert verdict_of(Interval(0.0, *whole), Interval(0.0, *narrow), 0.005) == verdict
 
 
 def test_the_best_draw_is_tuned_and_default_settings_are_no_draw(made_up: Make) -> None:
@@ -117,6 +120,24 @@ def test_differences_are_over_seeds_and_images_and_share_the_chance_to_miss(made
     assert gap.difference.mean == pytest.approx(-30 / IMAGES)
     assert (gap.seeds_ahead, len(gap.by_seed)) == (0, 3)
     assert (gap.ahead, gaps["dhel", "dcl"].ahead) == ("0 of 3", "1 of 3, 1 equal")  # 150, 150 and 153 of 150, 152, 151
+
+
+def test_that_no_difference_is_larger_takes_two_one_sided_tests_with_the_chance_of_the_interval(made_up: Make) -> None:
+    """Their interval may miss twice as often, in one of ten comparisons of one pair, and is narrower."""
+    runs = {"simclr": (150, 152, 151), "dcl": (151, 150, 152)}
+    found = made_up(
+        request_for("simclr", "dcl"), {name: {"tuned_runs": each} for name, each in runs.items()}
+    ).findings()
+    dcl, simclr = (
+        np.stack([table_of([right(count, seed)])[0] for seed, count in enumerate(runs[name], start=1)])
+        for name in ("dcl", "simclr")
+    )
+    whole, narrow = (max(map(abs, difference_interval(dcl, simclr, chance))) for chance in (0.05, 0.1))
+    assert narrow < whole
+    for margin, verdict in ((1.001 * narrow, "equal"), (0.999 * narrow, "open"), ((narrow + whole) / 2, "equal")):
+        plan = replace(found.plan, request=replace(found.request, margin=100 * margin))
+        (gap,) = replace(found, plan=plan).gaps_of("tuned")
+        assert gap.verdict == verdict
 
 
 def test_the_chance_is_shared_by_what_was_planned_not_by_what_is_there(made_up: Make) -> None:

@@ -99,7 +99,7 @@ def test_the_seeds_that_the_margin_needs_are_those_of_the_t_test() -> None:
 
 def test_true_ties_are_found_as_often_as_two_one_sided_tests_find_them(many: None) -> None:
     error = (0.1 / 4_000) ** 0.5
-    within = 0.012 - stats.norm.isf(0.025) * error
+    within = 0.012 - stats.norm.isf(0.05) * error
     found = share_of(Design(NO_SEEDS, 3, 4_000, 0.05, 0.012), 0.0, "equal", 1)
     assert found == pytest.approx(2 * stats.norm.cdf(within / error) - 1, abs=0.05)
 
