@@ -128,8 +128,7 @@ def decisions(trials: int) -> float:
     import ebclab
     from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
-    from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.scheduler import SweepScheduler
+    from ebclab.sweeps.scheduler import SearchProposals, SweepScheduler
     from ebclab.sweeps.space.space import parse_space
 
     space, config = parse_space(SPACE, "benchmark"), ebclab.compose("simclr", overrides=TINY)

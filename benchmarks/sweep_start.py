@@ -143,8 +143,7 @@ def resume(root: str) -> dict[str, float]:
     from ebclab.runs.stop_request import StopFlag
     from ebclab.sweeps.log import SweepLog
     from ebclab.sweeps.policies.suggest import suggest
-    from ebclab.sweeps.proposals import SearchProposals
-    from ebclab.sweeps.scheduler import SweepScheduler
+    from ebclab.sweeps.scheduler import SearchProposals, SweepScheduler
     from ebclab.sweeps.space.space import load_space
 
     config = ebclab.compose("flatclr", recipe="fashion-mnist-small", overrides=["training.epochs=20"])

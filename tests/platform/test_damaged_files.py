@@ -39,8 +39,7 @@ from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import ranked
-from ebclab.sweeps.results import SweepResult
+from ebclab.sweeps.results import SweepResult, ranked
 
 OLD = Path(__file__).parents[1] / "folders" / "made_by_0.1"
 DAMAGES = 150  # of each file

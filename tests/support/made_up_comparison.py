@@ -16,8 +16,8 @@ from ebclab.evaluation.comparison import Measurements
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import write_plan
-from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals, confirming_run
-from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest
+from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest, confirming_run, to_confirm
+from ebclab.sweeps.scheduler import SearchProposals
 
 IMAGES = 200
 KEYS = torch.arange(IMAGES)
@@ -59,7 +59,7 @@ def write_search(log: SweepLog, planned: PlannedSweep, scores: Scores) -> None:
 
 def write_confirmation(log: SweepLog, planned: PlannedSweep, scores: Scores) -> None:
     """Write the runs of the chosen and of the default settings, and their answers on the test images."""
-    for source, settings in ConfirmProposals(planned.plan, log).settings.items():
+    for source, settings in to_confirm(planned.plan, log).items():
         counts = scores["default_runs" if source == BASELINE else "tuned_runs"]
         done: dict[int, Answers] = {}
         for seed, count in enumerate(counts, start=planned.plan.config.seed + 1):

@@ -35,8 +35,7 @@ from ebclab.interval import Interval
 from ebclab.reports.comparable import footing, importance
 from ebclab.runs.references import REFERENCES, Name, Protocol, References
 from ebclab.sweeps.log import LAUNCHES, LOST, State, SweepLog, Trial, sharing_a_gpu
-from ebclab.sweeps.proposals import ConfirmProposals, confirming_run, ranked
-from ebclab.sweeps.results import BASELINE, SettingsTest
+from ebclab.sweeps.results import BASELINE, SettingsTest, confirming_run, ranked, to_confirm
 from ebclab.sweeps.space.space import Settings
 
 WORST = 0.0
@@ -223,13 +222,13 @@ def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> 
     if not ranked(over):
         reasons = {trial.reason for trial in over if trial.reason}
         return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
-    proposals = ConfirmProposals(planned.plan, log)
-    groups = {source: _runs(source, settings, planned, log, metric) for source, settings in proposals.settings.items()}
+    confirmed = to_confirm(planned.plan, log)
+    groups = {source: _runs(source, settings, planned, log, metric) for source, settings in confirmed.items()}
     known = {source: runs for source, runs in groups.items() if runs is not None}
     tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
     default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == planned.plan.start else None)
     compared = footing(planned.plan.space, search)
-    seeds_over = _seeds_over(planned, log, proposals.settings)
+    seeds_over = _seeds_over(planned, log, confirmed)
     return replace(
         empty,
         tuned=tuned,
@@ -260,12 +259,11 @@ def _what_is_missing(planned: PlannedSweep, num_over: int, tuned: SettingsRuns |
 
 def _runs(source: str, settings: Settings, planned: PlannedSweep, log: SweepLog, metric: Metric) -> SettingsRuns | None:
     """Return the runs of given settings; None until all of them have ended."""
-    names = {confirming_run(source, seed) for seed in planned.plan.confirming_seeds}
-    wanted = [trial for trial in log.of_kind("confirm") if trial.id in names]
-    if len(wanted) < planned.plan.seeds or not all(trial.is_over for trial in wanted):
+    trials = {seed: log.trials.get(confirming_run(source, seed)) for seed in planned.plan.confirming_seeds}
+    by_seed = {seed: trial for seed, trial in trials.items() if trial is not None and trial.is_over}
+    if len(by_seed) < len(trials):
         return None
-    seeds = sorted(trial.seed for trial in wanted)
-    by_seed = {trial.seed: trial for trial in wanted}
+    seeds = list(by_seed)
     done = [seed for seed in seeds if by_seed[seed].state == "finished" and by_seed[seed].last is not None]
     held_out = _with_lost(
         seeds,

@@ -22,8 +22,7 @@ from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import finite
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import confirming_run, ranked
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SweepResult
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SweepResult, confirming_run, ranked
 
 _UNCONFIRMED = (
     "not confirmed: ranked by one run of one seed, and by the very value that the search chose it by, "

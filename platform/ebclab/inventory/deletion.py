@@ -28,7 +28,7 @@ from ebclab.storage.object_store import Store, remote_at
 from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.proposals import ranked
+from ebclab.sweeps.results import ranked
 
 
 class _Comparison(Workspace):

@@ -143,8 +143,7 @@ def _content_of_run(path: Path, files: Files, collection: RunCollection) -> Cont
 def _content_of_sweep(path: Path, files: Files, collection: RunCollection) -> Content:
     """Return settings, progress and score of a sweep, read from its folder or its local copy."""
     from ebclab.sweeps.folder import SweepFolder  # imported here: takes seconds
-    from ebclab.sweeps.proposals import ranked
-    from ebclab.sweeps.results import SweepResult
+    from ebclab.sweeps.results import SweepResult, ranked
 
     folder = SweepFolder(path)
     plan = load_yaml_file(folder.plan)

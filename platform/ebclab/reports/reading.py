@@ -25,8 +25,7 @@ from ebclab.storage.object_store import Store
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import SweepFindings
-from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest
+from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, SweepFindings
 from energy_contrast.method import Method
 
 BY = replace(POINTS, is_signed=False)

@@ -18,8 +18,7 @@ from ebclab.runs.environment import command_in_words, versions_in_words
 from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.proposals import confirming_run
-from ebclab.sweeps.results import BASELINE, ConfirmedSettings, readings_of_test_set
+from ebclab.sweeps.results import BASELINE, ConfirmedSettings, confirming_run, readings_of_test_set
 
 MOST_FAILURES = 50
 

@@ -26,14 +26,16 @@ from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.proposals import SweepFindings, confirming_run, distinct
 from ebclab.sweeps.results import (
     ConfirmedSettings,
     RunTest,
     SeedScores,
     SettingsTest,
     StoppingSavings,
+    SweepFindings,
     SweepResult,
+    confirming_run,
+    distinct,
     readings_of_test_set,
 )
 from energy_contrast.method import Method

@@ -1,9 +1,11 @@
-"""Results of a sweep, typed: confirmed settings, test scores, savings of early stopping, result.json."""
+"""What a sweep found: its best trials, confirmed settings, test scores, savings of early stopping, result.json."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +13,8 @@ from ebclab.config.names import is_folder_name
 from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.evaluation.answers import Answers
-from ebclab.evaluation.comparison import Measurements, mean_and_interval
+from ebclab.evaluation.comparison import Measurements, difference, mean_and_interval
+from ebclab.evaluation.objectives import SHARES
 from ebclab.interval import Interval
 from ebclab.storage import atomic
 from ebclab.storage.reading import read_json, typed, with_checksum
@@ -204,6 +207,129 @@ def readings_of_test_set(log: SweepLog) -> list[list[str]]:
             runs = [f"confirm-{event.get('trial')}-seed{seed}" for seed in event.get("seeds", [])]
             readings += [runs] if listed.isdisjoint(runs) else []
     return readings
+
+
+def confirming_run(source: str, seed: int) -> str:
+    """Return the id, and the name of the run folder, of the trial that confirms settings with a seed."""
+    return f"confirm-{source}-seed{seed}"
+
+
+def ranked(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that measured anything, best first: finished ones, then the others by epochs done.
+
+    Those that measured no number come last. Interrupted trials are included, those that diverged or failed are not.
+    """
+    measured = [trial for trial in trials if trial.last is not None and not trial.is_lost]
+
+    def merit(trial: Trial) -> tuple[bool, int, float, int]:
+        if math.isnan(trial.value):
+            return False, 0, -math.inf, -trial.number
+        return trial.state == "finished", trial.epochs_done, trial.value, -trial.number
+
+    return sorted(measured, key=merit, reverse=True)
+
+
+def distinct(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials without those that repeat the settings of an earlier one, as a search of few choices may."""
+    kept: list[Trial] = []
+    for trial in trials:
+        if all(trial.settings != other.settings for other in kept):
+            kept.append(trial)
+    return kept
+
+
+def to_confirm(plan: SweepPlan, log: SweepLog) -> dict[str, Settings]:
+    """Return the settings to confirm, the best of the search and the starting ones, by source."""
+    chosen = distinct(ranked(log.of_kind("search")))[: plan.top]
+    settings = {trial.id: dict(trial.settings) for trial in chosen}
+    if plan.baseline and chosen and plan.start not in settings.values():
+        settings[BASELINE] = plan.start
+    return settings
+
+
+def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings]:
+    """Return the confirmed settings, the winner first: those with most finished seeds, then with the best mean.
+
+    Runs whose last objective is not a number are left out.
+    """
+    settings, done = to_confirm(plan, log), dict[str, list[Trial]]()
+    for source in settings:
+        for seed in plan.confirming_seeds:
+            trial = log.trials.get(confirming_run(source, seed))
+            if trial is not None and trial.state == "finished" and math.isfinite(trial.value):
+                done.setdefault(source, []).append(trial)
+    confirmed = []
+    for source, trials in done.items():
+        seeds = tuple(trial.seed for trial in trials)
+        measured = Measurements.of(seeds, [trial.value for trial in trials], [trial.answers for trial in trials])
+        confirmed.append(
+            ConfirmedSettings.of(
+                measured,
+                len(done),
+                is_rate=plan.config.evaluation.objective in SHARES,
+                source=source,
+                settings=settings[source],
+                seeds=seeds,
+                seeds_asked=plan.seeds,
+            )
+        )
+    return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
+
+
+@dataclass(frozen=True)
+class SweepFindings:
+    """What a sweep has found according to its log, computed when it is asked for."""
+
+    plan: SweepPlan
+    log: SweepLog
+
+    @cached_property
+    def search(self) -> list[Trial]:
+        return self.log.of_kind("search")
+
+    @cached_property
+    def order(self) -> list[Trial]:
+        """The search trials with measurements, best first; diverged and failed ones are excluded."""
+        return ranked(self.search)
+
+    @cached_property
+    def confirmed(self) -> list[ConfirmedSettings]:
+        """The confirmed settings, the winner first."""
+        return confirmed_settings(self.plan, self.log)
+
+    @cached_property
+    def differences(self) -> list[Interval | None]:
+        """The difference between the winner and each of the confirmed settings; None for the winner itself."""
+        gaps = [difference(self.confirmed[0].measured, e.measured, len(self.confirmed)) for e in self.confirmed[1:]]
+        return [None, *gaps] if self.confirmed else []
+
+    @cached_property
+    def start_place(self) -> int | None:
+        """Index in ``confirmed`` of the settings that the search started from; None if they were not confirmed."""
+        return next((place for place, entry in enumerate(self.confirmed) if entry.is_start(self.plan)), None)
+
+    @cached_property
+    def test(self) -> dict[str, SeedScores] | None:
+        """The winner's test scores by probe; None if the test set was not read."""
+        return SettingsTest.known(self.log, self.confirmed[0], len(self.confirmed)) if self.confirmed else None
+
+    @cached_property
+    def test_of_start(self) -> dict[str, SeedScores] | None:
+        """The test scores of the starting settings by probe; None if they were not tested, or won."""
+        place = self.start_place
+        return SettingsTest.known(self.log, self.confirmed[place], len(self.confirmed)) if place else None
+
+    @cached_property
+    def test_gain(self) -> dict[str, Interval]:
+        """Gain of the winner over the starting settings on the test set, by probe."""
+        if self.start_place is None or self.test is None or self.test_of_start is None:
+            return {}
+        winner, start = self.confirmed[0], self.confirmed[self.start_place]
+        return {
+            probe: difference(winner.measured_by(score), start.measured_by(other), len(self.confirmed))
+            for probe, score in self.test.items()
+            if (other := self.test_of_start.get(probe))
+        }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The sweep scheduler decides which trial trains next and when it ends, from the log alone and without Ray.
+"""Proposes the trials of a sweep, and decides which one trains next and when it ends, from the log alone.
 
 A trial trains in turns. A turn ends when the trial is over, when the trial has to wait for others (population based
 training), or when someone stops the sweep. The next turn continues from the run folder. So a resumed sweep needs no
@@ -7,19 +7,112 @@ further state: the scheduler gives turns to the trials that are unfinished accor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ebclab.evaluation.answers import Answers
 from ebclab.runs.stop_request import Stop
-from ebclab.sweeps.log import SweepLog, Trial
+from ebclab.sweeps.log import Kind, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import at_exchange, exploit
 from ebclab.sweeps.policies.stopping import decide
-from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
+from ebclab.sweeps.policies.suggest import suggest
+from ebclab.sweeps.results import confirming_run, to_confirm
 from ebclab.sweeps.space.space import Point, Settings
 
 _WARMUP = "optimizer.warmup_epochs"
+
+
+class SearchProposals:
+    """Proposes the trials of the search, each from what the trials before it measured.
+
+    The best point of an earlier sweep, whose points and objectives are ``earlier``, is tried first.
+    """
+
+    kind: Kind = "search"
+
+    def __init__(self, plan: SweepPlan, earlier: Sequence[tuple[Point, float]] = ()) -> None:
+        self._plan, self._earlier = plan, earlier
+        self._first = max(earlier, key=lambda pair: pair[1])[0] if earlier else plan.space.point_of(plan.start)
+
+    def includes(self, trial: Trial) -> bool:
+        """Return True: every trial of the search belongs to this phase."""
+        return True
+
+    def left(self, trials: Sequence[Trial]) -> int:
+        """Return how many trials are still to be proposed: none once the existing ones use up the search's time."""
+        budget = self._plan.search_seconds
+        if budget and _seconds_in_the_end(trials) >= budget:
+            return 0
+        return self._plan.trials - len(trials)
+
+    def propose(self, trials: Sequence[Trial]) -> Trial:
+        """Return the next trial."""
+        plan, number = self._plan, self._next_number(trials)
+        point = suggest(
+            plan.space,
+            plan.search,
+            seed=plan.config.seed,
+            number=number,
+            trials=trials,
+            default=self._first,
+            earlier=self._earlier,
+        )
+        settings = plan.space.settings(point)
+        return Trial(f"{number:04d}", "search", number, point, settings, plan.config.seed, plan.epochs)
+
+    def _next_number(self, trials: Sequence[Trial]) -> int:
+        """Return a free number: one more than the largest, or for a grid the smallest that is missing."""
+        taken = {trial.number for trial in trials}
+        if self._plan.search == "grid":
+            return next(number for number in range(len(taken) + 1) if number not in taken)
+        return max(taken, default=-1) + 1
+
+
+def _seconds_in_the_end(trials: Sequence[Trial]) -> float:
+    """Return the total training time of all trials if no running trial stops early.
+
+    It is extrapolated from a trial's own pace or, before its first epoch, from the mean pace of the others; it is
+    infinite while trials are running and no pace is known yet.
+    """
+    paces = [trial.seconds / trial.epochs_done for trial in trials if trial.epochs_done]
+    usual = sum(paces) / len(paces) if paces else math.inf
+
+    def whole(trial: Trial) -> float:
+        pace = trial.seconds / trial.epochs_done if trial.epochs_done else usual
+        return trial.seconds if trial.is_over else max(trial.seconds, pace * trial.epochs)
+
+    return sum(map(whole, trials))
+
+
+class ConfirmProposals:
+    """Proposes the confirming trials: the best settings and the starting ones, at full budget with several seeds."""
+
+    kind: Kind = "confirm"
+
+    def __init__(self, plan: SweepPlan, log: SweepLog) -> None:
+        self._settings, self._epochs = to_confirm(plan, log), plan.config.training.epochs
+        self._wanted = {
+            confirming_run(source, seed): (rank, source, seed)
+            for rank, source in enumerate(self._settings)
+            for seed in plan.confirming_seeds
+        }
+
+    def includes(self, trial: Trial) -> bool:
+        """Return whether a confirming trial has settings that are still among the best."""
+        return trial.id in self._wanted
+
+    def left(self, trials: Sequence[Trial]) -> int:
+        """Return how many trials are still to be proposed."""
+        return len(self._wanted) - len(trials)
+
+    def propose(self, trials: Sequence[Trial]) -> Trial:
+        """Return the next trial."""
+        known = {trial.id for trial in trials}
+        name = next(name for name in self._wanted if name not in known)
+        rank, source, seed = self._wanted[name]
+        return Trial(name, "confirm", rank, {}, self._settings[source], seed, self._epochs)
 
 
 @dataclass(frozen=True)

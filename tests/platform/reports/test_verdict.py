@@ -17,8 +17,7 @@ from ebclab.reports.document import write_report
 from ebclab.reports.reading import measured_for_all, read_sweep
 from ebclab.reports.sections import lead
 from ebclab.runs.references import PIXELS, UNTRAINED
-from ebclab.sweeps.proposals import confirmed_settings
-from ebclab.sweeps.results import SeedScores, SettingsTest
+from ebclab.sweeps.results import SeedScores, SettingsTest, confirmed_settings
 
 pytestmark = pytest.mark.usefixtures("_without_plots_of_settings")
 

@@ -15,8 +15,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import explore
-from ebclab.sweeps.proposals import SearchProposals
-from ebclab.sweeps.scheduler import SweepScheduler, Turn
+from ebclab.sweeps.scheduler import SearchProposals, SweepScheduler, Turn
 
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
 

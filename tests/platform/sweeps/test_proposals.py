@@ -14,8 +14,8 @@ from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.seeds_and_images import mean_interval
 from ebclab.sweeps.log import Epoch, State, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals, confirmed_settings, ranked
-from ebclab.sweeps.results import BASELINE
+from ebclab.sweeps.results import BASELINE, confirmed_settings, ranked, to_confirm
+from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals
 from ebclab.sweeps.space.check import own_settings
 
 Plans = Callable[..., SweepPlan]
@@ -74,8 +74,7 @@ def test_settings_that_the_search_tried_again_are_confirmed_once(tmp_path: Path,
     trials = [trial(number, value) for number, value in enumerate(values)]
     trials[1].settings = dict(trials[0].settings)
     log = write(SweepLog(tmp_path / "again.jsonl"), *trials)
-    proposals = ConfirmProposals(sweep_plan(top=3, seeds=2, baseline=False), log)
-    assert list(proposals.settings) == ["0000", "0002", "0003"]
+    assert list(to_confirm(sweep_plan(top=3, seeds=2, baseline=False), log)) == ["0000", "0002", "0003"]
 
 
 def test_the_search_begins_with_the_runs_own_settings_or_the_best_point_of_an_earlier_sweep(sweep_plan):
@@ -110,8 +109,8 @@ def test_the_best_and_the_starting_settings_are_run_with_seeds_the_search_did_no
 def test_the_starting_settings_are_not_run_twice_when_they_are_among_the_best(sweep_plan: Plans, log: SweepLog) -> None:
     plan = sweep_plan(trials=5, top=2, seeds=1)
     write(log, trial(4, 0.8, settings=OWN, point=OWN))
-    assert list(ConfirmProposals(plan, log).settings) == ["0002", "0004"]
-    assert list(ConfirmProposals(replace(plan, top=1), log).settings) == ["0002", BASELINE]
+    assert list(to_confirm(plan, log)) == ["0002", "0004"]
+    assert list(to_confirm(replace(plan, top=1), log)) == ["0002", BASELINE]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +138,8 @@ def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_wors
     assert [one.id for one in done] == ["confirm-0002-seed1"]
     assert grown.left(done) == 1
     assert grown.propose(done).id == "confirm-0004-seed1"
-    found = {source: [one.seed for one in trials] for source, trials in grown.results(log).items()}
-    assert found == {"0004": [], "0002": [1]}
+    (confirmed,) = confirmed_settings(replace(plan, trials=5), log)
+    assert (confirmed.source, confirmed.seeds) == ("0002", (1,))
 
 
 @pytest.mark.parametrize(

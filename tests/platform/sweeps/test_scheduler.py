@@ -14,8 +14,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.sweeps.log import Epoch, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.stopping import decide
-from ebclab.sweeps.proposals import SearchProposals
-from ebclab.sweeps.scheduler import SweepScheduler, Turn
+from ebclab.sweeps.scheduler import SearchProposals, SweepScheduler, Turn
 
 Plans = Callable[..., SweepPlan]
 Machines = Callable[..., Any]

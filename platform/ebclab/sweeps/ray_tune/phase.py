@@ -51,10 +51,9 @@ from ebclab.sweeps.folder import SweepFolder, claim_sweep
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.policies.population import explore
-from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
-from ebclab.sweeps.scheduler import SweepScheduler, Turn
+from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, SweepScheduler, Turn
 from ebclab.sweeps.space.space import Point, Settings
 from energy_contrast.method import Method
 

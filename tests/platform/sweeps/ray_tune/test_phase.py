@@ -25,11 +25,10 @@ from ebclab.runs.jobs import one_by_one
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.proposals import ConfirmProposals, SearchProposals
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.ray_tune.phase import Phases
 from ebclab.sweeps.resources import TrialResources
-from ebclab.sweeps.scheduler import Turn
+from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, Turn
 
 RESOURCES = TrialResources(2, 1, 0, 1)
 
