@@ -62,7 +62,7 @@ def choose_sweep_display(stream: TextIO | None = None) -> SweepDisplay:
     return SweepTableDisplay(screen) if able else SweepLineDisplay(stream)
 
 
-class _Shown(SweepDisplay):
+class _WithProgress(SweepDisplay):
     """A display with the progress of the present phase."""
 
     _progress: SweepProgress
@@ -115,7 +115,7 @@ class SweepProgress:
         return on_one_line(" · ".join(parts))
 
 
-class SweepLineDisplay(_Shown):
+class SweepLineDisplay(_WithProgress):
     """One plain line when a trial starts or ends, and one about the sweep every ten seconds, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -155,7 +155,7 @@ class SweepLineDisplay(_Shown):
             self.note(f"trial {trial.id} {trial.state} after epoch {done}{score}{reason}")
 
 
-class SweepTableDisplay(_Shown):
+class SweepTableDisplay(_WithProgress):
     """A table under two heading lines, drawn up to four times a second, of large sweeps less often."""
 
     def __init__(self, console: Console) -> None:
