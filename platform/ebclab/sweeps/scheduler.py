@@ -17,7 +17,6 @@ from ebclab.sweeps.log import Kind, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.population import at_exchange, exploit
 from ebclab.sweeps.policies.stopping import decide
-from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.results import confirming_run, to_confirm
 from ebclab.sweeps.space.space import Point, Settings
 
@@ -49,6 +48,8 @@ class SearchProposals:
 
     def propose(self, trials: Sequence[Trial]) -> Trial:
         """Return the next trial."""
+        from ebclab.sweeps.policies.suggest import suggest  # imports optuna, which the processes of trials do not need
+
         plan, number = self._plan, self._next_number(trials)
         point = suggest(
             plan.space,
