@@ -27,7 +27,7 @@ from ebclab.data.image_set import ImageSet, short_digest
 from ebclab.data.sources.location import short_name
 from ebclab.errors import DataError, EbclabError
 from ebclab.evaluation.features import Encoder, compute_features
-from ebclab.evaluation.linear import LinearHead, best_head
+from ebclab.evaluation.linear import LinearHead, TriedHeads, try_penalties
 from ebclab.evaluation.measures.geometry import two_views
 from ebclab.evaluation.progress import OnProgress
 from ebclab.export.energies import REFERENCES, Energies
@@ -174,8 +174,8 @@ class Measuring:
         return features[~held_out], features[held_out]
 
     @cached_property
-    def classifier(self) -> LinearHead:
-        """The linear classifier that groups evaluate; fitted, and its penalty chosen, without the test set."""
+    def tried(self) -> TriedHeads:
+        """Linear classifiers that were fitted, and compared, without the test set."""
         fitted, held_out = self.measured.parts
         if len(held_out) == 0:
             raise DataError(
@@ -184,7 +184,18 @@ class Measuring:
             )
         x, held_x = self.part_features
         y, classes = fitted.labels, self.measured.num_classes
-        return best_head((x, y), (held_x, held_out.labels), classes, self.on_progress)
+        return try_penalties((x, y), (held_x, held_out.labels), classes, self.on_progress)
+
+    @property
+    def classifier(self) -> LinearHead:
+        """The classifier whose probabilities, gradients and logits groups evaluate."""
+        return self.tried.likeliest
+
+    @property
+    def classifier_in_words(self) -> str:
+        """How that classifier's penalty was chosen."""
+        held_out = len(self.measured.parts[1])
+        return f"l2 {self.classifier.l2:g} of least NLL on {held_out:,} held-out training images"
 
     @cached_property
     def held_out_logits(self) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -44,12 +44,32 @@ class LinearHead:
     weights: Tensor  # (D, K) float64
     biases: Tensor  # (K,) float64
     l2: float  # penalty that it was fitted with
-    # of each of ``PENALTIES``, on images that were not fitted on; none if the penalty was not chosen
-    accuracies: tuple[float, ...] = ()
 
     def logits(self, features: Tensor) -> Tensor:
         """Return (m, K) logits of (m, D) features, in the features' dtype and on their device."""
         return features @ self.weights.to(features) + self.biases.to(features)
+
+
+@dataclass(frozen=True)
+class TriedHeads:
+    """Classifiers fitted with each of ``PENALTIES``, and what they achieve on images that they were not fitted on.
+
+    Several penalties often have the same accuracy, with very different probabilities: whatever depends on these or on
+    their gradients takes the classifier of least negative log-likelihood.
+    """
+
+    heads: tuple[LinearHead, ...]
+    accuracies: tuple[float, ...]
+    losses: tuple[float, ...]  # mean -log of the right class's probability, in nats
+
+    @property
+    def most_accurate(self) -> LinearHead:
+        """The one of highest accuracy, as Kornblith et al. (2019) choose; of equally good ones the strongest."""
+        return self.heads[self.accuracies.index(max(self.accuracies))]
+
+    @property
+    def likeliest(self) -> LinearHead:
+        return self.heads[self.losses.index(min(self.losses))]
 
 
 def require_every_class(y: Tensor, num_classes: int) -> None:
@@ -119,11 +139,10 @@ def fit_head(
     return _HeadFitting(x, y, num_classes).head(l2, start, on_step)
 
 
-def best_head(
+def try_penalties(
     train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], num_classes: int, on_progress: OnProgress = silent
-) -> LinearHead:
-    """Return the classifier of highest held-out accuracy among those fitted with each of ``PENALTIES``."""
-    x, y = held_out
+) -> TriedHeads:
+    """Return the classifiers fitted with each of ``PENALTIES``, tried on held-out images."""
     fitting = _HeadFitting(*train, num_classes)
     heads: list[LinearHead] = []
 
@@ -133,13 +152,16 @@ def best_head(
     for head in fitting.path(report):
         heads.append(head)
         report()
-    accuracies = tuple(float((head.logits(x.double()).argmax(dim=1) == y).double().mean()) for head in heads)
-    return replace(heads[PENALTIES.index(best_penalty(accuracies))], accuracies=accuracies)
+    x, y = held_out
+    logits = [head.logits(x.double()) for head in heads]
+    accuracies = tuple(float((each.argmax(dim=1) == y).double().mean()) for each in logits)
+    losses = tuple(float(functional.cross_entropy(each, y)) for each in logits)
+    return TriedHeads(tuple(heads), accuracies, losses)
 
 
-def best_penalty(accuracies: Sequence[float]) -> float:
-    """Return the best of ``PENALTIES`` by the accuracy of each; of equally good ones the strongest."""
-    return PENALTIES[accuracies.index(max(accuracies))]
+def best_penalty(scores: Sequence[float]) -> float:
+    """Return the best of ``PENALTIES`` by the score of each; of equally good ones the strongest."""
+    return PENALTIES[scores.index(max(scores))]
 
 
 def num_folds(labels: LabelList) -> int:
@@ -163,8 +185,7 @@ def few_labels_head(
         for place, head in enumerate(_HeadFitting(x[~part], y[~part], classes).path()):
             right[place] += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
         on_progress(number + 1, folds, f"part left out to choose a penalty for {len(y):,} labels")
-    accuracies = tuple(count / len(y) for count in right)
-    return replace(fit_head(x, y, classes, best_penalty(accuracies)), accuracies=accuracies)
+    return fit_head(x, y, classes, best_penalty(right))
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,7 @@ def test_calibration_and_outside_images_know_the_methods_own_probabilities(make,
     assert found["near-dark-own-max-probability-auroc"] != found["near-dark-max-probability-auroc"]
 
 
-def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_best_on_held_out_images(make: Any) -> None:
+def test_accuracies_have_the_penalty_of_best_held_out_accuracy_and_probabilities_that_of_least_nll(make: Any) -> None:
     numbers = {number.name: number for number in measure(make(subject=PIXELS, measured=DIGITS)).numbers}
     x, test_x = (part.images.flatten(1).double().numpy() / 255 for part in (DIGITS.train, DIGITS.test))
     y, held = DIGITS.train.labels.numpy(), DIGITS.is_held_out.numpy()
@@ -104,6 +104,15 @@ def test_top_1_and_top_5_are_those_of_scikit_learn_with_the_penalty_that_was_bes
         expected = top_k_accuracy_score(DIGITS.test.labels.numpy(), logits, k=count)
         assert numbers[f"linear-top{count}"].value == pytest.approx(expected, abs=1e-12)
     assert numbers["linear-top1"].value < numbers["linear-top5"].value < 1
+    every = {l2: fitted(~held, l2) for l2 in PENALTIES}
+
+    def nll(l2: float, images: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+        return float(-every[l2].predict_log_proba(images)[range(len(labels)), labels].mean())
+
+    likeliest = min(PENALTIES, key=lambda l2: nll(l2, x[held], y[held]))
+    assert likeliest != best  # equal accuracies, other probabilities
+    calibrated = {each.name: each.value for each in calibration.measure(make(subject=PIXELS, measured=DIGITS)).numbers}
+    assert calibrated["nll"] == pytest.approx(nll(likeliest, test_x, DIGITS.test.labels.numpy()), rel=1e-3)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

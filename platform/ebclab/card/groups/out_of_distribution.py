@@ -83,7 +83,7 @@ def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[_Detector]:
     """Return the detectors on features and logits; scores of an image set are cached."""
     head, count = measuring.classifier, len(measuring.measured.parts[0])
     words = (
-        f"features and logits of the linear classifier, l2 {head.l2:g} chosen on held-out images, fitted like the "
+        f"features and logits of the linear classifier, {measuring.classifier_in_words}, fitted like the "
         f"detector on {count:,} training images"
     )
 

@@ -197,10 +197,9 @@ def _protocol(target: _Target) -> str:
     pixels = target.batch(torch.arange(1))[0]
     side, stored = (f"{each.shape[-2]} x {each.shape[-1]}" for each in (pixels, images))
     resized = "as stored" if pixels.shape == images[:1].shape else f"after the resize of {stored}"
-    held, l2 = len(target.measuring.measured.parts[1]), target.measuring.classifier.l2
     return (
         f"L-infinity, pixels in [0, 1] of {side}, {resized}, seen at {seen} x {seen}; cross entropy of logistic "
-        f"regression on the frozen encoder, l2 {l2:g} chosen on {held:,} held-out training images; "
+        f"regression on the frozen encoder, {target.measuring.classifier_in_words}; "
         f"{len(target.images):,} test images chosen by hash; those wrong without an attack count as wrong"
     )
 
