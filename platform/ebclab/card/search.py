@@ -1,15 +1,18 @@
-"""Finds the images of a dataset that an encoder holds most similar to given ones, and writes them as a page.
+"""Features of a dataset's images: finds those that are most similar to given ones, or writes all for other programs.
 
 Shapes: n images of the dataset, Q images searched for, D numbers of a feature.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -18,14 +21,17 @@ from ebclab.background import logged
 from ebclab.card.card import CardFolder
 from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.measuring import FeatureStore
-from ebclab.card.request import SearchRequest
+from ebclab.card.request import CardRequest, SearchRequest
 from ebclab.card.subject import Subject, open_subject
+from ebclab.config.addresses import expanded, is_address
 from ebclab.config.options import option_problems
+from ebclab.config.yaml_text import JsonObject
+from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
 from ebclab.data.photograph import DAMAGE, LeftOut, Reading, decode_image
 from ebclab.document.document import Document, Facts, Picture, Remark, Section, Table, numeric
-from ebclab.errors import DataError, UserError
+from ebclab.errors import DataError, RunError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.formatting import count
 from ebclab.hardware import num_cores, set_threads
@@ -143,3 +149,91 @@ def _fitting(image: Tensor, height: int, width: int) -> Tensor:
         return image
     scaled = functional.interpolate(image[None].float(), (height, width), mode="bilinear", antialias=True)
     return scaled[0].round().clamp(0, 255).byte()
+
+
+SUFFIXES = (".npz", ".parquet")
+
+Columns = dict[str, npt.NDArray[Any]]
+"""Arrays with a row for each image."""
+
+
+def write_features(request: CardRequest, on_progress: OnProgress = silent) -> str:
+    """Write the features of the images that a card would measure; return a sentence about the file."""
+    if problems := request.problems():
+        raise UserError("\n".join(problems))
+    path = _target(request.features or "")
+    subject = open_subject(request.encoders[0], checkpoint_name(request.checkpoint))
+    if request.scaling is not None:
+        subject = subject.scaled(*request.scaling)
+    dataset = request.datasets[0] if request.datasets else None
+    measured = named_set(dataset, subject, request.data_root, needs_test=False)
+    set_threads(num_cores())
+    tables: list[Columns] = []
+    for part, whole in parts_of(measured).items():
+        images = limit(whole, request.train_limit if part == "train" else request.test_limit)
+        features = subject.features(images.images, on_progress, f"features of {part} images")
+        names = np.array(class_and_file(part, images, measured.name), dtype=np.str_).reshape(-1, 2)
+        tables.append(
+            {
+                "features": features.numpy(),
+                "part": np.full(len(images), part),
+                "label": images.labels.numpy(),
+                "class": names[:, 0],
+                "key": images.keys.numpy(),
+                "image": names[:, 1],
+            }
+            | ({} if images.marks is None else {"marks": images.marks.numpy()})
+        )
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    facts = _facts(subject, request.checkpoint, measured.name, measured.train.class_names)
+    try:
+        with atomic.written_aside(path) as file:
+            (_write_npz if path.suffix == ".npz" else _write_parquet)(file, columns, facts)
+    except OSError as error:
+        raise RunError(f"--features: cannot be written, got {path}: {error.strerror or error}") from error
+    count, size = columns["features"].shape
+    return f"wrote {path}: {count:,} images, {size:,} features each"
+
+
+def _target(given: str) -> Path:
+    """Return the path of the file to write; refuse one that cannot be, before anything is computed."""
+    path = expanded(given).absolute()
+    if is_address(given) or path.suffix not in SUFFIXES:
+        raise UserError(f"--features: a file on a disk, .npz or .parquet, is needed, got {given}")
+    if not path.parent.is_dir():
+        raise UserError(f"--features: no such folder, got {path.parent}; make it first")
+    return path
+
+
+def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[str, ...]) -> JsonObject:
+    """Return what the features are, as plain values."""
+    return {
+        "format": 1,
+        "encoder": subject.address,
+        "origin": subject.origin,
+        "digest": subject.digest,
+        "checkpoint": checkpoint if subject.trained else None,
+        "step": subject.trained.step if subject.trained else None,
+        "preprocessing": asdict(subject.preprocessing),
+        "dataset": dataset,
+        "class_names": list(class_names),
+    }
+
+
+def _write_npz(file: BinaryIO, columns: Columns, facts: JsonObject) -> None:
+    arrays: dict[str, Any] = {**columns, "metadata": np.array(json.dumps(facts))}
+    np.savez(file, **arrays)
+
+
+def _write_parquet(file: BinaryIO, columns: Columns, facts: JsonObject) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    arrays = {
+        name: pa.array(values)
+        if values.ndim == 1
+        else pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+        for name, values in columns.items()
+    }
+    table = pa.table(arrays).replace_schema_metadata({"ebclab": json.dumps(facts)})
+    parquet.write_table(table, file)

@@ -19,7 +19,6 @@ from ebclab.cli import (
     reproduce,
     runs,
     sample,
-    search,
     show,
     submit,
     sweep,
@@ -99,7 +98,7 @@ app.command("demo")(demo.demo)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("sample")(sample.sample)
-app.command("search")(search.search)
+app.command("search")(evaluate.search)
 app.command("export")(export.export)
 app.command("sweep")(sweep.sweep)
 app.command("compare")(compare.compare)

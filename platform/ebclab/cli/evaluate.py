@@ -1,4 +1,4 @@
-"""``ebclab evaluate``: measures frozen encoders and writes their evaluation card."""
+"""``ebclab evaluate`` and ``search``: measure frozen encoders on a card; find the images most similar to given ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ebclab.card.request import CardRequest, ProbeRequest
+from ebclab.card.request import CardRequest, ProbeRequest, SearchRequest
 from ebclab.cli.options import Json, refuse_given, takes
 from ebclab.cli.progress import measured, progress_bar
 from ebclab.errors import UserError
@@ -52,7 +52,7 @@ def _others(names: Sequence[str]) -> set[str]:
 
 
 def _features(request: CardRequest, as_json: bool) -> None:
-    from ebclab.card.features_file import write_features
+    from ebclab.card.search import write_features
 
     refuse_given(request, _others(_OF_FEATURES), "is for a card, got {} with --features; leave one of them out")
     for word, given in (("ENCODER", request.encoders), ("--dataset", request.datasets)):
@@ -145,3 +145,22 @@ def _summary(score: Score) -> str:
     from ebclab.interval import SHARE
 
     return f"{SHARE.spread(score.interval)} ({SHARE.ends(score.low, score.high)})"
+
+
+@takes(SearchRequest)
+def search(request: SearchRequest) -> None:
+    """Find the images most similar to yours by an encoder's features; print them, and draw them on a page.
+
+    Examples:
+
+    ebclab search runs/photos cat.jpg
+
+    ebclab search timm/resnet18 cat.jpg dog.jpg --dataset folder:PHOTOS
+    """
+    from ebclab.card.search import search as find
+    from ebclab.document.text import print_blocks
+
+    with progress_bar() as on_progress:
+        found = find(request, on_progress)
+    print_blocks(found.tables)
+    say(f"wrote {found.page}")

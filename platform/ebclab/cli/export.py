@@ -49,8 +49,7 @@ def export(given: ExportOptions) -> None:
     from ebclab.config.addresses import is_address
     from ebclab.export.formats import formats_named
     from ebclab.export.place import landed
-    from ebclab.export.run import export_run
-    from ebclab.export.sweep import export_sweep, is_sweep
+    from ebclab.export.run import export_run, export_sweep, is_sweep
 
     source, to, asked = given.source, given.to, formats_named(given.formats)
     of_sweep, overwrite = is_sweep(source), given.overwrite

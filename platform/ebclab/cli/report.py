@@ -120,7 +120,7 @@ def _comparison_now(place: str) -> Document:
 
 
 def _write_journal(folders: list[str], to: str) -> None:
-    from ebclab.reports.optuna_journal import write_journal
+    from ebclab.reports.document import write_journal
 
     for line in write_journal(folders, Path(to)):
         say(line, err=True)
@@ -139,7 +139,7 @@ def _require_place_of_latex(to: str) -> None:
 
 def _write_latex(document: Document, to: str) -> None:
     """Write the tables of a document for a paper."""
-    from ebclab.document.latex import as_latex
+    from ebclab.document.text import as_latex
     from ebclab.storage.atomic import write_text
 
     if not (tables := as_latex(document)):

@@ -61,8 +61,7 @@ def list_runs(
     """
     import json
 
-    from ebclab.inventory.folders import collection_at
-    from ebclab.inventory.listing import chosen, inventory
+    from ebclab.inventory.listing import chosen, collection_at, inventory
 
     given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons}
     places = [collection_at(place, usual) for usual, place in given.items()]
@@ -154,7 +153,7 @@ def clean(
     ebclab runs clean --sweeps s3://bucket/sweeps --yes
     """
     from ebclab.inventory.deletion import find_waste, remove
-    from ebclab.inventory.folders import collection_given, room_freed
+    from ebclab.inventory.listing import collection_given, room_freed
 
     given = {"runs": runs, "sweeps": sweeps, "comparisons": comparisons, "reproductions": None}
     wastes = find_waste(*(collection_given(place, usual) for usual, place in given.items()))

@@ -49,7 +49,7 @@ from ebclab.evaluation.comparison import CHANCE
 from ebclab.evaluation.seeds_and_images import Sums, Table, VarianceParts, interval_of_difference
 from ebclab.formatting import count
 from ebclab.interval import Interval
-from ebclab.inventory.folders import folders_with
+from ebclab.inventory.listing import folders_with
 from ebclab.storage.kinds import COMPARISON
 from ebclab.sweeps.plan import SweepPlan
 

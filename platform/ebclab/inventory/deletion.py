@@ -14,7 +14,7 @@ from typing import Literal
 from ebclab.config import ExperimentConfig
 from ebclab.config.names import did_you_mean, require_folder_name
 from ebclab.errors import RunError, UserError
-from ebclab.inventory.folders import folders_with, room, room_freed
+from ebclab.inventory.listing import folders_with, room, room_freed
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.initial_weights import with_digest
 from ebclab.runs.resume import contradictions

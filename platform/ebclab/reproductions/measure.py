@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from ebclab.card.evaluate import measure_cards
 from ebclab.card.groups import GROUPS
-from ebclab.card.groups.transfer import HELD_OUT
+from ebclab.card.groups.classification import HELD_OUT
 from ebclab.card.measuring import CardOptions
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean

@@ -11,7 +11,7 @@ from sklearn.metrics import top_k_accuracy_score
 from torch import nn
 
 from ebclab.card.card import Findings
-from ebclab.card.groups import classification, few_labels, fine_tuning, transfer
+from ebclab.card.groups import classification, fine_tuning
 from ebclab.card.images import MeasuredSet, short_names
 from ebclab.card.measure import CardTask
 from ebclab.card.measuring import Measuring
@@ -22,7 +22,6 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError
-from ebclab.evaluation import fine_tuning as training
 from ebclab.evaluation.answers import images_key
 
 CLASSES = ("left", "right", "all")
@@ -30,8 +29,8 @@ CLASSES = ("left", "right", "all")
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "LEAST_STEPS", 4)
-    monkeypatch.setattr(few_labels, "PERCENTS", (5, 20))
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 4)
+    monkeypatch.setattr(fine_tuning, "PERCENTS", (5, 20))
 
 
 def part(count: int, seed: int, *, side: int = 4, name: str = "made-up") -> ImageSet:
@@ -78,7 +77,7 @@ def by_name(findings: Findings) -> dict[str, float]:
 
 def test_few_labels_reports_frozen_fine_tuned_and_from_scratch_for_each_share() -> None:
     work = measuring()
-    found = few_labels.measure(work)
+    found = fine_tuning.measure_few_labels(work)
     names = ("frozen", "fine-tuned", "from-scratch", "gain")
     assert [number.name for number in found.numbers] == [f"{name}-{p}-percent" for p in (5, 20) for name in names]
     for number in found.numbers:
@@ -111,29 +110,29 @@ def test_only_labels_of_the_list_are_looked_at() -> None:
     hidden = torch.where(known, data.train.labels, (data.train.labels + 1) % 3)
     wrong = MeasuredSet(data.name, replace(data.train, labels=hidden), data.test)
     both = fine_tuning.beginnings(work.subject)
-    first = few_labels._on_lists(work, lists, both)
-    second = few_labels._on_lists(measuring(data=wrong, seeds=1), lists, both)
+    first = fine_tuning._on_lists(work, lists, both)
+    second = fine_tuning._on_lists(measuring(data=wrong, seeds=1), lists, both)
     assert first.choices == second.choices
     for name, number in first.numbers.items():
         assert number.per_seed == second.numbers[name].per_seed
 
 
 def test_a_share_that_is_too_small_is_a_remark_and_nothing_at_all_an_error() -> None:
-    found = few_labels.measure(measuring(data=a_set(count=45), seeds=1))
+    found = fine_tuning.measure_few_labels(measuring(data=a_set(count=45), seeds=1))
     assert {number.name.rpartition("-")[0].rpartition("-")[2] for number in found.numbers} == {"20"}
     assert found.remarks == (
         "made-up: 5 % of 45 training images is less than one for each of 3 classes; measure on a larger set",
     )
     assert found.plots == ()
     with pytest.raises(DataError, match="20 % of 9 training images is less than one for each of 3 classes"):
-        few_labels.measure(measuring(data=a_set(count=9)))
+        fine_tuning.measure_few_labels(measuring(data=a_set(count=9)))
 
 
 @pytest.mark.parametrize("random_weights", [None, network])
 def test_an_encoder_without_weights_has_frozen_numbers_and_a_remark(random_weights):
     # However it was made: raw pixels beside a run know the run's network.
     pixels = replace(a_subject(random_weights), encoder=nn.Flatten(), label="raw pixels")
-    found = few_labels.measure(measuring(pixels, seeds=1))
+    found = fine_tuning.measure_few_labels(measuring(pixels, seeds=1))
     assert [number.name for number in found.numbers] == ["frozen-5-percent", "frozen-20-percent"]
     assert found.remarks == ("raw pixels: there are no weights to fine-tune",)
     with pytest.raises(DataError, match="raw pixels: there are no weights to fine-tune"):
@@ -178,12 +177,12 @@ def test_from_scratch_begins_with_the_random_weights_of_each_seed() -> None:
 
 def test_transfer_gives_the_numbers_of_classification_there() -> None:
     other = MeasuredSet("folder:/data/Other_Set", part(90, 3, side=6), part(45, 4, side=6))
-    found = transfer.measure(measuring(others=(other,)))
+    found = classification.measure_transfer(measuring(others=(other,)))
     there = classification.measure(measuring(data=other))
     assert by_name(found) == {f"folder-other-set-{name}": value for name, value in by_name(there).items()}
     assert all("6 x 6 pixels scaled to 4 x 4" in number.protocol for number in found.numbers)
     assert all(number.images == images_key(other.test.keys) for number in found.numbers)
-    held = transfer.measure(measuring(others=(replace(other, tests_held_out=True),)))
+    held = classification.measure_transfer(measuring(others=(replace(other, tests_held_out=True),)))
     for test_part, both in ((False, found), (True, held)):
         assert all(("no test part" in number.protocol) == test_part for number in both.numbers)
 
@@ -221,11 +220,11 @@ PROBLEMS = [
 
 @pytest.mark.parametrize(("make", "sentence"), PROBLEMS)
 def test_labels_that_do_not_serve_are_one_sentence(make: Callable[[], MeasuredSet], sentence: str) -> None:
-    found = transfer.measure(measuring(others=(make(), a_set("good"))))
+    found = classification.measure_transfer(measuring(others=(make(), a_set("good"))))
     assert found.remarks == (sentence,)
     assert {number.name.partition("-")[0] for number in found.numbers} == {"good"}
     with pytest.raises(DataError) as caught:
-        transfer.measure(measuring(others=(make(),)))
+        classification.measure_transfer(measuring(others=(make(),)))
     assert str(caught.value) == sentence
     assert fine_tuning.measure(measuring(others=(make(),), seeds=1)).remarks == (sentence,)
     task = CardTask(measuring(data=make()), ("few-labels", "fine-tuning"), None)
@@ -239,17 +238,17 @@ def test_names_of_datasets_are_plain_and_different() -> None:
 
 
 def test_top_5_of_few_labels_is_that_of_scikit_learn_and_contains_top_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(few_labels, "PERCENTS", (20,))
+    monkeypatch.setattr(fine_tuning, "PERCENTS", (20,))
     parts = [load_split("digits", None, split).rows(torch.arange(150)) for split in ("train", "test")]
     subject = replace(a_subject(), preprocessing=Preprocessing(8, (0.5,), (0.25,)))
     work = measuring(subject=subject, data=MeasuredSet("digits", *parts), seeds=1)
-    findings = few_labels.measure(work)
+    findings = fine_tuning.measure_few_labels(work)
     values, labels = by_name(findings), work.measured.test.labels
     (row,) = findings.tables[0].rows
     rate = float(dict(zip(findings.tables[0].columns, row, strict=True))["rate, fine-tuned"])
     chosen = label_list(work.measured.train, 20, 0, 10)
     task = fine_tuning.task_on(work)
-    model = training.fine_tuned(subject.encoder, work.measured.train.rows(chosen.rows), task, rate=rate, seed=0)
+    model = fine_tuning.fine_tuned(subject.encoder, work.measured.train.rows(chosen.rows), task, rate=rate, seed=0)
     with torch.no_grad():
         logits = model(subject.preprocessing(work.measured.test.images)).double().numpy()
     for top, suffix in ((1, ""), (5, "-top5")):

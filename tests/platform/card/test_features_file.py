@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 from torch import nn
 
-from ebclab.card import features_file as module
+from ebclab.card import search as module
 from ebclab.card.subject import Subject
 from ebclab.cli import main
 from ebclab.data.preprocessing import Preprocessing

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from ebclab.card.card import Card, CardFolder, Findings, Number, mean_over_images
 from ebclab.card.document import about_images, summary
-from ebclab.card.groups import GROUPS, pictures, robustness
+from ebclab.card.groups import GROUPS, fine_tuning, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
 from ebclab.card.measuring import Group, Measuring
@@ -31,7 +31,6 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.data.sources.load import load_both
 from ebclab.document.document import Picture, Plot, Table
 from ebclab.errors import DataError, UserError
-from ebclab.evaluation import fine_tuning
 from ebclab.storage import atomic
 from ebclab.storage.reading import with_checksum
 

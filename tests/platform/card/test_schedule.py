@@ -1,6 +1,6 @@
 """Which job a free worker of an evaluation gets, and what is lost with one that dies; without Ray."""
 
-from ebclab.card.ray_workers.schedule import Job, Schedule
+from ebclab.card.ray_workers.spread import Job, Schedule
 from ebclab.cluster.placement import TRIES
 
 

@@ -13,12 +13,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import precision_recall_curve
 from sklearn.preprocessing import StandardScaler
 
-from ebclab.card.groups import fine_tuning, transfer
+from ebclab.card.groups import classification, fine_tuning
 from ebclab.card.images import MeasuredSet, named_set
 from ebclab.card.measure import CardTask
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
-from ebclab.evaluation import fine_tuning as training
 from ebclab.evaluation.multi_label import average_precisions
 
 NAMES = ("row", "column")
@@ -54,7 +53,7 @@ def test_average_precisions_of_the_made_up_set_are_those_worked_out_by_hand(tmp_
 def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(make, measured):
     other = _marked(measured)
     measuring = make(others=(other,))
-    found = {each.name: each for each in transfer.measure(measuring).numbers}
+    found = {each.name: each for each in classification.measure_transfer(measuring).numbers}
     assert set(found) == {"voc-marked-map-11-point", "voc-marked-map-area"}
     l2 = float(found["voc-marked-map-area"].protocol.partition(", l2 ")[2].partition(" ")[0])
     x, test_x = (measuring.features(part).double().numpy() for part in (other.train, other.test))
@@ -77,7 +76,7 @@ def test_transfer_gives_the_mean_ap_of_scikit_learns_classifiers(make, measured)
 
 @pytest.mark.parametrize("as_other", [False, True])
 def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(make, measured, monkeypatch, as_other):
-    monkeypatch.setattr(training, "LEAST_STEPS", 10)
+    monkeypatch.setattr(fine_tuning, "LEAST_STEPS", 10)
     marked = _marked(measured)
     few = replace(make().options, fine_tuning_epochs=2)
     measuring = make(others=(marked,), options=few) if as_other else make(options=few).elsewhere(marked)
@@ -91,8 +90,8 @@ def test_fine_tuning_gives_the_mean_ap_of_scikit_learn(make, measured, monkeypat
     assert task.num_classes == 2
     areas = []
     for seed in measuring.seeds:
-        model = training.fine_tuned(measuring.subject.encoder, marked.train, task, rate=rate, seed=seed)
-        scores = training.predicted_logits(model, marked.test, task)
+        model = fine_tuning.fine_tuned(measuring.subject.encoder, marked.train, task, rate=rate, seed=seed)
+        scores = fine_tuning.predicted_logits(model, marked.test, task)
         areas.append(np.mean([_area(scores[:, label], marked.test.marks[:, label]) for label in range(2)]))  # type: ignore[index]
     assert found[f"{prefix}fine-tuned-map-area"].per_seed == pytest.approx(areas, abs=1e-6)
     assert {name for name in found if name.startswith(f"{prefix}f")} == {
@@ -118,4 +117,4 @@ def test_single_labels_are_refused_in_a_sentence_and_a_class_without_images_is_n
     empty[:, 1] = empty[:, 1].clamp(max=0)
     lacking = replace(other, test=replace(other.test, marks=empty))
     with pytest.raises(DataError, match="an AP of column needs an image with it, got none of "):
-        transfer.measure(make(others=(lacking,)))
+        classification.measure_transfer(make(others=(lacking,)))

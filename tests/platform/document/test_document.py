@@ -7,6 +7,7 @@ import re
 import unicodedata
 
 import pytest
+from ebclab.document.text import as_latex
 from hostile_text import HOSTILE, unseen
 from pages import Page
 
@@ -31,7 +32,6 @@ from ebclab.document.document import (
     numeric,
 )
 from ebclab.document.html import as_page, in_script
-from ebclab.document.latex import as_latex
 from ebclab.document.text import as_csv, as_markdown, escape_markdown, print_blocks, table_as_markdown
 from ebclab.formatting import visible
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ebclab.document.document import ColumnHead, Document, Folded, Remark, Section, Table, numeric
-from ebclab.document.latex import as_latex, escaped, table_as_latex
+from ebclab.document.text import as_latex, escaped, table_as_latex
 
 
 def test_a_table_has_the_rules_of_booktabs_intervals_and_minus_signs() -> None:

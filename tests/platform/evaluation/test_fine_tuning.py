@@ -10,12 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ebclab.config.sections import ViewsConfig
-from ebclab.data.image_set import ImageSet
-from ebclab.data.preprocessing import Preprocessing
-from ebclab.errors import DataError, DivergedError
-from ebclab.evaluation import fine_tuning
-from ebclab.evaluation.fine_tuning import (
+from ebclab.card.groups import fine_tuning
+from ebclab.card.groups.fine_tuning import (
     LEAST_STEPS,
     FineTuningTask,
     choose_rate,
@@ -23,6 +19,10 @@ from ebclab.evaluation.fine_tuning import (
     light_views,
     predicted_logits,
 )
+from ebclab.config.sections import ViewsConfig
+from ebclab.data.image_set import ImageSet
+from ebclab.data.preprocessing import Preprocessing
+from ebclab.errors import DataError, DivergedError
 from ebclab.evaluation.protocols import FINE_TUNING
 
 RATES = FINE_TUNING["simclr"].rates

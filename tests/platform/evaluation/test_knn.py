@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ebclab.errors import DataError
-from ebclab.evaluation import knn
-from ebclab.evaluation.knn import ebclr_knn_predictions, knn_predictions
+from ebclab.evaluation import evaluate as knn
+from ebclab.evaluation.evaluate import ebclr_knn_predictions, knn_predictions
 
 
 def random_problem(num_classes: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor]:

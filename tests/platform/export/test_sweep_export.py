@@ -12,7 +12,7 @@ import torch
 
 from ebclab.errors import ExportError, UserError
 from ebclab.export import formats, load_encoder
-from ebclab.export.sweep import export_sweep
+from ebclab.export.run import export_sweep
 
 
 def names_in(folder: Path) -> set[str]:

@@ -14,7 +14,7 @@ from ebclab.cli.runs import app
 from ebclab.errors import RunError
 from ebclab.inventory import deletion as cleaning
 from ebclab.inventory.deletion import find_named, find_waste, remove
-from ebclab.inventory.folders import room, room_freed
+from ebclab.inventory.listing import room, room_freed
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan

@@ -10,7 +10,7 @@ from ebclab.config import compose, to_yaml
 from ebclab.errors import LostLeaseError, RunError, UserError
 from ebclab.inventory import deletion
 from ebclab.inventory.deletion import delete, find_named, find_waste, obstacle, remove
-from ebclab.inventory.folders import folders_with
+from ebclab.inventory.listing import folders_with
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import lease
 from ebclab.storage.lease import Lease, leased

@@ -12,8 +12,7 @@ import pytest
 from ebclab.cli import main
 from ebclab.config import compose, to_yaml
 from ebclab.inventory import listing
-from ebclab.inventory.folders import RunCollection, collection_at
-from ebclab.inventory.listing import inventory
+from ebclab.inventory.listing import RunCollection, collection_at, inventory
 from ebclab.storage import object_store as storage
 from ebclab.storage.filesystem import Location
 from ebclab.storage.lease import leased

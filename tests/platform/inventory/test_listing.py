@@ -19,8 +19,7 @@ import pytest
 
 from ebclab.errors import RunError
 from ebclab.inventory import listing
-from ebclab.inventory.folders import RunCollection, collection_given, files_in
-from ebclab.inventory.listing import Entry, inventory
+from ebclab.inventory.listing import Entry, RunCollection, collection_given, files_in, inventory
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan

@@ -10,7 +10,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from ebclab.errors import RunError
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
-from ebclab.reports.optuna_journal import write_journal
+from ebclab.reports.document import write_journal
 from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sweep_plots import _axis as plot_axis

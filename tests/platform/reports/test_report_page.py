@@ -18,9 +18,8 @@ from pages import Page
 
 from ebclab.cli import main
 from ebclab.evaluation.comparison import Measurements
-from ebclab.reports.document import ranked, write_report
+from ebclab.reports.document import commands, cost_of, ranked, write_report
 from ebclab.reports.reading import read_sweep
-from ebclab.reports.sections import commands, cost_of
 from ebclab.reports.sweep_plots import contour, learning_curves, objective_against_time, pareto, slices
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.folder import SweepFolder

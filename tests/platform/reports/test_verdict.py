@@ -13,9 +13,8 @@ from ebclab.evaluation.answers import Answers, table_of
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.seeds_and_images import difference_interval, mean_interval
 from ebclab.interval import Interval
-from ebclab.reports.document import write_report
+from ebclab.reports.document import lead, write_report
 from ebclab.reports.reading import measured_for_all, read_sweep
-from ebclab.reports.sections import lead
 from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.sweeps.results import SeedScores, SettingsTest, confirmed_settings
 

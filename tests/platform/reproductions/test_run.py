@@ -13,13 +13,13 @@ from PIL import Image
 from run_files import summary_of
 
 from ebclab.card.card import Card, Findings, GroupResult, Number
-from ebclab.card.groups.transfer import HELD_OUT
+from ebclab.card.groups import fine_tuning
+from ebclab.card.groups.classification import HELD_OUT
 from ebclab.card.request import CardRequest
 from ebclab.card.side_by_side import Cards
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.load import load_split
 from ebclab.errors import DataError, DivergedError, RunError, UnmeasuredError
-from ebclab.evaluation import fine_tuning
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS, EpochProtocol
 from ebclab.evaluation.samples import SampleMeasures

@@ -1,4 +1,4 @@
-"""The groups of a card, one module each with its ``GROUP``; all of them by name."""
+"""The groups of a card by name, each declared beside what measures it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from ebclab.card.groups import (
     calibration,
     classification,
     energies,
-    few_labels,
     fine_tuning,
     geometry,
     out_of_distribution,
     pictures,
     robustness,
-    transfer,
 )
-from ebclab.card.measuring import Group
 
 _IN_ORDER = (  # of the page
-    classification,
-    few_labels,
-    fine_tuning,
-    transfer,
-    calibration,
-    robustness,
-    out_of_distribution,
-    energies,
-    geometry,
-    pictures,
+    classification.GROUP,
+    fine_tuning.FEW_LABELS,
+    fine_tuning.GROUP,
+    classification.TRANSFER,
+    calibration.GROUP,
+    robustness.GROUP,
+    out_of_distribution.GROUP,
+    energies.GROUP,
+    geometry.GROUP,
+    pictures.GROUP,
 )
 
-GROUPS: dict[str, Group] = {each.GROUP.name: each.GROUP for each in _IN_ORDER}
+GROUPS = {each.name: each for each in _IN_ORDER}
 """Groups by name, as in ``--only``."""
