@@ -73,17 +73,13 @@ class FeatureStore:
             raise known
         return known
 
-    def keep(self, name: str, features: Tensor) -> None:
-        """Store features in memory and, if there is a folder, on disk."""
+    def keep(self, name: str, features: Tensor | EbclabError) -> None:
+        """Store features in memory and, if there is a folder, on disk; or, in memory, the error if there are none."""
         self._known[name] = features
-        if self._folder is not None:
+        if self._folder is not None and isinstance(features, Tensor):
             atomic.make_folder(self._folder)
             content = to_bytes({"features": features, "sha256": _sum(features)})
             atomic.write_bytes(self._folder / f"{name}.safetensors", content)
-
-    def lend(self, name: str, known: Tensor | EbclabError) -> None:
-        """Add features of another process, in memory only, or the error if there are none."""
-        self._known[name] = known
 
     def _read(self, name: str, count: int) -> Tensor | None:
         """Return saved features; None if there are none, or they are damaged."""

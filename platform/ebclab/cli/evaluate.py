@@ -129,22 +129,19 @@ def _probe(request: CardRequest, as_json: bool) -> None:
 def _print_scores(done: Evaluation) -> None:
     from ebclab.document.document import CellValue, Table, numeric
     from ebclab.document.text import print_blocks
+    from ebclab.interval import SHARE
+
+    def words(score: Score) -> str:
+        return f"{SHARE.spread(score.interval)} ({SHARE.ends(score.low, score.high)})"
 
     probes = list(dict.fromkeys(probe for scores in done.rows.values() for probe in scores))
     lines: list[tuple[CellValue, ...]] = [
-        (name, *(numeric(_summary(scores[probe]) if probe in scores else "") for probe in probes))
+        (name, *(numeric(words(scores[probe]) if probe in scores else "") for probe in probes))
         for name, scores in done.rows.items()
     ]
     say(done.title)
     print_blocks([Table("", ("features", *probes), tuple(lines))])
     say("in brackets: 95 % interval over test images, for this run alone")
-
-
-def _summary(score: Score) -> str:
-    """Return accuracy as text, with its standard deviation over seeds, if several, and interval over test images."""
-    from ebclab.interval import SHARE
-
-    return f"{SHARE.spread(score.interval)} ({SHARE.ends(score.low, score.high)})"
 
 
 @takes(SearchRequest)

@@ -90,7 +90,9 @@ def new_encoder(config: EncoderConfig, in_channels: int, image_size: int = 0) ->
         _require(_bytes_of(config, in_channels), free_bytes(torch.device("cpu")))
         encoder = _own_encoder(config, in_channels)
         if image_size and config.pooling == "quarters":
-            _require_quarters(encoder, in_channels, image_size)
+            with torch.no_grad():  # a last stage of a single pixel is a ValueError
+                encoder.eval()(torch.zeros(1, in_channels, image_size, image_size))
+            encoder.train()
         return encoder
     except ValueError as error:
         raise ConfigError(f"encoder: {error}") from error
@@ -116,13 +118,6 @@ def _own_encoder(config: EncoderConfig, in_channels: int) -> nn.Module:
         initialisation=config.initialisation,
         pooling=config.pooling,
     )
-
-
-def _require_quarters(encoder: nn.Module, in_channels: int, image_size: int) -> None:
-    """Raise ValueError if the last stage reduces an image to a single pixel."""
-    with torch.no_grad():
-        encoder.eval()(torch.zeros(1, in_channels, image_size, image_size))
-    encoder.train()
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def build_timm(name: str, in_channels: int, image_size: int = 0, *, batch_norm: 
     Its ``embedding_size`` is D. An image size of 0 means timm's default for the network; ``batch_norm`` is ``global``,
     or ``none`` to refuse a network that has batch norm.
     """
-    size = image_size or _usual_size(name)
+    size = image_size or int(_facts(name).input_size[-1])
     try:
         network = create(name, in_channels, image_size)
         _switch_off_draws(network)
@@ -208,10 +208,6 @@ def _timm() -> Any:
 
 def _facts(name: str) -> Any:
     return _timm().models.get_pretrained_cfg(name, allow_unregistered=True) or _timm().models.PretrainedCfg()
-
-
-def _usual_size(name: str) -> int:
-    return int(_facts(name).input_size[-1])
 
 
 def _switch_off_draws(network: nn.Module) -> None:

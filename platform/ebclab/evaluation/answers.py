@@ -57,14 +57,12 @@ def images_key(keys: Tensor) -> str:
 
 def table_of(answers: Sequence[Answers]) -> Table:
     """Return the table of runs (rows) by images (columns): the fraction of probe trainings that were correct."""
-    return np.stack([_shares(each) for each in answers])
-
-
-def _shares(answers: Answers) -> Table:
-    rows = [np.frombuffer(base64.b64decode(text), dtype=np.uint8) for text in answers.right]
-    bits = np.unpackbits(np.stack(rows), axis=1, count=answers.num_images)  # (P, n)
-    shares: Table = bits.mean(axis=0, dtype=np.float64)
-    return shares
+    shares = []
+    for each in answers:
+        rows = [np.frombuffer(base64.b64decode(text), dtype=np.uint8) for text in each.right]
+        bits = np.unpackbits(np.stack(rows), axis=1, count=each.num_images)  # (P, n)
+        shares.append(bits.mean(axis=0, dtype=np.float64))
+    return np.stack(shares)
 
 
 @dataclass(frozen=True)

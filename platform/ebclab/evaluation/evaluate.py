@@ -12,7 +12,7 @@ Shapes: n training rows (the bank), q test rows, k neighbours, K classes, D feat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -26,7 +26,7 @@ from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation.answers import Score, score_of
 from ebclab.evaluation.features import Encoder, compute_features, num_classes, require_labels
-from ebclab.evaluation.linear import linear_within
+from ebclab.evaluation.linear import FeatureSplit, linear_within
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.protocols import PROTOCOLS, SolvedProtocol, look_up
 
@@ -134,20 +134,6 @@ _TOPS = (1, 5)
 _EBCLR_NEIGHBOURS = 20
 
 
-@dataclass(frozen=True)
-class FeatureSplit:
-    """Features and labels of both sets, all on one device."""
-
-    train_x: Tensor  # (n, D) float32
-    train_y: Tensor  # (n,) int64 in [0, num_classes)
-    test_x: Tensor  # (m, D) float32
-    test_y: Tensor  # (m,) int64 in [0, num_classes)
-    test_keys: Tensor  # (m,) keys of the test images
-    num_classes: int
-    # answers of linear probes, so that each is trained once for its top 1 and top 5
-    linear: dict[tuple[str, tuple[int, ...], float], Tensor] = field(default_factory=dict)
-
-
 def evaluate_encoder(
     encoder: Encoder,
     train: ImageSet,
@@ -227,16 +213,7 @@ def _linear(split: FeatureSplit, config: EvaluationConfig, seed: int, on_progres
     key = protocol.name, seeds, config.linear_l2
     if key not in split.linear:
         split.linear[key] = linear_within(
-            protocol,
-            split.train_x,
-            split.train_y,
-            split.test_x,
-            split.test_y,
-            num_classes=split.num_classes,
-            seeds=seeds,
-            l2=config.linear_l2,
-            tops=_TOPS,
-            on_progress=on_progress,
+            protocol, split, seeds=seeds, l2=config.linear_l2, tops=_TOPS, on_progress=on_progress
         )
     right = split.linear[key][_TOPS.index(top)]
     exact = isinstance(protocol, SolvedProtocol)

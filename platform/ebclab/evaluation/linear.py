@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -216,14 +216,24 @@ def solved(
     return minimum
 
 
+@dataclass(frozen=True)
+class FeatureSplit:
+    """Features and labels of both sets, all on one device."""
+
+    train_x: Tensor  # (n, D) float32
+    train_y: Tensor  # (n,) int64 in [0, num_classes)
+    test_x: Tensor  # (m, D) float32
+    test_y: Tensor  # (m,) int64 in [0, num_classes)
+    test_keys: Tensor  # (m,) keys of the test images
+    num_classes: int
+    # answers of linear probes, so that each is trained once for its top 1 and top 5
+    linear: dict[tuple[str, tuple[int, ...], float], Tensor] = field(default_factory=dict)
+
+
 def linear_within(
     protocol: Protocol,
-    train_x: Tensor,
-    train_y: Tensor,
-    test_x: Tensor,
-    test_y: Tensor,
+    split: FeatureSplit,
     *,
-    num_classes: int,
     seeds: Sequence[int],
     l2: float,
     tops: Sequence[int] = (1,),
@@ -235,16 +245,17 @@ def linear_within(
     added to the mean cross-entropy. A seed determines its own initial weights and order of rows. All are trained in
     one batched computation on the features' device; up to rounding, no seed's result depends on the others.
     """
+    train_y, test_x, test_y = split.train_y, split.test_x, split.test_y
     if (train_y == train_y[0]).all():
         raise DataError(f"labels: a linear probe needs at least two classes, got only class {int(train_y[0])}")
     if isinstance(protocol, SolvedProtocol):
         classes, labels = torch.unique(train_y.cpu(), return_inverse=True)
-        head = fit_head(train_x, labels, len(classes), l2, on_step=lambda: on_progress(0, 1, "linear"))
+        head = fit_head(split.train_x, labels, len(classes), l2, on_step=lambda: on_progress(0, 1, "linear"))
         logits = head.logits(test_x.cpu().double())  # (m, K)
         on_progress(1, 1, "linear")
         known = test_y.cpu()[:, None]
         return torch.stack([(classes[_largest(logits, top)] == known).any(dim=1)[None] for top in tops])
-    weights, biases = train_layers(protocol, train_x, train_y, num_classes, seeds, on_progress)
+    weights, biases = train_layers(protocol, split.train_x, train_y, split.num_classes, seeds, on_progress)
     logits = torch.matmul(test_x, weights) + biases  # (S, m, K)
     return torch.stack([(_largest(logits, top) == test_y[:, None]).any(dim=2) for top in tops])
 

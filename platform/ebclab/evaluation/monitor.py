@@ -23,9 +23,9 @@ from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
 from ebclab.errors import DataError
 from ebclab.evaluation.answers import Answers, Score
-from ebclab.evaluation.evaluate import PROBES, FeatureSplit
+from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.features import Encoder, compute_features, require_labels
-from ebclab.evaluation.linear import LinearHead, few_labels_head, fit_head, require_every_class
+from ebclab.evaluation.linear import FeatureSplit, LinearHead, few_labels_head, fit_head, require_every_class
 from ebclab.evaluation.measures.attacks import PixelClassifier, attackable_pixels, fgsm, pgd, random_start
 from ebclab.evaluation.measures.calibration import (
     bin_table,
@@ -202,10 +202,6 @@ def _known_labels(bank: ImageSet, holdout: ImageSet) -> LabelList:
     return label_list(bank, _PERCENT, 0, _num_classes(bank, holdout))
 
 
-def _classification(monitored: Monitored) -> dict[str, float]:
-    return {"holdout_linear": monitored.score("linear").value}
-
-
 def _geometry(monitored: Monitored) -> dict[str, float]:
     views = _two_views(monitored, "evaluation.monitor: geometry", MOST_IMAGES, _module(monitored))
     measures = geometry(*views, monitored.held.cpu())
@@ -342,7 +338,7 @@ _NEEDS: dict[str, Callable[[ImageSet, ImageSet], object]] = {
 """Refusals of bank and held-out images, by monitor."""
 
 MEASURES: dict[str, Callable[[Monitored], dict[str, float]]] = {
-    "classification": _classification,
+    "classification": lambda monitored: {"holdout_linear": monitored.score("linear").value},
     "geometry": _geometry,
     "information": _information,
     "calibration": _calibration,

@@ -99,8 +99,8 @@ def mean_interval(right: Table, chance: float) -> tuple[float, float]:
     """Return the interval of an accuracy, clipped to [0, 1], by answers of at least two seeds on at least one image."""
     whole = np.hstack([right, np.broadcast_to((1.0, 1.0, 0.0, 0.0), (len(right), 4))])
     half = VarianceParts.of(whole).half_width(whole.shape[0], whole.shape[1], chance)
-    low, high = _around(float(whole.mean()), half)
-    return max(0.0, low), min(1.0, high)
+    mean = float(whole.mean())
+    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def difference_interval(one: Table, other: Table, chance: float) -> tuple[float, float]:
@@ -116,7 +116,8 @@ def interval_of_difference(sums: Sums, chance: float) -> tuple[float, float]:
     added = (kept / 2) ** 0.5
     whole = sums.with_images(np.array([added, -added]))
     half = VarianceParts.of_sums(whole).half_width(num_seeds, num_images + 2, chance)
-    return _around(float(whole.by_seed.sum()) / (num_seeds * (num_images + 2)), half)
+    mean = float(whole.by_seed.sum()) / (num_seeds * (num_images + 2))
+    return mean - half, mean + half
 
 
 def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
@@ -128,10 +129,6 @@ def difference_over_images(gaps: Table, chance: float) -> tuple[float, float]:
     whole = np.append(gaps, (0.5**0.5, -(0.5**0.5)))  # their squares sum to one image
     half = quantile(chance, len(whole) - 1) * float(whole.std(ddof=1)) / len(whole) ** 0.5
     return max(-1.0, float(whole.mean()) - half), min(1.0, float(whole.mean()) + half)
-
-
-def _around(mean: float, half: float) -> tuple[float, float]:
-    return mean - half, mean + half
 
 
 @cache

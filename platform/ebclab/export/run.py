@@ -263,13 +263,16 @@ def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
     shown = [format_of(objective).number(value) for value in entry.values]
     by_seed = ", ".join(f"{value} (seed {seed})" for seed, value in zip(entry.seeds, shown, strict=True))
     what = f"{OBJECTIVES[objective]} ({objective})"
-    kind = "confirmed sets of settings" if board.is_confirmed else "trials of the search, not confirmed"
+    kind, why = "trials of the search, not confirmed", "the one of the search"
+    if board.is_confirmed:
+        kind = "confirmed sets of settings"
+        why = "the first of the confirming seeds, whatever it scored: no seed was chosen by its score"
     lines = [
         f"sweep {board.sweep}: {count(plan.trials, 'trial')} of at most {count(plan.epochs, 'epoch')}, {plan.search}, "
         f"{plan.rules.scheduler}, method {plan.config.method_name}",
         f"rank {place.rank} of {len(board.places)} {kind}, by the mean over seeds of {what}: {entry.in_words(plan)}",
         f"mean over {len(entry.seeds)} of {max(entry.seeds_asked, 1)} seeds: {_mean(objective, entry)}; {by_seed}",
-        f"these weights: seed {place.seed}, {_why(board)}",
+        f"these weights: seed {place.seed}, {why}",
         f"protocol: {_protocol(plan)}",
         "searched settings: " + ", ".join(f"{key}={short(value)}" for key, value in entry.settings.items()),
     ]
@@ -279,12 +282,6 @@ def lines_for(board: Leaderboard, place: LeaderboardRow) -> list[str]:
             for name, score in board.test.items()
         ]
     return lines
-
-
-def _why(board: Leaderboard) -> str:
-    if board.is_confirmed:
-        return "the first of the confirming seeds, whatever it scored: no seed was chosen by its score"
-    return "the one of the search"
 
 
 def _protocol(plan: SweepPlan) -> str:

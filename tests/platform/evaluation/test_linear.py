@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ebclab.errors import DataError
 from ebclab.evaluation import linear
-from ebclab.evaluation.linear import linear_within, rate_at, train_layers
+from ebclab.evaluation.linear import FeatureSplit, linear_within, rate_at, train_layers
 from ebclab.evaluation.progress import silent
 from ebclab.evaluation.protocols import PROTOCOLS, EpochProtocol, SolvedProtocol
 
@@ -22,9 +22,10 @@ EPOCH_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if isinstance(pr
 SHORT = EpochProtocol("short", "", "", "", "sgd", learning_rate=0.5, batch_size=32, epochs=3, schedule="cosine")
 
 
-def linear_answers(protocol: str, *data: Any, top: int = 1, **options: Any) -> Tensor:
+def linear_answers(protocol: str, *data: Tensor, num_classes: int, top: int = 1, **options: Any) -> Tensor:
     """Return whether the label is among the ``top`` largest logits, (S, m)."""
-    return linear_within(PROTOCOLS[protocol], *data, tops=(top,), **options)[0]
+    split = FeatureSplit(*data, torch.arange(len(data[2])), num_classes)
+    return linear_within(PROTOCOLS[protocol], split, tops=(top,), **options)[0]
 
 
 def linear_accuracies(*data: Any, **options: Any) -> list[float]:

@@ -12,8 +12,8 @@ from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
 from ebclab.errors import DataError
-from ebclab.evaluation.evaluate import PROBES, FeatureSplit
-from ebclab.evaluation.linear import PENALTIES, fit_head
+from ebclab.evaluation.evaluate import PROBES
+from ebclab.evaluation.linear import PENALTIES, FeatureSplit, fit_head
 from ebclab.evaluation.multi_label import (
     Interpolation,
     average_precisions,

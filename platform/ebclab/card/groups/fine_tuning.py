@@ -64,6 +64,7 @@ class FineTuningTask:
     batch_size: int  # images per forward pass in prediction
     device: torch.device
     protocol: FineTuningProtocol = FINE_TUNING["simclr"]
+    on_progress: OnProgress = silent
 
     def epochs_for(self, count: int) -> int:
         """Return the number of passes over ``count`` labelled images."""
@@ -107,14 +108,7 @@ def light_views(dataset: str, protocol: FineTuningProtocol = FINE_TUNING["simclr
 
 
 def fine_tuned(
-    encoder: nn.Module,
-    labelled: ImageSet,
-    task: FineTuningTask,
-    *,
-    rate: float,
-    seed: int,
-    on_progress: OnProgress = silent,
-    what: str = "fine-tuning",
+    encoder: nn.Module, labelled: ImageSet, task: FineTuningTask, *, rate: float, seed: int, what: str = "fine-tuning"
 ) -> nn.Module:
     """Return a trained copy of ``encoder`` with a linear layer, from preprocessed images (B, C, H, W) to logits (B, K).
 
@@ -147,7 +141,7 @@ def fine_tuned(
                         final_rate=0.0,
                     )
                 _step(model, optimizer, labelled.rows(rows), task, seed, epoch)
-            on_progress(epoch + 1, epochs, what)
+            task.on_progress(epoch + 1, epochs, what)
     return model.eval()
 
 
@@ -173,7 +167,6 @@ def choose_rate(
     task: FineTuningTask,
     *,
     seed: int,
-    on_progress: OnProgress = silent,
     what: str = "fine-tuning",
 ) -> ChosenRate:
     """Return the learning rate with which a fine-tuned copy of ``encoder`` has the highest held-out accuracy.
@@ -185,8 +178,7 @@ def choose_rate(
         return ChosenRate(rates[0], ())
     accuracies = []
     for rate in rates:
-        named = f"{what}, rate {rate:g}"
-        model = fine_tuned(encoder, fitted, task, rate=rate, seed=seed, on_progress=on_progress, what=named)
+        model = fine_tuned(encoder, fitted, task, rate=rate, seed=seed, what=f"{what}, rate {rate:g}")
         try:
             accuracies.append(_score(predicted_logits(model, held_out, task), held_out))
         except DivergedError:
@@ -275,24 +267,8 @@ def task_on(measuring: Measuring) -> FineTuningTask:
         batch_size=options.settings.batch_size,
         device=measuring.device,
         protocol=protocol,
+        on_progress=measuring.on_progress,
     )
-
-
-def chosen_rate(
-    beginning: Beginning, fitted: ImageSet, held_out: ImageSet, measuring: Measuring, *, seed: int, what: str
-) -> ChosenRate:
-    """Return the learning rate that is best on held-out images."""
-    encoder, task = beginning.encoder(seed), task_on(measuring)
-    return choose_rate(encoder, fitted, held_out, task, seed=seed, on_progress=measuring.on_progress, what=what)
-
-
-def logits_of_test_images(
-    beginning: Beginning, labelled: ImageSet, measuring: Measuring, *, rate: float, seed: int, what: str
-) -> Tensor:
-    """Return the logits (n, K) of the test images after training on ``labelled``."""
-    task, encoder = task_on(measuring), beginning.encoder(seed)
-    model = fine_tuned(encoder, labelled, task, rate=rate, seed=seed, on_progress=measuring.on_progress, what=what)
-    return predicted_logits(model, measuring.measured.test, task)
 
 
 def within(logits: Tensor, labels: Tensor) -> Tensor:
@@ -350,23 +326,22 @@ def _on_one(
     measuring: Measuring, both: tuple[Beginning, Beginning], prefix: str
 ) -> tuple[list[Number], list[tuple[str | float, ...]]]:
     """Return the metrics on one dataset, and table rows of the learning rates tried."""
-    data, seeds = measuring.measured, measuring.seeds
+    data, seeds, task = measuring.measured, measuring.seeds, task_on(measuring)
     on = f" on {data.name}" if prefix else ""
     numbers, rows, right = [], [], {}
     for beginning in both:
         what = f"{beginning.title}, {data.name}"
-        chosen = chosen_rate(beginning, *data.parts, measuring, seed=seeds[0], what=what)
-        accuracies = chosen.accuracies or (None,) * len(task_on(measuring).protocol.rates)
+        chosen = choose_rate(beginning.encoder(seeds[0]), *data.parts, task, seed=seeds[0], what=what)
+        accuracies = chosen.accuracies or (None,) * len(task.protocol.rates)
         shares = ["not asked" if share is None else round(100 * share, 2) for share in accuracies]
         rows.append((data.name, beginning.title, *shares, f"{chosen.rate:g}"))
-        logits = [
-            logits_of_test_images(
-                beginning, data.train, measuring, rate=chosen.rate, seed=seed, what=f"{what}, seed {seed}"
-            )
-            for seed in seeds
-        ]
+        logits = []
+        for seed in seeds:
+            named = f"{what}, seed {seed}"
+            model = fine_tuned(beginning.encoder(seed), data.train, task, rate=chosen.rate, seed=seed, what=named)
+            logits.append(predicted_logits(model, data.test, task))
         name, title = f"{prefix}{beginning.name}", f"{beginning.title}{on}"
-        protocol = _protocol(beginning, data, task_on(measuring), chosen)
+        protocol = _protocol(beginning, data, task, chosen)
         if data.test.marks is not None:
             numbers += _mean_precisions(logits, data.test, data.test.marks, name, title, protocol, seeds)
             continue
@@ -502,16 +477,17 @@ def _frozen(measuring: Measuring, lists: tuple[LabelList, ...]) -> _Way:
 
 def _trained(measuring: Measuring, lists: tuple[LabelList, ...], beginning: Beginning) -> _Way:
     """Measure fine-tuning; what is chosen is its learning rate."""
-    right, rates = [], []
+    right, rates, task, data = [], [], task_on(measuring), measuring.measured
     for each in lists:
-        labelled, folds = measuring.measured.train.rows(each.rows), num_folds(each)
+        labelled, folds = data.train.rows(each.rows), num_folds(each)
         held_out = each.fold(0, folds) if folds > 1 else torch.zeros(len(labelled), dtype=torch.bool)
         parts = labelled.rows(~held_out), labelled.rows(held_out)  # no label outside the list is used
         what = f"{beginning.title}, {len(labelled):,} labels, list {each.seed}"
-        rate = chosen_rate(beginning, *parts, measuring, seed=each.seed, what=what).rate
+        encoder = beginning.encoder(each.seed)
+        rate = choose_rate(encoder, *parts, task, seed=each.seed, what=what).rate
         rates.append(f"{rate:g}")
-        logits = logits_of_test_images(beginning, labelled, measuring, rate=rate, seed=each.seed, what=what)
-        right.append(within(logits, measuring.measured.test.labels))
+        model = fine_tuned(encoder, labelled, task, rate=rate, seed=each.seed, what=what)
+        right.append(within(predicted_logits(model, data.test, task), data.test.labels))
     return _Way(beginning.title, _trained_words(measuring, beginning, lists[0]), torch.stack(right), rates)
 
 

@@ -174,7 +174,7 @@ class CardWorker:
         """Return the result of a group, with the features that it uses by name, or the error if there are none."""
         measuring = self._measuring(sent)
         for name, each in features.items():
-            measuring.store.lend(name, each if isinstance(each, EbclabError) else read_only(ray.get(each)))
+            measuring.store.keep(name, each if isinstance(each, EbclabError) else read_only(ray.get(each)))
         return measure_group(group, key, measuring)
 
     def _measuring(self, sent: SentCard) -> Measuring:
