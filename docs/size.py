@@ -28,7 +28,7 @@ def main() -> None:
         ("platform, `dict[str, Any]`", sum(_text(path).count("dict[str, Any]") for path in lab)),
         (
             "platform, page templates",
-            sum(path.name.endswith(".html.j2") for path in files),
+            sum(path.suffix == ".j2" for path in files),
         ),
         ("methods, lines of Python", sum(map(_lines, science))),
         ("tests, lines of Python", sum(map(_lines, tests))),

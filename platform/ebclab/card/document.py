@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from ebclab.card.card import Card, Findings
+from ebclab.card.card import Card
 from ebclab.card.groups import GROUPS
 from ebclab.card.measuring import Group
 from ebclab.card.side_by_side import Cards, EncoderCell, EncoderColumn, NumberRow
@@ -92,7 +92,9 @@ def _group(compared: Cards, group: str) -> Iterator[Block]:
 
 def _found(columns: Sequence[EncoderColumn], group: str, *, named: bool) -> Iterator[Block]:
     """Yield what a group says and draws of each encoder, with the encoder's name if they are ``named``."""
-    for card, findings in _first_of_each(columns, group):
+    first = [column.cards[0] for column in columns]
+    found = [(card, each.findings) for card in first for each in card.results if each.group == group]
+    for card, findings in found:
         yield from (Remark(f"{card.label}: {text}" if named else text, "status") for text in findings.remarks)
         of = f", {card.label}" if named else ""
         yield from (replace(drawn, title=drawn.title + of) for drawn in findings.plots)
@@ -179,11 +181,6 @@ def _glance(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> Plot
         figure,
         height=height,
     )
-
-
-def _first_of_each(columns: Sequence[EncoderColumn], group: str) -> list[tuple[Card, Findings]]:
-    first = [column.cards[0] for column in columns]
-    return [(card, result.findings) for card in first for result in card.results if result.group == group]
 
 
 def _form(row: NumberRow) -> NumberFormat:

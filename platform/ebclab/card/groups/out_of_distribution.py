@@ -44,17 +44,10 @@ _FEWEST_BINS, _MOST_BINS = 10, 60
 _COLOURS = (ORANGE, RED, PURPLE, GREEN, BROWN, GREY)
 
 
-class _Detector(NamedTuple):
-    name: str
-    title: str
-    protocol: str  # its equation, settings and the data that it was fitted on
-    scores: Callable[[ImageSet], Tensor]  # (n,) of images, in their order; larger for out-of-distribution images
-
-
 class _Ranking(NamedTuple):
     """Results of one detector on one out-of-distribution set."""
 
-    detector: _Detector
+    detector: Detector
     auroc: Number  # without an interval if there are few images, without contributions if they do not vary
     fpr: Number  # at 95 % recall
     auprs: tuple[float, float]  # with outside, and with inside, as the positive class
@@ -79,7 +72,7 @@ def measure(measuring: Measuring) -> Findings:
     return Findings(tuple(numbers), tuple(tables), tuple(plots), remarks=(*remarks, *compared, *measuring.code_not_run))
 
 
-def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[_Detector]:
+def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[Detector]:
     """Return the detectors on features and logits; scores of an image set are cached."""
     head, count = measuring.classifier, len(measuring.measured.parts[0])
     words = (
@@ -94,10 +87,10 @@ def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[_Detector]:
 
         return _once(scores)
 
-    return [_Detector(each.name, each.title, f"{each.protocol}; {words}", scores_by(each.score)) for each in fitted]
+    return [replace(each, protocol=f"{each.protocol}; {words}", score=scores_by(each.score)) for each in fitted]
 
 
-def _own(measuring: Measuring) -> list[_Detector]:
+def _own(measuring: Measuring) -> list[Detector]:
     """Return detectors by the energy of the encoder's own method and by its gradient norm; empty if it has none."""
     own = measuring.energies
     if own is None:
@@ -108,13 +101,13 @@ def _own(measuring: Measuring) -> list[_Detector]:
         f"references: {own.source or 'none'}"
     )
     return [
-        _Detector(
+        Detector(
             _OWN,
             "the method's own energy",
             f"E(x) = -log p(x) up to a constant, of {measuring.subject.label} as docs/evaluation.md has it; {words}",
             lambda images: energies(images)[:, 0],
         ),
-        _Detector(
+        Detector(
             _SLOPE,
             "slope of the method's own energy",
             f"|grad_x E(x)| by preprocessed pixels: the negated approximate mass of JEM (section 5.3.3); {words}",
@@ -123,12 +116,12 @@ def _own(measuring: Measuring) -> list[_Detector]:
     ]
 
 
-def _own_probability(measuring: Measuring) -> list[_Detector]:
+def _own_probability(measuring: Measuring) -> list[Detector]:
     """Return the detector by the highest probability of the method's own classifier; empty if it is none."""
     if not measuring.has_own_classifier:
         return []
     return [
-        _Detector(
+        Detector(
             _OWN_PROBABILITY,
             "maximum probability of the method's own classifier",
             f"-max_k softmax(logits)_k (Hendrycks & Gimpel, 2017) of {OWN_CLASSIFIER}",
@@ -173,8 +166,8 @@ def set_names(sets: Sequence[OutsideSet]) -> list[str]:
     return unique_names((slug(f"{each.kind}-{short_name(each.name)}") for each in sets), "--")
 
 
-def _ranking(detector: _Detector, key: str, sets: OutsideSet) -> _Ranking:
-    inside, outside = detector.scores(sets.inside), detector.scores(sets.outside)
+def _ranking(detector: Detector, key: str, sets: OutsideSet) -> _Ranking:
+    inside, outside = detector.score(sets.inside), detector.score(sets.outside)
     area = auroc(inside, outside)
     where = f"{sets.kind}: {sets.name}"
     protocol = (
@@ -279,9 +272,9 @@ def _own_against_plain(rankings: Sequence[_Ranking], sets: OutsideSet) -> str:
     return f"{text}. That detector is the best on these very images, which favours it."
 
 
-def _histogram(detector: _Detector, measuring: Measuring) -> Plot:
-    samples = {f"inside: {measuring.measured.name}": detector.scores(measuring.measured.test)}
-    samples |= {f"{each.kind}: {each.name}": detector.scores(each.outside) for each in measuring.outside}
+def _histogram(detector: Detector, measuring: Measuring) -> Plot:
+    samples = {f"inside: {measuring.measured.name}": detector.score(measuring.measured.test)}
+    samples |= {f"{each.kind}: {each.name}": detector.score(each.outside) for each in measuring.outside}
     title = f"{detector.title[:1].upper()}{detector.title[1:]}, inside and outside"
     note = "The further to the right, the more an image looks like outside. The less the lines overlap, the better"
     return histogram(title, note, f"{detector.title}, nats", samples)

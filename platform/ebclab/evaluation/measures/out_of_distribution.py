@@ -30,9 +30,6 @@ _GEN_POWER = 0.1
 _GEN_CLASSES = 100
 _ROUNDING = 1e-5  # relative to a feature's norm; rounding errors of a float32 network are about a tenth of it
 
-Score = Callable[[Tensor, Tensor], Tensor]
-"""Maps features (m, D) float32 and logits (m, K) float64 to scores (m,), larger for out-of-distribution images."""
-
 
 @dataclass(frozen=True)
 class Detector:
@@ -41,7 +38,9 @@ class Detector:
     name: str  # letters, digits and hyphens
     title: str  # name in tables
     protocol: str  # its equation and its settings
-    score: Score
+    # maps features (m, D) float32 and logits (m, K) float64, or in a card an ``ImageSet``, to scores (m,), which are
+    # larger for out-of-distribution images
+    score: Callable[..., Tensor]
 
 
 def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> tuple[list[Detector], list[str]]:
