@@ -206,7 +206,6 @@ def _target(given: str) -> Path:
 
 
 def _facts(subject: Subject, checkpoint: str, dataset: str, class_names: tuple[str, ...]) -> JsonObject:
-    """Return what the features are, as plain values."""
     return {
         "format": 1,
         "encoder": subject.address,

@@ -774,7 +774,6 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
 
 
 def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, object]:
-    """Return confirmed settings as plain values, with their difference from the winner."""
     return {
         **{name: getattr(entry, name) for name in _OF_CONFIRMED},
         "is_start": entry.is_start(plan),
@@ -784,7 +783,6 @@ def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: Sweep
 
 
 def _plain_gap(gap: Interval | None) -> dict[str, object] | None:
-    """Return a difference as plain values."""
     return gap.as_difference() | {"is_noise": gap.is_noise} if gap else None
 
 

@@ -325,7 +325,6 @@ def measure(measuring: Measuring) -> Findings:
 def _on_one(
     measuring: Measuring, both: tuple[Beginning, Beginning], prefix: str
 ) -> tuple[list[Number], list[tuple[str | float, ...]]]:
-    """Return the metrics on one dataset, and table rows of the learning rates tried."""
     data, seeds, task = measuring.measured, measuring.seeds, task_on(measuring)
     on = f" on {data.name}" if prefix else ""
     numbers, rows, right = [], [], {}
