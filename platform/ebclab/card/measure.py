@@ -139,8 +139,8 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
     began, failed, findings, problem = time.monotonic(), False, _NOTHING, ""
     try:
         findings = GROUPS[name].measure(measuring)
-        problem = _not_finite(findings)
-        failed = bool(problem)
+        if wrong := [number.name for number in findings.numbers if not math.isfinite(number.value)]:
+            problem, failed = f"gave NaN or infinity for {', '.join(wrong)}", True
     except EbclabError as error:
         problem = str(error)
     except Exception as error:  # whatever it is, the other groups continue
@@ -164,8 +164,3 @@ def _missing(need: Need, measuring: Measuring) -> str:
     if need == "other dataset" and not measuring.others:
         return "no other dataset was named; add a second --dataset"
     return measuring.subject.energy_problem if need == "energy" else ""
-
-
-def _not_finite(findings: Findings) -> str:
-    wrong = [number.name for number in findings.numbers if not math.isfinite(number.value)]
-    return f"gave NaN or infinity for {', '.join(wrong)}" if wrong else ""

@@ -53,7 +53,11 @@ def export(given: ExportOptions) -> None:
 
     source, to, asked = given.source, given.to, formats_named(given.formats)
     of_sweep, overwrite = is_sweep(source), given.overwrite
-    _require_fitting(given, of_sweep)
+    if of_sweep and given.checkpoint != "last":
+        raise UserError(f"--checkpoint: a sweep ranks last checkpoints, got {given.checkpoint}; leave it out")
+    if not of_sweep and (given.top is not None or given.unconfirmed):
+        word = "--top" if given.top is not None else "--unconfirmed"
+        raise UserError(f"{word}: is for sweeps, got {given.source}, which holds no sweep.yaml; leave it out")
     with landed(to, overwrite, of_sweep=of_sweep) as target:
         if of_sweep:
             best, few = 1 if given.top is None else given.top, given.unconfirmed
@@ -70,12 +74,3 @@ def export(given: ExportOptions) -> None:
     also = ", leaderboard.csv lists all" if of_sweep else ""
     line = f"exported {shown}to {to if is_address(to) else folder}; README.md in {card}{also}"
     say(fitted(line, sys.stdout))
-
-
-def _require_fitting(given: ExportOptions, of_sweep: bool) -> None:
-    """Refuse options for sweeps if the source is a run, and vice versa."""
-    if of_sweep and given.checkpoint != "last":
-        raise UserError(f"--checkpoint: a sweep ranks last checkpoints, got {given.checkpoint}; leave it out")
-    if not of_sweep and (given.top is not None or given.unconfirmed):
-        word = "--top" if given.top is not None else "--unconfirmed"
-        raise UserError(f"{word}: is for sweeps, got {given.source}, which holds no sweep.yaml; leave it out")

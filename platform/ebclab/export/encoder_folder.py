@@ -64,7 +64,11 @@ def save_encoder(
     target = expanded(str(folder)).resolve()
     description = describe(encoder, architecture, in_channels, preprocessing)
     weights = _weights(encoder, description)
-    _require_finite(weights, facts.title)
+    if wrong := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+        raise UserError(
+            f"{facts.title}: an encoder is exported with finite weights only, got NaN or infinity in "
+            f"{first_few(wrong, 1)}; export another checkpoint, such as --checkpoint best"
+        )
     refuse_occupied(target, overwrite)
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     images, source = comparison or stand_in(in_channels, preprocessing.read_size or preprocessing.image_size)
@@ -111,14 +115,6 @@ def _weights(encoder: nn.Module, description: EncoderDescription) -> dict[str, T
     if wrong := differences(description.build().state_dict(), weights):
         raise ValueError(f"encoder: is not what its architecture describes, got {wrong[0]}")
     return weights
-
-
-def _require_finite(weights: dict[str, Tensor], title: str) -> None:
-    if wrong := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
-        raise UserError(
-            f"{title}: an encoder is exported with finite weights only, got NaN or infinity in {first_few(wrong, 1)}; "
-            "export another checkpoint, such as --checkpoint best"
-        )
 
 
 def _build(folder: Path, description: EncoderDescription) -> nn.Module:

@@ -360,7 +360,12 @@ def export_sweep(
     plan = sweep.read_plan()
     board = (_unconfirmed if unconfirmed else _confirmed)(sweep, plan)
     chosen = _best(board, top)
-    _require_weights(sweep, chosen)
+    for place in chosen:
+        if not sweep.run(place.run).newest_checkpoint():
+            raise UserError(
+                f"{sweep.run(place.run).address}: the weights of rank {place.rank} are gone, got no checkpoint; "
+                "were they deleted, by hand or by `ebclab runs clean`?"
+            )
     target = expanded(str(to)).resolve()
     refuse_occupied(target, overwrite, of_sweep=True)
     notes = []
@@ -386,12 +391,3 @@ def _best(board: Leaderboard, top: int) -> list[LeaderboardRow]:
         what = "were confirmed" if board.is_confirmed else "have measured anything"
         raise UserError(f"--top: more than {what}, got {top} of {len(board.places)}; use at most {len(board.places)}")
     return board.places[:top]
-
-
-def _require_weights(sweep: SweepFolder, places: Sequence[LeaderboardRow]) -> None:
-    gone = [place for place in places if not sweep.run(place.run).newest_checkpoint()]
-    if gone:
-        raise UserError(
-            f"{sweep.run(gone[0].run).address}: the weights of rank {gone[0].rank} are gone, got no checkpoint; "
-            "were they deleted, by hand or by `ebclab runs clean`?"
-        )

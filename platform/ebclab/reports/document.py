@@ -55,7 +55,6 @@ from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import quiet_optuna
 from ebclab.sweeps.results import (
     BASELINE,
@@ -747,7 +746,12 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
         "facts": facts(record),
         "objective": record.objective,
         "confirmed": [
-            _plain_confirmed(entry, gap, record.plan)
+            {
+                **{name: getattr(entry, name) for name in _OF_CONFIRMED},
+                "is_start": entry.is_start(record.plan),
+                "images": entry.images,
+                "below_winner": _plain_gap(gap),
+            }
             for entry, gap in zip(record.confirmed, record.differences, strict=True)
         ],
         "test": plain_scores(record.test),
@@ -770,15 +774,6 @@ def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
         "measured": how_measured(record),
         "notes": record.log.problems,
         "trials": [{**row, "curve": _curve(trial)} for trial, row in _trial_rows(record)],
-    }
-
-
-def _plain_confirmed(entry: ConfirmedSettings, gap: Interval | None, plan: SweepPlan) -> dict[str, object]:
-    return {
-        **{name: getattr(entry, name) for name in _OF_CONFIRMED},
-        "is_start": entry.is_start(plan),
-        "images": entry.images,
-        "below_winner": _plain_gap(gap),
     }
 
 

@@ -119,8 +119,10 @@ _Check = tuple[str, str, bool]
 
 def measure(measuring: Measuring) -> Findings:
     """Return accuracies under attack, and checks for masked gradients."""
-    if measuring.options.autoattack:
-        _check_autoattack(measuring.measured.num_classes)
+    if measuring.options.autoattack and find_spec("pyautoattack") is None:
+        raise UserError(f"AutoAttack: pyautoattack is not installed; run {how_to_install('attack')}")
+    if measuring.options.autoattack and (classes := measuring.measured.num_classes) < 4:
+        raise UserError(f"AutoAttack: its standard version needs at least 4 classes, got {classes}; leave it out")
     target = _Target(measuring)
     outcomes = _attacked(target)
     checks = _checks(target, outcomes)
@@ -290,13 +292,6 @@ def _picture(target: _Target, outcomes: _Outcomes) -> tuple[Picture, ...]:
         f"from -{_USUAL}/255 (black) to +{_USUAL}/255 (white). Taken for: {told}."
     )
     return (Picture("attacked", "Attacked images", note, png),)
-
-
-def _check_autoattack(classes: int) -> None:
-    if find_spec("pyautoattack") is None:
-        raise UserError(f"AutoAttack: pyautoattack is not installed; run {how_to_install('attack')}")
-    if classes < 4:
-        raise UserError(f"AutoAttack: its standard version needs at least 4 classes, got {classes}; leave it out")
 
 
 def _targets(target: _Target) -> int:

@@ -91,11 +91,6 @@ def curves(records: Sequence[RunRecord]) -> list[Plot]:
     return [_curve(records, name, kind) for name, kind in drawn]
 
 
-def is_thinned(records: Sequence[RunRecord]) -> bool:
-    """Return whether any run has more points than are drawn."""
-    return any(len(table["step"]) > MOST_POINTS for r in records for table in (r.metrics, r.scores, r.callbacks))
-
-
 def _names(tables: Iterable[RecordedTable]) -> list[str]:
     return [name for name in dict.fromkeys(name for table in tables for name in table) if name not in OF_TIME]
 
@@ -276,8 +271,10 @@ def _curves(records: Sequence[RunRecord], csv_name: str) -> Iterator[Block]:
         yield Remark("Nothing was logged yet.")
         return
     yield Plots(tuple(drawn), tuple(_name(records, number) for number in range(len(records))) if several else ())
+    tables = (table for each in records for table in (each.metrics, each.scores, each.callbacks))
+    is_thinned = any(len(table["step"]) > MOST_POINTS for table in tables)
     hides = "A name above hides and shows its curves. " if several else ""
-    thinned = f" Curves are thinned evenly to {MOST_POINTS} points; {csv_name} has all." if is_thinned(records) else ""
+    thinned = f" Curves are thinned evenly to {MOST_POINTS} points; {csv_name} has all." if is_thinned else ""
     marks = "Losses of different methods do not compare. Red triangles: findings and decisions on the run's health."
     yield Remark(f"{hides}{marks}{thinned}", "note")
 

@@ -44,18 +44,18 @@ def open_runs(places: Sequence[str | Path]) -> list[RunRecord]:
 
 def facts(record: RunRecord) -> dict[str, str]:
     """Return the facts of a run as text, by heading; empty if unknown."""
-    decay = _setting(record, "training.average_weights")
+    decay, summary = _setting(record, "training.average_weights"), record.summary
     return {
         "state": state_in_words(record),
         "method": _setting(record, "method.name"),
-        "data": _data(record),
+        "data": _setting(record, "data.name") + (f", {count(summary.train_images, 'image')}" if summary else ""),
         "encoder": _setting(record, "encoder.name"),
         "seed": _setting(record, "seed"),
         "epochs": f"{record.epochs_done:.4g} of {record.epochs}",
         "steps": f"{record.step:,}",
         "weights": "" if decay in ("", "0") else f"averaged over steps, decay {decay}",
         **scores(record),
-        "references": references_in_words(record.summary) if record.summary else "",
+        "references": references_in_words(summary) if summary else "",
         "images a second": speed(record),
         "time": "" if record.seconds is None else clock(record.seconds),
         "machine": machine_in_words(record.environment, "a process"),
@@ -196,11 +196,6 @@ def _setting(record: RunRecord, key: str) -> str:
         return ""
     value = record.settings[key]
     return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
-
-
-def _data(record: RunRecord) -> str:
-    name, summary = _setting(record, "data.name"), record.summary
-    return f"{name}, {count(summary.train_images, 'image')}" if summary else name
 
 
 def _health(record: RunRecord) -> str:
