@@ -137,8 +137,6 @@ def test_exports_of_one_name_keep_what_was_measured_of_each(copies: Path) -> Non
         (("runs/s0",), {"outside": ("middle=digits",)}, UserError, "must be NAME, near=NAME or far=NAME"),
         (("runs/s0",), {"outside": ("digits",)}, DataError, "has the images that the card is measured on"),
         (("runs/s0",), {"outside": ("far=mnst",)}, DataError, "did you mean mnist?"),
-        (("runs/s0",), {"seeds": 0}, UserError, "--seeds: must be at least 1, got 0"),
-        (("runs/s0",), {"protocol": "lbfg"}, UserError, "did you mean lbfgs?"),
         (("runs/s0",), {"to": "s3://bucket/x"}, UserError, "--to: a folder on a disk is needed"),
         (
             ("timm/resnet18x",),

@@ -89,7 +89,6 @@ def test_a_folder_without_parts_is_one_part() -> None:
         (["--features", "no/where.npz"], "--features: no such folder, got "),
         (["--features", "photos.npz"], "--features: cannot be written, got "),
         (["--features", "x.npz", "--only", "knn"], "--only: is for a card, got knn with --features;"),
-        (["--features", "x.npz", "--seeds", "5"], "--seeds: is for a card, got 5 with --features;"),
         (["--features", "x.npz", "--dataset", "digits"], "--dataset: one for each file of --features, got 2;"),
         (["--features", "x.npz", "--json"], "--json: prints a card"),
         (["--features", "x.npz", "--train-limit", "-1"], "--train-limit: must be at least 0"),

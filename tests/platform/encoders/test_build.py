@@ -30,13 +30,9 @@ def test_the_initialisation_reaches_the_network() -> None:
 
 
 def test_the_size_of_images_reaches_networks_that_have_weights_for_it() -> None:
-    sides = {size: new_encoder(EncoderConfig("timm/test_vit"), 1, size) for size in (32, 64)}
-    # patches of 16 pixels, and the class token
-    assert {size: encoder.pos_embed.shape[1] for size, encoder in sides.items()} == {32: 2 * 2 + 1, 64: 4 * 4 + 1}
-
-
-def test_an_unknown_size_means_what_timm_built_the_network_for() -> None:
-    assert new_encoder(EncoderConfig("timm/test_vit"), 3).pos_embed.shape[1] == (160 // 16) ** 2 + 1
+    # an unknown size means timm's own, 160; patches of 16 pixels, and the class token
+    patches = {size: new_encoder(EncoderConfig("timm/test_vit"), 3, size).pos_embed.shape[1] for size in (32, 64, 0)}
+    assert patches == {32: 2 * 2 + 1, 64: 4 * 4 + 1, 0: 10 * 10 + 1}
 
 
 @pytest.mark.parametrize(

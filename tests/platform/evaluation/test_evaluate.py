@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
@@ -22,14 +21,6 @@ from ebclab.evaluation.protocols import PROTOCOLS
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
 CONFIG = EvaluationConfig(batch_size=100)
-
-
-@pytest.fixture(scope="module")
-def digits() -> tuple[ImageSet, ImageSet]:
-    pixels, labels = load_digits(return_X_y=True)
-    images = torch.tensor(pixels * 15, dtype=torch.uint8).view(-1, 1, 8, 8)
-    whole = ImageSet("digits", images, torch.tensor(labels), torch.arange(1797), (), (0.3,), (0.4,))
-    return whole.rows(torch.arange(1400)), whole.rows(torch.arange(1400, 1797))
 
 
 def pixel_scores(

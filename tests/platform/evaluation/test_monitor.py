@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from made_up_card import made_up_images
-from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -242,14 +241,6 @@ def test_the_page_names_every_monitor_its_numbers_and_what_may_be_chosen_by() ->
     section = page.partition("\n## During training\n")[2].partition("\n## ")[0]
     told = set(re.findall(r"`([a-z_-]+)`", section))
     assert told >= {*MEASURES, *NUMBERS, *(each.objective for each in NUMBERS.values() if each.objective)}
-
-
-@pytest.fixture(scope="module")
-def digits() -> tuple[ImageSet, ImageSet]:
-    pixels, labels = load_digits(return_X_y=True)
-    images = torch.tensor(pixels * 15, dtype=torch.uint8).view(-1, 1, 8, 8)
-    whole = ImageSet("digits", images, torch.tensor(labels), 3 * torch.arange(1797), (), (0.0,), (1.0,))
-    return whole.rows(torch.arange(1400)), whole.rows(torch.arange(1400, 1797))
 
 
 CROPS = ViewsConfig(recipe="none", crop_scale_min=0.5)

@@ -124,7 +124,7 @@ def test_markup_in_names_is_shown_and_not_obeyed(text: str, shown: str):
 
 def test_names_with_markup_cannot_add_rows_code_or_html(tmp_path: Path):
     bad = "x | y\n| z <script>alert(1)</script> `"
-    facts = CardFacts(bad, bad, f"name: |\n  ```\n  {bad}\n", [bad], [Score(bad, 0.5, 0.4, 0.6, 10, bad)], [bad])
+    facts = CardFacts(bad, bad, f"name: |\n  ```\n  {bad}\n", [bad], [Score(bad, 0.5, 0.4, 0.6, 10, bad)], [bad], [bad])
     card = card_of(save(tmp_path, facts=facts))
     prose, settings = card.split("````yaml\n")
     assert "<script>" not in prose

@@ -153,16 +153,6 @@ def test_a_place_in_a_private_folder_is_refused_by_its_own_name(tmp_path: Path, 
         refuse_occupied(tmp_path / "out", False)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_write_permission_is_refused(tmp_path: Path):
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(UserError, match="out: cannot be written"):
-            save(tmp_path / "out")
-    finally:
-        tmp_path.chmod(0o700)
-
-
 @pytest.mark.parametrize("failing", ["write_text", "rename"])
 def test_a_failure_half_way_leaves_the_earlier_export_whole(tmp_path, monkeypatch, failing):
     folder = save(tmp_path / "out", facts=titled("first"))
