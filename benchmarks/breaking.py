@@ -150,7 +150,7 @@ TESTED: dict[str, tuple[str, tuple[Tests, ...]]] = {
         (
             Tests(
                 "nothing or all",
-                ("tests/platform/export/test_encoder_folder.py", "tests/platform/export/test_refusals.py"),
+                ("tests/platform/export/test_encoder_folder.py",),
             ),
         ),
     ),

@@ -3,7 +3,7 @@
 k-nearest-neighbour classification needs no training. Two rules. ``cosine``: Wu, Xiong, Yu & Lin (2018), "Unsupervised
 Feature Learning via Non-Parametric Instance Discrimination", section 3.4; its 200 neighbours and temperature 0.07 are
 settings here, with defaults for smaller sets (docs/methods/README.md). ``inverse distance``: the rule in the code
-released with EBCLR. Ties, in both: of training images with exactly equal scores, the lower row index is
+released with EBCLR. Ties, in both: of training images with exactly equal scores, the lower row index is the
 neighbour; of classes with equal votes, the lower label wins.
 
 Shapes: n training rows (the bank), q test rows, k neighbours, K classes, D features.

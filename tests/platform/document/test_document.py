@@ -1,4 +1,4 @@
-"""One document, all its outputs: a page, Markdown, CSV and a terminal hold the same text, and none of it is obeyed."""
+"""One document, all its outputs: a page, Markdown, CSV, LaTeX and a terminal hold the same text, and none is obeyed."""
 
 import csv
 import io
@@ -32,7 +32,16 @@ from ebclab.document.document import (
     numeric,
 )
 from ebclab.document.html import as_page, in_script
-from ebclab.document.text import as_csv, as_markdown, escape_markdown, print_blocks, table_as_markdown
+from ebclab.document.text import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    escape_markdown,
+    escaped,
+    print_blocks,
+    table_as_latex,
+    table_as_markdown,
+)
 from ebclab.formatting import visible
 
 OBEYED_BY_A_PAGE = ("script", "image", "attribute", "template", "comment", "cell", "heading", "clear", "bidi")
@@ -228,3 +237,47 @@ def test_a_remark_is_whole_in_a_terminal_and_a_cell_bounded(capsys: pytest.Captu
 def test_a_row_that_does_not_fit_its_table_is_refused() -> None:
     with pytest.raises(ValueError, match="t: 2 columns, and a row of 1 cells"):
         Table("t", ("a", "b"), (("c",),))
+
+
+def test_a_table_has_the_rules_of_booktabs_intervals_and_minus_signs() -> None:
+    rows = (("simclr_2", numeric("44.6", 44.6, ("(43.6 to 45.6)", "-0.5 points"))), ("b & c", numeric("9 %")))
+    assert table_as_latex(Table("kNN", ("method", "accuracy"), rows)).splitlines() == [
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"method & accuracy \\",
+        r"\midrule",
+        r"simclr\_2 & 44.6 (43.6 to 45.6); $-$0.5 points \\",
+        r"b \& c & 9 \% \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+@pytest.mark.parametrize("cell", ["[0.1, 0.2]", "*", "\x00 [x]"])
+def test_a_first_cell_is_no_option_of_the_command_before_it(cell: str) -> None:
+    lines = table_as_latex(Table("", (cell, "[head]"), ((cell, "[x]"),))).splitlines()
+    assert lines[2] == f"{{}}{escaped(cell)} & [head] \\\\"
+    assert lines[4] == f"{{}}{escaped(cell)} & [x] \\\\"
+
+
+def test_headings_over_several_columns_span_them() -> None:
+    heads = ("method", ColumnHead("kNN", "16"), ColumnHead("linear", "16"), "", "")
+    lines = table_as_latex(Table("", heads, (("a", 1, 2, 3, 4),))).splitlines()
+    assert lines[2:4] == [r" & \multicolumn{2}{c}{16} & & \\", r"method & kNN & linear &  &  \\"]
+    assert [line.count("&") + line.count("multicolumn{2}") for line in lines[2:4]] == [4, 4]
+
+
+@pytest.mark.parametrize("text", [r"\input{/etc/passwd}", "$x_1^2$ ~ #3 {", "a%b\\\\", "line\nbreak\x00"])
+def test_no_text_is_a_command_a_comment_or_another_line(text: str) -> None:
+    line = escaped(text)
+    own = re.sub(r"\\(?:text(?:backslash|asciitilde|asciicircum)\{\}|[&%$#_{}])", "", line)
+    assert not set(own) & set("\\%$#_{}^~&\n\x00")
+
+
+def test_a_document_has_every_table_with_rows_folded_ones_too_and_nothing_without_any() -> None:
+    full, empty = Table("inner\n%", ("x",), ((1,),)), Table("empty", ("x",), ())
+    document = Document("t", "card", "b", (Section("Numbers", (Folded("f", (full,)), empty, full)),), "")
+    text = as_latex(document)
+    assert text.count(r"\begin{tabular}") == text.count("% Numbers / inner %\n") == 2
+    assert "empty" not in text
+    assert as_latex(Document("t", "card", "b", (Section("None", (Remark("x"), empty)),), "")) == ""

@@ -1,6 +1,7 @@
-"""The probes together, on scikit-learn's digits, against scikit-learn."""
+"""The probes together on digits, kNN against slow loops, and features: frozen, in order, telling how far they are."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ebclab.config.sections import EvaluationConfig
 from ebclab.data.image_set import ImageSet
 from ebclab.data.preprocessing import Preprocessing
-from ebclab.errors import ConfigError, DataError
+from ebclab.errors import ConfigError, DataError, TrainingError
+from ebclab.evaluation import evaluate as knn
 from ebclab.evaluation.answers import Score, wilson_interval
-from ebclab.evaluation.evaluate import evaluate_encoder
+from ebclab.evaluation.evaluate import ebclr_knn_predictions, evaluate_encoder, knn_predictions
+from ebclab.evaluation.features import compute_features, require_labels
+from ebclab.evaluation.progress import ProgressRates, in_lines
 from ebclab.evaluation.protocols import PROTOCOLS
 
 PLAIN = Preprocessing(8, (0.0,), (1.0,))
@@ -138,3 +143,256 @@ def test_unknown_names_are_refused_before_any_work(digits: tuple[ImageSet, Image
         ConfigError, match=r"evaluation.linear_protocol: no such protocol, got 'moco'; did you mean moco-sgd"
     ):
         evaluate_encoder(unused, *digits, PLAIN, config, device="cpu")
+
+
+def random_problem(num_classes: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(3)
+    centres = torch.randn(num_classes, 6, generator=draw, dtype=torch.float64)
+    labels = torch.randint(0, num_classes, (260,), generator=draw)
+    points = centres[labels] + 1.2 * torch.randn(260, 6, generator=draw, dtype=torch.float64)
+    return points[:200], labels[:200], points[200:], labels[200:]
+
+
+def slow_cosine_knn(
+    bank: list[list[float]], labels: Tensor, query: list[float], neighbours: int, temperature: float, classes: int
+) -> int:
+    similarity = [
+        sum(a * b for a, b in zip(query, row, strict=True)) / (math.hypot(*query) * math.hypot(*row)) for row in bank
+    ]
+    nearest = sorted(range(len(bank)), key=lambda row: (-similarity[row], row))[:neighbours]
+    votes = [0.0] * classes
+    for row in nearest:
+        votes[int(labels[row])] += math.exp(similarity[row] / temperature)
+    return votes.index(max(votes))
+
+
+@pytest.mark.parametrize(("neighbours", "temperature"), [(1, 0.1), (7, 0.07), (20, 0.5), (200, 0.2)])
+def test_cosine_votes_equal_a_slow_loop(neighbours: int, temperature: float) -> None:
+    bank, labels, queries, _ = random_problem()
+    expected = [slow_cosine_knn(bank.tolist(), labels, query, neighbours, temperature, 5) for query in queries.tolist()]
+    predicted = knn_predictions(bank, labels, queries, neighbours=neighbours, temperature=temperature, num_classes=5)
+    assert predicted.tolist() == expected
+
+
+def test_ebclr_votes_equal_scikit_learn_with_distance_weights() -> None:
+    bank, labels, queries, _ = random_problem()
+    queries = torch.cat([queries + 40.0, bank[:5]])  # far from the origin; and five exact copies
+    bank = torch.cat([bank + 40.0, bank[:5]])
+    labels = torch.cat([labels, (labels[:5] + 1) % 5])
+    model = KNeighborsClassifier(20, weights="distance").fit(bank.numpy(), labels.numpy())
+    predicted = ebclr_knn_predictions(bank, labels, queries, num_classes=5)
+    assert predicted.tolist() == model.predict(queries.numpy()).tolist()
+    assert predicted[-5:].tolist() == labels[-5:].tolist()  # distance zero outvotes all others
+
+
+@pytest.mark.parametrize(("far", "winner"), [(1.9, 1), (2.1, 0)])
+def test_two_ebclr_votes_beat_one_at_less_than_twice_its_distance(far: float, winner: int) -> None:
+    bank = torch.tensor([[1.0, 0.0], [0.0, far], [0.0, -far]])  # votes 1 against 2 / far
+    predicted = ebclr_knn_predictions(bank, torch.tensor([0, 1, 1]), torch.zeros(1, 2), num_classes=2, neighbours=3)
+    assert predicted.tolist() == [winner]
+
+
+def test_a_tiny_temperature_lets_the_nearest_decide_without_overflow() -> None:
+    bank, labels, queries, _ = random_problem()
+    one = knn_predictions(bank, labels, queries, neighbours=1, temperature=1.0, num_classes=5)
+    cold = knn_predictions(bank.float(), labels, queries.float(), neighbours=50, temperature=1e-6, num_classes=5)
+    assert torch.equal(cold, one)
+
+
+def test_of_equally_near_rows_the_lower_ones_are_neighbours() -> None:
+    bank = torch.tensor([[0.0, 1.0]] + [[1.0, 0.0]] * 5)
+    labels = torch.tensor([4, 3, 2, 2, 1, 1])
+    query = torch.tensor([[1.0, 0.0]])
+
+    def winner(neighbours: int) -> int:
+        return int(knn_predictions(bank, labels, query, neighbours=neighbours, temperature=0.1, num_classes=5))
+
+    assert winner(1) == 3  # row 1 alone
+    assert winner(2) == 2  # rows 1, 2: equal votes, the lower label wins
+    assert winner(3) == 2  # rows 1, 2, 3
+    assert winner(5) == 1  # rows 1 to 5: two votes each for 2 and 1
+
+
+def test_blocks_do_not_change_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, labels, queries, _ = random_problem()
+    whole = ebclr_knn_predictions(bank, labels, queries, num_classes=5)
+    monkeypatch.setattr(knn, "_SCORES_AT_ONCE", 200 * 7)
+    seen: list[int] = []
+    blocks = ebclr_knn_predictions(
+        bank, labels, queries, num_classes=5, on_progress=lambda done, total, what: seen.append(done)
+    )
+    assert torch.equal(blocks, whole)
+    assert seen == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+
+
+class Largest(TorchDispatchMode):
+    """Counts the numbers of the largest float64 tensor that an operation returns."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and found.dtype == torch.float64:
+            self.count = max(self.count, found.numel())
+        return found
+
+
+def test_votes_by_distance_never_hold_the_features_of_all_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(5)
+    bank, queries = torch.randn(30, 64, generator=draw), torch.randn(50, 64, generator=draw)
+    labels = torch.randint(0, 5, (30,), generator=draw)
+    whole = ebclr_knn_predictions(bank, labels, queries, num_classes=5)
+    monkeypatch.setattr(knn, "_COORDINATES_AT_ONCE", 4 * 20 * 64)
+    with Largest() as largest:
+        assert torch.equal(ebclr_knn_predictions(bank, labels, queries, num_classes=5), whole)
+    assert largest.count == 4 * 20 * 64  # of 50 queries, 4 at a time
+
+
+def test_votes_for_classes_of_high_numbers_are_held_for_few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, labels, queries, _ = random_problem()
+    monkeypatch.setattr(knn, "_SCORES_AT_ONCE", 4_000)  # by the bank alone, 20 of the 60 queries are looked at together
+    rule = {"neighbours": 7, "temperature": 0.1}
+    few = knn_predictions(bank.float(), labels, queries.float(), num_classes=5, **rule)
+    with Largest() as largest:
+        assert torch.equal(knn_predictions(bank.float(), labels, queries.float(), num_classes=2_000, **rule), few)
+    assert largest.count == 2 * 2_000  # of 60 queries, 2 at a time
+
+
+def test_more_neighbours_than_rows_is_one_sentence() -> None:
+    bank, labels = torch.ones(10, 2), torch.zeros(10, dtype=torch.long)
+    sentence = r"evaluation\.knn_neighbours: .* 10 available training images, got 20"
+    with pytest.raises(DataError, match=sentence):
+        knn_predictions(bank, labels, bank, neighbours=20, temperature=0.1, num_classes=1)
+    with pytest.raises(DataError, match="ebclr-knn: needs 20 training images, got 10; use more, or the probe knn"):
+        ebclr_knn_predictions(bank, labels, bank, num_classes=1)
+
+
+def grey_images(count: int) -> Tensor:
+    return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def conv_net() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
+    net[1].running_mean.uniform_(-1, 1)
+    net[1].running_var.uniform_(0.5, 2)
+    return net
+
+
+@pytest.mark.parametrize("norm_trains", [True, False])
+def test_a_network_in_training_keeps_its_bits_and_the_mode_of_each_part(norm_trains: bool) -> None:
+    net = conv_net().train()
+    net[1].train(norm_trains)  # or a frozen norm inside a network in training
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    compute_features(net, grey_images(50), PLAIN, batch_size=16, device="cpu")
+    colour = Preprocessing(8, (0.0,) * 3, (1.0,) * 3)
+    with pytest.raises(RuntimeError):  # modes return even when the encoder fails
+        compute_features(net, grey_images(4).expand(4, 3, 8, 8), colour, batch_size=2, device="cpu")
+    assert before.keys() == net.state_dict().keys()
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert [part.training for part in net] == [True, norm_trains, True, True, True]
+    assert net.training
+
+
+def test_batch_norm_uses_running_statistics_and_dropout_does_nothing() -> None:
+    net = conv_net().train()
+    images = grey_images(9)
+    features = compute_features(net, images, PLAIN, batch_size=4, device="cpu")
+    conv, norm = net[0], net[1]
+    maps = nn.functional.conv2d(images.double() / 255, conv.weight.double(), conv.bias.double())
+    shape = (1, 4, 1, 1)
+    scale = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()
+    expected = (maps - norm.running_mean.double().view(shape)) * scale.view(shape) + norm.bias.double().view(shape)
+    torch.testing.assert_close(features.double(), expected.relu().flatten(1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 20, 21, 1000])
+def test_rows_are_the_images_in_order_for_any_batch_size(batch_size: int) -> None:
+    images = grey_images(21)
+    normalised = Preprocessing(8, (0.25,), (0.5,))
+    features = compute_features(nn.Flatten(), images, normalised, batch_size=batch_size, device="cpu")
+    assert torch.equal(features, ((images.float() / 255 - 0.25) / 0.5).flatten(1))
+
+
+def test_features_are_float32_without_gradient_and_usable_in_training() -> None:
+    net = conv_net().double()
+    features = compute_features(lambda x: net.eval()(x.double()), grey_images(3), PLAIN, batch_size=2, device="cpu")
+    assert features.dtype == torch.float32
+    assert not features.requires_grad
+    probe = nn.Linear(features.shape[1], 2)
+    probe(features).sum().backward()
+    assert probe.weight.grad is not None
+
+
+def test_a_bound_method_stands_for_its_module() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = conv_net()
+
+        def embed(self, images: Tensor) -> Tensor:
+            return self.encoder(images)
+
+    wrapper = Wrapper().train()
+    frozen = compute_features(wrapper.encoder, grey_images(6), PLAIN, batch_size=3, device="cpu")
+    assert torch.equal(compute_features(wrapper.embed, grey_images(6), PLAIN, batch_size=3, device="cpu"), frozen)
+    assert wrapper.encoder.training
+
+
+def test_progress_counts_images() -> None:
+    seen: list[tuple[int, int, str]] = []
+    told = {"on_progress": lambda *step: seen.append(step), "what": "features of test images"}
+    compute_features(nn.Flatten(), grey_images(5), PLAIN, batch_size=2, device="cpu", **told)
+    assert seen == [(done, 5, "features of test images") for done in (2, 4, 5)]
+
+
+def broken(images: Tensor) -> Tensor:
+    out = images.flatten(1).clone()
+    out[1, 0], out[2, 3] = float("nan"), float("inf")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("encoder", "count", "channels", "error", "sentence"),
+    [
+        (broken, 4, 1, TrainingError, "got NaN or infinity for 2 of 4 images"),
+        (nn.Flatten(), 2, 3, DataError, r"expects 3 channel\(s\), got 1"),  # one would broadcast to three
+        (nn.Flatten(), 0, 1, DataError, "at least one"),
+    ],
+)
+def test_what_gives_no_features_is_one_sentence(encoder, count, channels, error, sentence):
+    preprocessing = Preprocessing(8, (0.0,) * channels, (1.0,) * channels)
+    with pytest.raises(error, match=sentence):
+        compute_features(encoder, grey_images(count), preprocessing, batch_size=4, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        ([0, -1, 2, -1], "folder: .* got 2 of 4 without"),
+        ([0, 1_000_000_000_002], "folder: labels must be numbers of classes, below 1,048,576, .* 1000000000002"),
+    ],
+)
+def test_labels_that_no_probe_can_use_are_one_sentence(labels: list[int], sentence: str) -> None:
+    count = len(labels)
+    images = ImageSet("folder", grey_images(count), torch.tensor(labels), torch.arange(count), (), (0.0,), (1.0,))
+    with pytest.raises(DataError, match=sentence):
+        require_labels(images)
+    require_labels(images.rows((images.labels >= 0) & (images.labels < 10)))
+
+
+def test_a_line_comes_every_ten_seconds_whatever_the_work() -> None:
+    times, written = iter([0.0, 4.0, 9.9, 10.0, 19.9, 20.1]), list[str]()
+    on_progress = in_lines(written.append, lambda: next(times))
+    for done, what in ((1, "features"), (2, "features"), (1_200, "features"), (1, "knn"), (5_000, "linear")):
+        on_progress(done, 10_000, what)
+    # 1,199 images in 6 s, 8,800 to go: 44.04 s; of linear nothing but its beginning has been seen
+    assert written == ["features: 1,200 of 10,000, 200/s, 0:44 left", "linear: 5,000 of 10,000"]
+
+
+def test_work_that_begins_again_or_in_the_middle_has_a_rate_of_its_own() -> None:
+    rates = ProgressRates()
+    seen = [rates.seen(done, "features", now) for done, now in ((0, 0.0), (20, 10.0), (0, 100.0), (5, 101.0))]
+    assert seen == [0.0, 2.0, 0.0, 5.0]
+    continued = [rates.seen(done, "images", now) for done, now in ((1000, 0.0), (1300, 30.0))]
+    assert continued == [0.0, 10.0]

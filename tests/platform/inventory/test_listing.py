@@ -1,29 +1,50 @@
-"""Runs and sweeps as a list: what is told comes from their files, and a damaged one does not hide the others."""
+"""Runs and sweeps as a list, in a store too: read fast and as YAML has it; a damaged one does not hide the others."""
 
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ebclab.errors import RunError
+from ebclab.cli import main
+from ebclab.config import ExperimentConfig, compose, load_yaml_file, to_yaml
+from ebclab.config.experiment import SECTIONS
+from ebclab.config.recipes import list_recipes
+from ebclab.errors import ConfigError, RunError
 from ebclab.inventory import listing
-from ebclab.inventory.listing import Entry, RunCollection, collection_given, files_in, inventory
+from ebclab.inventory.listing import (
+    Entry,
+    RunCollection,
+    collection_at,
+    collection_given,
+    files_in,
+    inventory,
+    settings_at,
+)
+from ebclab.storage import object_store as storage
+from ebclab.storage.filesystem import Location
+from ebclab.storage.lease import leased
+from ebclab.storage.mirror import Mirror
+from ebclab.storage.object_store import COPIES, RemoteFolder
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
+from energy_contrast.catalog import METHODS
 
 from .conftest import new_run
 
@@ -251,3 +272,219 @@ def test_a_comparison_is_listed_by_its_finished_sweeps(tmp_path: Path) -> None:
     for damaged in ("asked: 3", "asked: {methods: [a]}\nsweeps: [x]", "- 1"):
         (folder / "comparison.yaml").write_text(damaged)
         assert [entry.state for entry in inventory(*places)] == ["unreadable"], damaged
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a folder with one run, whose weights are 3,000,000 bytes."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "one"
+    new_run(run, 6, result=True)
+    weights = run / "checkpoints" / "kept-0000000001"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(bytes(3_000_000))
+    (weights / "manifest.json").write_text(json.dumps({"files": {}}))
+    return f"file://{run.parent}"
+
+
+def test_runs_in_a_store_are_listed_with_the_size_they_have_there(runs, tmp_path, capsys):
+    assert main(["runs", "list", "--runs", runs]) == 0
+    said = capsys.readouterr().out
+    assert "one" in said
+    assert "6/6 epochs " in said
+    stored = tmp_path / "runs" / "one"
+    size = sum(path.stat().st_size for path in stored.rglob("*") if path.is_file()) / 1e6
+    assert (f"{size:.0f} MB" if size >= 10 else f"{size:.1f} MB") in said
+    assert "finished" in said
+    assert not list((tmp_path / "copies").rglob("*.safetensors"))
+    with leased(RemoteFolder(runs, "one"), "is training"):
+        assert main(["runs", "list", "--runs", runs]) == 0
+    assert "running" in capsys.readouterr().out
+
+
+def test_what_lies_in_a_store_is_not_cleaned_and_says_how(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "clean", "--runs", runs]) == 2
+    assert f"--runs: only folders on a disk can be cleaned, got {runs}; delete in a store" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_an_unfinished_run_in_a_store_is_listed_as_far_as_it_came(scored, tmp_path, monkeypatch):
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    run, hour_ago = tmp_path / "runs" / "half", time.time() - 3600
+    checkpoints = run / "checkpoints"
+    for name, epochs, value in (("last-0000000010", 2, 0.5), ("last-0000000015", 3, 0.75), ("best-0000000020", 4, 0.9)):
+        (checkpoints / name).mkdir(parents=True)
+        facts = {"epochs_done": epochs, "scores": {"holdout_knn": value} if scored else {}}
+        (checkpoints / name / "manifest.json").write_text(json.dumps({"facts": facts, "files": {}}))
+    (checkpoints / "last-0000000025").mkdir()
+    (checkpoints / "last-0000000025" / "model.safetensors").touch()  # on its way
+    (run / "config.yaml").write_text(to_yaml(compose("flatclr", overrides=["training.epochs=6"])))
+    (run / "deep").mkdir()
+    (run / "deep" / "config.yaml").touch()
+    for path in run.rglob("*"):
+        os.utime(path, (hour_ago, hour_ago))
+    collection = collection_at(f"file://{run.parent}", "runs")
+    [entry] = inventory(collection, RunCollection(tmp_path / "none"))
+    told = entry.in_words(time.time())
+    assert (told["name"], told["done"], told["score"]) == ("half", "3/6 epochs", "75.0%" if scored else "")
+    assert entry.state == "unfinished"
+    assert time.time() - entry.changed == pytest.approx(3600, abs=60)
+    brought = {path.relative_to(collection.path).as_posix() for path in collection.path.rglob("*") if path.is_file()}
+    assert brought == {"half/config.yaml"}
+    shutil.rmtree(run)
+    assert inventory(collection_at(f"file://{run.parent}", "runs"), RunCollection(tmp_path / "none")) == []
+
+
+def test_a_whole_bucket_of_runs_is_listed(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(storage, "_place", lambda root: Location(root.replace("s3://bucket", runs), "storage"))
+    assert main(["runs", "list", "--runs", "s3://bucket"]) == 0
+    assert "6/6 epochs " in capsys.readouterr().out
+    assert main(["export", "s3://bucket/one", "--to", "s3://bucket"]) == 2
+    assert "s3://bucket: holds other files, got one" in " ".join(capsys.readouterr().err.split())
+    assert main(["export", "s3://bucket", "--to", "there"]) == 2
+    assert "s3://bucket: a whole bucket, not a run or a sweep; name a folder in it" in capsys.readouterr().err
+    assert not list(Path.cwd().glob("s3:*"))
+
+
+def test_a_long_log_in_a_store_is_listed_with_all_its_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    remote = RemoteFolder(f"file://{tmp_path}/sweeps", "long")
+    remote.cache.mkdir(parents=True)
+    mirror, log = Mirror(remote), SweepLog(remote.cache / "trials.jsonl")
+    for number in range(10):
+        log.append("note", number=number, text="x" * 20_000)
+        mirror.push()
+    assert (tmp_path / "sweeps" / "long" / "trials.jsonl").stat().st_size < 100_000  # the rest, and names of parts
+    collection = collection_at(f"file://{tmp_path}/sweeps", "sweeps")
+    events = SweepLog(collection.path / "long" / "trials.jsonl").events
+    assert [event["number"] for event in events] == list(range(10))
+
+
+def test_a_list_of_a_store_asks_for_leases_and_manifests_only_where_there_are_some(tmp_path, monkeypatch):
+    """One listing tells which files there are; of each run, then, only the settings and what tells its progress."""
+    monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
+    monkeypatch.setattr(listing, "_AT_ONCE", 2)
+    for number in range(5):
+        run = tmp_path / "runs" / f"{number}"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(to_yaml(compose("flatclr")))
+        (run / "metrics.jsonl").touch()
+        if number == 1:
+            folder = run / "checkpoints" / "last-0000000010"
+            folder.mkdir(parents=True)
+            (folder / "manifest.json").write_text(json.dumps({"facts": {"epochs_done": 1, "scores": {}}}))
+    asked: list[str] = []
+
+    def counted(own: Callable[..., object]) -> Callable[..., object]:
+        def call(store: storage.Store, *given: object) -> object:
+            asked.append(" ".join([own.__name__, *map(str, given[:1])]))
+            return own(store, *given)
+
+        return call
+
+    for name in ("names", "stored", "read", "download", "write", "delete"):
+        monkeypatch.setattr(storage.Store, name, counted(getattr(storage.Store, name)))
+    collection = collection_at(f"file://{tmp_path / 'runs'}", "runs")
+    assert len(inventory(collection, RunCollection(tmp_path / "none"))) == 5
+    assert sorted(asked) == [*[f"download {number}/config.yaml" for number in range(5)], "names", "read manifest.json"]
+
+
+KEYS = ("method.name", "data.name", "training.epochs", "evaluation.objective")
+DIGITS = "0123456789abcdef"
+IMAGES = "folder:/data/a-b_1"
+
+
+def by_yaml(path: Path) -> list[Any]:
+    content = load_yaml_file(path)
+    return [content[section][key] for section, key in (name.split(".") for name in KEYS)]
+
+
+def assert_read_without_yaml(config: ExperimentConfig, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that every setting of a file is read as YAML reads it, and without parsing the file as YAML."""
+    path.write_text(to_yaml(config), encoding="utf-8")
+    content = load_yaml_file(path)
+    expected = {f"{part}.{key}": value for part in ("method", *SECTIONS) for key, value in content[part].items()}
+    with monkeypatch.context() as patched:
+        patched.setattr(listing, "load_yaml_file", lambda path: pytest.fail("read as YAML"))
+        assert settings_at(path, tuple(expected)) == list(expected.values())
+
+
+def test_what_the_platform_writes_is_read_without_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_methods: list[tuple[str, str | None]] = [(method, None) for method in METHODS]
+    for method, recipe in [*of_methods, *zip(cycle(METHODS), list_recipes(), strict=False)]:
+        config = compose(method, recipe, overrides=["views.recipe=digits", f"data.name={IMAGES}"])
+        assert_read_without_yaml(config, tmp_path / "config.yaml", monkeypatch)
+
+
+_ONE_WORD = r"""
+1e5 1234e5 12e34e56 0x1f 010 1:30 2020-13-45 2020-01-02 1_000 -1 .5 0.1.0 1.2.3+cu121 123 12.50 .inf .nan
+null true no y ~ = << - it's '' ' #a a: [a] {a} &a *a !a @a %a `a | > C:\x a\ timm/x.y_z s3://b/c?x=1&y=#2
+"""
+TEXTS = [
+    *_ONE_WORD.split(),
+    *("", "a b", "a  b", " a", 'say "a"', "a: b", "a #b", "a, b", "? a", "- a", "é", "\u4e2d", "\U0001f600"),
+]
+
+
+def _digests() -> Iterator[str]:
+    """Yield texts of digits and the like that begin with each of them."""
+    for first in DIGITS:
+        source = random.Random(first)
+        for kind in (DIGITS, "0123456789", "0123456789e", "01e", "0123456789.", "0123456789_:"):
+            yield first + "".join(source.choices(kind, k=63))
+
+
+@pytest.mark.parametrize("texts", [TEXTS, _digests()], ids=["texts", "digests"])
+def test_text_in_any_quotes_is_read_without_yaml(texts, tmp_path, monkeypatch):
+    config = compose("simclr")
+    for text in texts:
+        columns = {"image_column": f"{text}/x", "label_column": text[:5]}
+        data = replace(config.data, name=text[:20], root=f"/data/{text}", digest=text, **columns)
+        assert_read_without_yaml(replace(config, data=data), tmp_path / "config.yaml", monkeypatch)
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**17, 1e-4, -2.5e-7, 1e22, 0.1, -0.0, 1 / 3, float("inf"), float("-inf")])
+def test_numbers_and_lists_of_them_are_read_without_yaml(number, tmp_path, monkeypatch):
+    config = compose("simclr")
+    for extended in ((number,), (number, 3, number), ("few-labels", "a b", "1e5", "-x"), ()):
+        training: Any = replace(config.training, extended=extended, log_every=number)
+        assert_read_without_yaml(replace(config, training=training), tmp_path / "config.yaml", monkeypatch)
+
+
+_ODD_WORDS = r"""
+: # ' " 2020-13-45 null yes 0x1F 010 1_000 1:30 &a *a { } [ ] é | > ~ 1e5 12e34 .5 - -1 +1 1.5.2 0b1 = << '' "" {}
+'a' "\x" "\0" -a [-] [010] [2020-13-45] [a:] ... \ %YAML @ ` ,
+"""
+ODD = [
+    *_ODD_WORDS.split(),
+    *(" ", "  ", "\n", ": ", " #x", "- ", "!!int x", "\t", "\x07", "9" * 90, "1" * 64, "name: b", "- 1", "a: ", "? "),
+    *("a: 'b", "\u2028", "\x85", "\ufeff", "\r", ", ", "[1, a b]", "[1:30, a]", "[-x, 1e5]", "\n  name: b\n"),
+    *("\ndata:\n", "\n    more", "training:\n", "\n---\n", "\n...\n"),
+]
+
+
+def test_text_of_any_other_form_is_read_as_yaml_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    errors = (ConfigError, KeyError, TypeError)
+    for seed in range(1000):
+        source = random.Random(seed)
+        few = ["method:\n", "data:\n", "training:\n", "evaluation:\n"]
+        few += ["  name: a\n", "  epochs: 3\n", "  objective: b\n"]
+        short = (
+            "method:\n  name: a\n\ndata:\n  name: c\n\ntraining:\n  epochs: 3\n\nevaluation:\n  objective: d\nseed: 0\n"
+        )
+        for _ in range(source.randrange(1, 3)):
+            place = source.randrange(len(short) + 1)
+            odd = source.choice([*ODD, *few])
+            short = short[:place] + odd + short[place + source.choice([0, 0, 1, 5]) :]
+        path.write_text(short, encoding="utf-8")
+        found: list[object] = []
+        for read in (by_yaml, partial(settings_at, keys=KEYS)):
+            try:
+                found.append(read(path))
+            except errors as error:
+                found.append(type(error))
+        assert repr(found[0]) == repr(found[1]), short

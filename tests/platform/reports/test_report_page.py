@@ -12,18 +12,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from kill_points import LOSSES, Loss, killed_everywhere
 from made_up_comparison import IMAGES, right
+from optuna.storages.journal import JournalFileBackend
 from pages import Page
 
 from ebclab.cli import main
+from ebclab.errors import RunError
 from ebclab.evaluation.comparison import Measurements
-from ebclab.reports.document import commands, cost_of, ranked, write_report
+from ebclab.reports import document as output
+from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
+from ebclab.reports.document import commands, cost_of, ranked, write_journal, write_report
+from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
+from ebclab.reports.sweep_plots import _axis as plot_axis
 from ebclab.reports.sweep_plots import contour, learning_curves, objective_against_time, pareto, slices
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, Reference, References
 from ebclab.sweeps.folder import SweepFolder
+from ebclab.sweeps.log import Epoch, Trial
+from ebclab.sweeps.policies.suggest import suggest
 from ebclab.sweeps.results import SeedScores, SettingsTest
+from ebclab.sweeps.space.space import parse_space
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 PLOTS = {"Learning curves", "Confirmed with other seeds", "What mattered", "Slices", "Two settings together"}
@@ -328,3 +339,163 @@ def test_gpu_hours_of_a_sweep_that_was_resumed_with_other_gpus_are_those_of_each
     plot = objective_against_time(record)
     (text,) = [text for trace in plot.figure["data"] if trace["mode"] == "markers" for text in trace["text"]]
     assert text == f"0000, {130 * (212.5 / 150) / 3600:.3g} GPU-hours"
+
+
+def test_trials_are_compared_at_the_last_epoch_that_half_of_them_reached(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number, epochs in enumerate((4, 3, 3, 1, 1)):
+        folder.search(number, [0.1 * epoch + number for epoch in range(epochs)])
+    folder.search(5, [0.9] * 3, point={"method.temperature": "hot"})  # no place in the space
+    found = footing(folder.plan.space, read_sweep(folder.path).search)
+    assert (found.epoch, [trial.id for trial in found.trials]) == (3, ["0000", "0001", "0002"])
+    assert found.values == pytest.approx((0.2, 1.2, 2.2))
+
+
+@pytest.mark.parametrize("lengths", [(5,), (4, 2), (4, 3, 1, 1), (4, 3, 2, 1), (3, 3, 2, 1, 1, 1), (4, 4, 4, 1, 1)])
+def test_exactly_half_of_the_trials_are_enough_to_be_compared(sweep_folder, lengths):
+    folder = sweep_folder()
+    for number, epochs in enumerate(lengths):
+        folder.search(number, [0.5] * epochs)
+    found = footing(folder.plan.space, read_sweep(folder.path).search)
+    reached = {epoch: sum(length >= epoch for length in lengths) for epoch in range(1, max(lengths) + 1)}
+    assert found.epoch == max(epoch for epoch, count in reached.items() if count >= len(lengths) / 2)
+    assert len(found.trials) == reached[found.epoch]
+
+
+def test_the_only_setting_that_matters_gets_nearly_all_importance(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(40):
+        folder.search(number, [0.0])
+    trials = read_sweep(folder.path).search
+    for trial in trials:
+        trial.curve[1] = Epoch(trial.point["method.temperature"], 1.0)
+    shares = importance(folder.plan.space, footing(folder.plan.space, trials))
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["method.temperature"] > 0.9
+
+
+@pytest.mark.parametrize("kind", ["uniform", "loguniform"])
+def test_off_beside_a_range_counts_among_what_matters(kind: str) -> None:
+    space = parse_space({"parameters": {"x": {kind: [0.1, 0.9], "also": 0}, "y": {"uniform": [0, 1]}}}, "s")
+    draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(40)]
+    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
+    compared = Footing(1, trials, tuple(float(point["x"] == 0) for point in draws))
+    assert importance(space, compared)["x"] > 0.9
+    assert plot_axis(space.by_name["x"]) == {"type": "linear"}  # a log scale has no place for 0
+
+
+@pytest.mark.parametrize(("low", "ticks"), [(1e-4, 1), (1e-3, 1), (0.02, "D2")])
+def test_a_log_axis_of_less_than_two_decades_has_ticks_between_them(low: float, ticks: object) -> None:
+    space = parse_space({"parameters": {"x": {"loguniform": [low, 0.1]}}}, "s")
+    assert plot_axis(space.by_name["x"])["dtick"] == ticks
+
+
+@pytest.mark.parametrize(
+    ("range_of_x", "is_low"),
+    [
+        ({"loguniform": [0.0001, 1]}, lambda x: x < 0.01),
+        ({"int": [1, 1024], "log": True}, lambda x: x < 32),
+        ({"int": [1, 10]}, lambda x: x <= 5),
+        ({"quantised": [0, 0.9, 0.1]}, lambda x: x < 0.45),
+        ({"choice": [10, 20, 30, 1000]}, lambda x: x < 25),
+    ],
+)
+def test_settings_that_move_the_score_alike_over_draws_share_alike(range_of_x, is_low):
+    space = parse_space({"parameters": {"x": range_of_x, "y": {"uniform": [0, 1]}}}, "s")
+    draws = [suggest(space, "random", seed=0, number=n, trials=[], default=None) for n in range(100)]
+    trials = tuple(Trial(f"{n:04}", "search", n, point, point, 0, 1) for n, point in enumerate(draws))
+    compared = Footing(1, trials, tuple(float(is_low(point["x"])) + (point["y"] < 0.5) for point in draws))
+    assert importance(space, compared)["x"] == pytest.approx(0.5, abs=0.1)  # both halve the draws
+
+
+def test_too_few_or_equal_trials_have_no_importance(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(LEAST_TRIALS + 1):
+        folder.search(number, [0.5])
+    trials = read_sweep(folder.path).search
+    assert importance(folder.plan.space, footing(folder.plan.space, trials)) == {}
+    for trial in trials:
+        trial.curve[1] = Epoch(trial.number / 10, 1.0)
+    assert importance(folder.plan.space, footing(folder.plan.space, trials[: LEAST_TRIALS - 1])) == {}
+
+
+def test_many_trials_are_thinned_evenly_and_long_curves_keep_both_ends(sweep_folder: Callable[..., Any]) -> None:
+    folder = sweep_folder()
+    for number in range(MOST_TRIALS * 2):
+        folder.search(number, [0.5])
+    thin = footing(folder.plan.space, read_sweep(folder.path).search).thinned()
+    assert [trial.number for trial in thin.trials] == list(range(0, MOST_TRIALS * 2, 2))
+    points = thinned(range(997), 50)
+    assert (len(points), points[0], points[-1]) == (50, 0, 996)
+    assert thinned(range(5), 50) == [*range(5)]
+
+
+def test_text_in_a_plot_is_no_markup() -> None:
+    assert as_text("<b>&</b>") == "&lt;b&gt;&amp;&lt;/b&gt;"
+
+
+def test_optuna_reads_the_trials_of_a_sweep_from_its_journal(sweep_folder: Callable[..., Any], tmp_path: Path) -> None:
+    folder = sweep_folder("first")
+    folder.search(0, [0.5, 0.6])
+    folder.search(1, [0.4], "stopped", "below the median")
+    folder.search(2, [], "failed", "out of memory")
+    folder.search(3, [0.7], "running")
+    left_out = write_journal([folder.path], tmp_path / "journal.log")
+    assert left_out == ["first: 1 of 4 trials were left out"]
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(tmp_path / "journal.log")))
+    (study,) = optuna.get_all_study_names(storage)
+    trials = optuna.load_study(study_name=study, storage=storage).trials
+    assert [trial.state.name for trial in trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [trial.intermediate_values for trial in trials] == [{1: 0.5, 2: 0.6}, {1: 0.4}, {}]
+    assert [trial.value for trial in trials] == [0.6, 0.4, None]
+    assert [trial.params for trial in trials] == [folder.log.trials[f"{number:04d}"].point for number in range(3)]
+    assert trials[2].user_attrs["reason"] == "out of memory"
+    with pytest.raises(RunError, match=r"--optuna: cannot be written, got .*no such.*; choose another file"):
+        write_journal([folder.path], tmp_path / "no such" / "journal.log")
+
+
+FILES = ("report.html", "report.csv", "report.json")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    "has_old", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["over an old page", "the first page"]
+)
+def test_a_killed_report_leaves_whole_files(
+    tmp_path: Path, sweep_folder: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, loss: Loss, has_old: bool
+) -> None:
+    sweep = sweep_folder()
+    sweep.search(0, [0.1, 0.5])
+    sweep.search(1, [0.2, 0.6])
+    page: list[str] = []
+    record = output.read_sweep(sweep.path)  # once: reading and drawing take long, and write no file
+    monkeypatch.setattr(output, "read_sweep", lambda folder: record)
+    monkeypatch.setattr("ebclab.reports.place.as_page", lambda *_: page[0])
+    monkeypatch.setattr(output, "sweeps_document", lambda *_: None)
+
+    def report(folder: Path, text: str) -> None:
+        page[:] = [text * 1000]
+        write_report([sweep.path], folder / FILES[0])
+
+    def before(folder: Path) -> None:
+        if has_old:
+            report(folder, "old")
+
+    def is_whole(folder: Path) -> None:
+        present = {name for name in FILES if (folder / name).exists()}
+        assert present == set(FILES) or not has_old
+        texts = {name: (folder / name).read_text() for name in present}
+        assert texts.get(FILES[0], "new" * 1000) in ("old" * 1000, "new" * 1000)
+        assert all(text.endswith("\n") for name, text in texts.items() if name != FILES[0])
+        assert isinstance(json.loads(texts.get(FILES[2], "[]")), list)
+
+    seen = []
+    for folder in killed_everywhere(tmp_path, before, lambda folder: report(folder, "new"), loss):
+        is_whole(folder)
+        seen.append((folder / FILES[0]).exists() and (folder / FILES[0]).read_text().startswith("new"))
+        report(folder, "new")
+        is_whole(folder)
+        assert {path.name for path in folder.glob("[!.]*")} == set(FILES)
+    assert seen == sorted(seen)
+    assert True in seen
+    assert seen.count(False) > 10

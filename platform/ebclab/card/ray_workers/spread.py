@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import ray
@@ -97,21 +97,15 @@ class Schedule:
 
 _CARDS_AT_HAND = 2  # cards whose encoder, images and classifier a worker caches
 
-_Set = TypeVar("_Set", MeasuredSet, OutsideSet)
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
+SentSet = tuple[Callable[..., Any], ray.ObjectRef[ImageSet], ray.ObjectRef[ImageSet]]
+"""What makes a set, and both of its parts in Ray's object store."""
 
-@dataclass(frozen=True)
-class SentSet(Generic[_Set]):
-    """A set whose images are in Ray's object store."""
 
-    make: Callable[..., _Set]
-    facts: tuple[str, ...]
-    parts: tuple[ray.ObjectRef[ImageSet], ...]
-
-    def get(self) -> _Set:
-        """Return the set in a worker."""
-        return self.make(*self.facts, *map(ray.get, self.parts))
+def _received(sent: SentSet) -> Any:
+    make, *parts = sent
+    return make(*map(ray.get, parts))
 
 
 @dataclass(frozen=True)
@@ -120,9 +114,9 @@ class SentCard:
 
     number: int  # index of the card
     subject: ray.ObjectRef[Subject]  # without the folder of its run
-    measured: SentSet[MeasuredSet]
-    others: tuple[SentSet[MeasuredSet], ...]
-    outside: tuple[SentSet[OutsideSet], ...]
+    measured: SentSet
+    others: tuple[SentSet, ...]
+    outside: tuple[SentSet, ...]
     options: CardOptions
     device: str  # the setting ``resources.device``
     threads: int  # the setting ``resources.threads``; capped at the CPUs of a worker
@@ -188,13 +182,13 @@ class CardWorker:
             device = resolve_device("cuda" if resources.gpus and sent.device != "cpu" else "cpu")
             self._at_hand[sent.number] = Measuring(
                 ray.get(sent.subject),
-                sent.measured.get(),
+                _received(sent.measured),
                 sent.options,
                 FeatureStore(None),
                 device=device,
                 on_progress=self._note,
-                others=tuple(each.get() for each in sent.others),
-                outside=tuple(each.get() for each in sent.outside),
+                others=tuple(map(_received, sent.others)),
+                outside=tuple(map(_received, sent.outside)),
             )
         self._at_hand.move_to_end(sent.number)
         return self._at_hand[sent.number]
@@ -362,9 +356,9 @@ class _Evaluation:
         """Return a card whose encoder and images are in Ray's object store, each put there once."""
         task, measuring = self.tasks[number], self.tasks[number].measuring
 
-        def whole(each: MeasuredSet) -> SentSet[MeasuredSet]:
-            make = partial(MeasuredSet, tests_held_out=each.tests_held_out)
-            return SentSet(make, (each.name,), (self._put(each.train), self._put(each.test)))
+        def whole(each: MeasuredSet) -> SentSet:
+            make = partial(MeasuredSet, each.name, tests_held_out=each.tests_held_out)
+            return make, self._put(each.train), self._put(each.test)
 
         return SentCard(
             number,
@@ -372,7 +366,7 @@ class _Evaluation:
             whole(measuring.measured),
             tuple(map(whole, measuring.others)),
             tuple(
-                SentSet(OutsideSet, (each.name, each.kind), (self._put(each.outside), self._put(each.inside)))
+                (partial(OutsideSet, each.name, each.kind), self._put(each.outside), self._put(each.inside))
                 for each in measuring.outside
             ),
             measuring.options,
