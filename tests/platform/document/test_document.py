@@ -7,7 +7,6 @@ import re
 import unicodedata
 
 import pytest
-from ebclab.document.text import as_latex
 from hostile_text import HOSTILE, unseen
 from pages import Page
 
