@@ -1,6 +1,6 @@
 """Compares encoders: means over runs that differ only in the seed, and confidence intervals of differences.
 
-Comparisons are paired by test image. The contributions of the images to a metric (``results.Number``) form the table
+Comparisons are paired by test image. The contributions of the images to a metric (``card.Number``) form the table
 of ``seeds_and_images``: one row per run, one column per image. With one run per encoder, intervals cover only the
 variation over images, which the page states.
 """

@@ -1,4 +1,4 @@
-"""Lists runs and sweeps, with what as few of their files as possible tell; chooses some by name or content.
+"""Lists runs and sweeps, on a disk or in an object store, by as few of their files as possible; chooses some.
 
 Settings are read fast from text in the form that ``to_yaml`` writes: one block per section, one line per key, each
 value on the line of its key, which alone is parsed as YAML. Any other text is parsed as a whole. Both give the same

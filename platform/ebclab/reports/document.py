@@ -1,4 +1,4 @@
-"""The document of one sweep, or of several side by side and ranked; the same facts as CSV and JSON."""
+"""The document of one sweep, or of several side by side and ranked; the same as CSV, JSON and a journal of Optuna."""
 
 from __future__ import annotations
 
