@@ -48,7 +48,7 @@ def fit_detectors(features: Tensor, labels: Tensor, head: LinearHead) -> tuple[l
 
     Beside them a remark for each detector that could not be fitted.
     """
-    detectors = [*_of_logits(), *_of_neighbours(features, labels), *_of_distances(features, labels)]
+    detectors = [*_of_logits(), _of_neighbours(features, labels), *_of_distances(features, labels)]
     remarks = []
     if (virtual := _vim(features, head)) is not None:
         detectors.append(virtual)
@@ -92,7 +92,7 @@ def _of_logits() -> tuple[Detector, ...]:
     )
 
 
-def _of_neighbours(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
+def _of_neighbours(features: Tensor, labels: Tensor) -> Detector:
     from pytorch_ood.detector import KNN
 
     if len(features) < NEIGHBOURS:
@@ -101,13 +101,11 @@ def _of_neighbours(features: Tensor, labels: Tensor) -> tuple[Detector, ...]:
             "larger set"
         )
     neighbours = KNN(None, k=NEIGHBOURS, algorithm="brute").fit_features(features, labels)
-    return (
-        Detector(
-            "knn",
-            f"distance to neighbour {NEIGHBOURS}",
-            f"Euclidean distance of unit features to neighbour {NEIGHBOURS} among those of training (Sun et al., 2022)",
-            lambda features, logits: neighbours.predict_features(features),
-        ),
+    return Detector(
+        "knn",
+        f"distance to neighbour {NEIGHBOURS}",
+        f"Euclidean distance of unit features to neighbour {NEIGHBOURS} among those of training (Sun et al., 2022)",
+        lambda features, logits: neighbours.predict_features(features),
     )
 
 
