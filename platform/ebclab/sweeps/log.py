@@ -123,11 +123,12 @@ _FIELDS = {
     "kind": Kind,
     "state": State,
     "preempted": bool,
-    **dict.fromkeys(("point", "settings"), dict[str, Any]),
+    "point": Point,
+    "settings": Settings,
     "runs": list[str],
     "seeds": list[int],
     "warm_start": str | None,
-    "earlier": list[tuple[dict[str, Any], float]],
+    "earlier": list[tuple[Point, float]],
     "environment": dict[str, str | int | float | list[str] | None],
 }
 """Types of the fields of all events but ``epoch``: the log may be someone else's."""
