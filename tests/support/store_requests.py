@@ -39,7 +39,7 @@ def before_requests(tell: Callable[[str], object], *, only_changes: bool = False
 def _told(kind: str, own: Callable[..., Any], tell: Callable[[str], object]) -> Callable[..., Any]:
     def call(store: Any, *given: Any, **options: Any) -> Any:
         if isinstance(store, LocalFile):
-            name = store._path.name
+            name = store.path.rpartition("/")[2]
         else:
             name = given[1] if kind == "upload" else given[0] if given else ""
         tell(f"{kind} {name}".strip())

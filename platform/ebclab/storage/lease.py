@@ -113,7 +113,6 @@ class Lease:
     def __init__(self, remote: RemoteFolder, busy: str) -> None:
         self._remote, self._busy = remote, busy
         self._file = writable_file(remote, NAME)
-        self._hasty = writable_file(remote, NAME, seconds=_GIVEN_BACK)
         self._lock = threading.Lock()
         self._sign, self._seen = _SignOfLife(""), Seen(b"")
         self.fence = Fence(remote, self._sign.token, self._file)
@@ -125,12 +124,9 @@ class Lease:
             before = _sign(seen)
             self._sign = _this_process(epoch=before.epoch + 1 if before else 1)
             try:
-                self._seen = self._file.write(_content(self._sign), over=seen)
+                self._seen = self._file.write_once(_content(self._sign), over=seen)
             except ReplacedError:
-                found = self._file.read()
-                if found is None or found.content != _content(self._sign):
-                    continue  # another process was faster
-                self._seen = found  # this process was, but the response was lost
+                continue  # another process was faster
             self.fence = Fence(self._remote, self._sign.token, self._file)
             return
 
@@ -155,7 +151,7 @@ class Lease:
             self.fence.check(ask=False)
             self.fence.end("its lease was given back")
             self._sign = replace(self._sign, free=True)
-            self._write(self._hasty)
+            self._write(self._file.within(_GIVEN_BACK))
         except LostLeaseError:
             return
         finally:

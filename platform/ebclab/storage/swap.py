@@ -18,7 +18,8 @@ import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,102 +72,131 @@ class _NotImplementedByStoreError(StoreError):
 class SwapFile(ABC):
     """A small file that is replaced only if it is unchanged since it was read.
 
-    Requests are retried for ``seconds``; None means ``patience_seconds``.
+    Subclasses make single requests, about ``path`` or a temporary file beside it; here they are retried.
     """
 
-    @abstractmethod
+    _seconds: float | None = None
+    """Time for which a request is retried; None means ``patience_seconds``."""
+
+    def __init__(self, path: str | Path, where: str) -> None:
+        self.path, self._where = str(path), where
+
+    def within(self, seconds: float) -> SwapFile:
+        """Return the same file, requests for which are retried for ``seconds``."""
+        other = copy(self)
+        other._seconds = seconds
+        return other
+
     def read(self) -> Seen | None:
         """Return the file; None if there is none."""
+        try:
+            return self._ask(self._get)
+        except FileNotFoundError:
+            return None
 
-    @abstractmethod
     def write(self, content: bytes, *, over: Seen | None) -> Seen:
         """Replace the file ``over``, or create the file if ``over`` is None.
 
         Raises:
             ReplacedError: The file has been replaced, created or deleted in the meantime.
         """
+        try:
+            return self._ask(lambda: self._swap(content, over))
+        except FileNotFoundError as error:
+            raise ReplacedError from error
 
-    @abstractmethod
+    def write_once(self, content: bytes, *, over: Seen | None) -> Seen:
+        """Do what ``write`` does with content that nobody else writes: one whose answer was lost has succeeded."""
+        try:
+            return self.write(content, over=over)
+        except ReplacedError:
+            found = self.read()
+            if found is None or found.content != content:
+                raise
+            return found
+
     def delete(self) -> None:
         """Delete the file, if it exists."""
+        self._remove(self.path)
 
-    @abstractmethod
     def changed(self) -> datetime | None:
         """Return the file's modification time by the store's clock; None if there is no file."""
+        return self._changed(self.path)
 
-    @abstractmethod
     def now(self) -> datetime | None:
         """Return the store's time, read from a temporary file; None if that was deleted in the meantime."""
+        path = f"{self.path[: self.path.rfind('/') + 1]}.clock-{uuid.uuid4().hex}"
+        self._ask(lambda: self._touch(path))
+        try:
+            return self._changed(path)
+        finally:
+            self._remove(path)
 
+    def _changed(self, path: str) -> datetime | None:
+        try:
+            return self._ask(lambda: self._modified(path))
+        except FileNotFoundError:
+            return None
 
-def _clock_name() -> str:
-    """Return a unique name for a temporary file from which the store's time is read."""
-    return f".clock-{uuid.uuid4().hex}"
+    def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._ask(lambda: self._delete(path))
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        return with_retries(request, self._where, seconds=self._seconds)
+
+    @abstractmethod
+    def _get(self) -> Seen | None: ...
+
+    @abstractmethod
+    def _swap(self, content: bytes, over: Seen | None) -> Seen: ...
+
+    @abstractmethod
+    def _touch(self, path: str) -> None: ...
+
+    @abstractmethod
+    def _modified(self, path: str) -> datetime | None: ...
+
+    @abstractmethod
+    def _delete(self, path: str) -> None: ...
 
 
 class LocalFile(SwapFile):
     """A file on a disk (file:///), which is locked during reads and writes."""
 
-    def __init__(self, path: Path, where: str, *, seconds: float | None = None) -> None:
-        self._path, self._where, self._seconds = path, where, seconds
+    def _get(self) -> Seen | None:
+        with held(Path(self.path), fcntl.LOCK_SH, os.O_RDONLY) as descriptor:
+            return _seen(descriptor)
 
-    def read(self) -> Seen | None:
-        def read() -> Seen | None:
-            try:
-                with held(self._path, fcntl.LOCK_SH, os.O_RDONLY) as descriptor:
-                    return _seen(descriptor)
-            except FileNotFoundError:
-                return None
-
-        return self._patiently(read)
+    def _swap(self, content: bytes, over: Seen | None) -> Seen:
+        flags = os.O_RDWR
+        if over is None:
+            self._make_folder()
+            flags |= os.O_CREAT
+        with held(Path(self.path), fcntl.LOCK_EX, flags) as descriptor:
+            if _seen(descriptor) != over:
+                raise ReplacedError
+            os.pwrite(descriptor, content, 0)
+            os.ftruncate(descriptor, len(content))
+            os.fsync(descriptor)
+        return Seen(content)
 
     def _make_folder(self) -> None:
         try:
-            atomic.make_folder(self._path.parent)
+            atomic.make_folder(Path(self.path).parent)
         except FileNotFoundError as error:  # as in /proc
             raise StoreError(
                 f"{self._where}: the folder cannot be made, got {error.strerror}; choose another"
             ) from error
 
-    def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        def write() -> Seen:
-            with ExitStack() as stack:
-                if over is None:
-                    self._make_folder()
-                try:
-                    flags = os.O_RDWR | (os.O_CREAT if over is None else 0)
-                    descriptor = stack.enter_context(held(self._path, fcntl.LOCK_EX, flags))
-                except FileNotFoundError as error:
-                    raise ReplacedError from error
-                if _seen(descriptor) != over:
-                    raise ReplacedError
-                os.pwrite(descriptor, content, 0)
-                os.ftruncate(descriptor, len(content))
-                os.fsync(descriptor)
-            return Seen(content)
+    def _touch(self, path: str) -> None:
+        Path(path).touch()
 
-        return self._patiently(write)
+    def _modified(self, path: str) -> datetime:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime, UTC)
 
-    def delete(self) -> None:
-        self._patiently(lambda: self._path.unlink(missing_ok=True))
-
-    def changed(self) -> datetime | None:
-        return self._patiently(lambda: _modified(self._path))
-
-    def now(self) -> datetime | None:
-        path = self._path.with_name(_clock_name())
-
-        def now() -> datetime | None:
-            path.touch()
-            try:
-                return _modified(path)
-            finally:
-                path.unlink(missing_ok=True)
-
-        return self._patiently(now)
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        return with_retries(work, self._where, seconds=self._seconds)
+    def _delete(self, path: str) -> None:
+        Path(path).unlink()
 
 
 def _seen(descriptor: int) -> Seen | None:
@@ -175,107 +205,54 @@ def _seen(descriptor: int) -> Seen | None:
     return Seen(content) if content else None
 
 
-def _modified(path: Path) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    except FileNotFoundError:
-        return None
+class StoredFile(SwapFile):
+    """A file in a store; ``path`` is its name below the folder.
 
-
-class _PlainFile(SwapFile):
-    """A file in a store without conditional writes.
-
-    It is compared before each try of a write, so that a write that is retried while another process takes the file does
-    not replace it. Two writers that compare at the same time may both write, and so may a request that is delayed after
-    its comparison; the later write then wins.
+    With a ``bucket`` its writes are conditional. Without, it is compared before each try of a write, so that a write
+    that is retried while another process takes the file does not replace it. Two writers that compare at the same time
+    may both write, and so may a request that is delayed after its comparison; the later write then wins.
     """
 
-    def __init__(self, remote: RemoteFolder, name: str, *, seconds: float | None = None) -> None:
-        self._remote, self._name, self._seconds = remote, name, seconds
-        self._store = Store(remote, seconds=seconds)
+    def __init__(self, name: str, remote: RemoteFolder, bucket: ObjectStore | None = None) -> None:
+        super().__init__(name, remote.address)
+        self._remote, self._bucket = remote, bucket
 
-    def read(self) -> Seen | None:
-        try:
-            return Seen(self._store.read(self._name))
-        except FileNotFoundError:
-            return None
+    def _store(self, may_change: Callable[[], None] | None = None) -> Store:
+        return Store(self._remote, seconds=self._seconds, may_change=may_change)
 
-    def write(self, content: bytes, *, over: Seen | None) -> Seen:
+    def _key(self) -> str:
+        return self._store().location.inner_path(f"{self._remote.inside}/{self.path}").partition("/")[2]
+
+    def _get(self) -> Seen:
+        if self._bucket is None:
+            return Seen(self._store().read(self.path))
+        found = self._bucket.get(self._key())
+        return Seen(bytes(found.bytes()), found.meta["e_tag"], found.meta["version"])
+
+    def _swap(self, content: bytes, over: Seen | None) -> Seen:
+        if self._bucket is not None:
+            made = self._bucket.put(self._key(), content, mode=_condition(over))
+            return Seen(content, made["e_tag"], made["version"])
+
         def require_unchanged() -> None:
             if self.read() != over:
                 raise ReplacedError
 
-        Store(self._remote, seconds=self._seconds, may_change=require_unchanged).write(self._name, content)
+        self._store(require_unchanged).write(self.path, content)
         return Seen(content)
 
-    def delete(self) -> None:
-        self._store.delete(self._name)
+    def _ask(self, request: Callable[[], T]) -> T:
+        return super()._ask(lambda: _in_our_errors(request))
 
-    def changed(self) -> datetime | None:
-        return self._changed(self._name)
+    def _touch(self, path: str) -> None:
+        self._store().write(path, b"")
 
-    def now(self) -> datetime | None:
-        name = _clock_name()
-        self._store.write(name, b"")
-        try:
-            return self._changed(name)
-        finally:
-            self._store.delete(name)
-
-    def _changed(self, name: str) -> datetime | None:
-        stored = self._store.stored(name)
+    def _modified(self, path: str) -> datetime | None:
+        stored = self._store().stored(path)
         return stored.changed if stored is not None else None
 
-
-class ConditionalFile(SwapFile):
-    """A file in a store with conditional writes."""
-
-    def __init__(self, store: ObjectStore, path: str, where: str, *, seconds: float | None = None) -> None:
-        self._store, self._path, self._where, self._seconds = store, path, where, seconds
-
-    def read(self) -> Seen | None:
-        def read() -> Seen:
-            found = self._store.get(self._path)
-            return Seen(bytes(found.bytes()), found.meta["e_tag"], found.meta["version"])
-
-        try:
-            return self._ask(read)
-        except FileNotFoundError:
-            return None
-
-    def write(self, content: bytes, *, over: Seen | None) -> Seen:
-        def write() -> Seen:
-            made = self._store.put(self._path, content, mode=_condition(over))
-            return Seen(content, made["e_tag"], made["version"])
-
-        try:
-            return self._ask(write)
-        except FileNotFoundError as error:
-            raise ReplacedError from error
-
-    def delete(self) -> None:
-        with suppress(FileNotFoundError):
-            self._ask(lambda: self._store.delete(self._path))
-
-    def changed(self) -> datetime | None:
-        return self._changed(self._path)
-
-    def now(self) -> datetime | None:
-        path = f"{self._path.rpartition('/')[0]}/{_clock_name()}".lstrip("/")
-        self._ask(lambda: self._store.put(path, b"", mode="overwrite"))
-        try:
-            return self._changed(path)
-        finally:
-            self._ask(lambda: self._store.delete(path))
-
-    def _changed(self, path: str) -> datetime | None:
-        try:
-            return self._ask(lambda: self._store.head(path)["last_modified"])
-        except FileNotFoundError:
-            return None
-
-    def _ask(self, request: Callable[[], T]) -> T:
-        return with_retries(lambda: _in_our_errors(request), self._where, seconds=self._seconds)
+    def _delete(self, path: str) -> None:
+        self._store().delete(path)
 
 
 def _condition(over: Seen | None) -> Any:
@@ -299,26 +276,25 @@ def _in_our_errors(request: Callable[[], T]) -> T:
         raise
 
 
-def readable_file(remote: RemoteFolder, name: str, *, seconds: float | None = None) -> SwapFile:
+def readable_file(remote: RemoteFolder, name: str) -> SwapFile:
     """Return the file ``name`` of a folder to read it; to write it too, on a disk or without conditional writes."""
     location = Store(remote).location
     if location.filesystem.type_name == "local":
-        return LocalFile(Path(location.inner_path(f"{remote.inside}/{name}")), remote.address, seconds=seconds)
-    return _PlainFile(remote, name, seconds=seconds)
+        return LocalFile(location.inner_path(f"{remote.inside}/{name}"), remote.address)
+    return StoredFile(name, remote)
 
 
-def writable_file(remote: RemoteFolder, name: str, *, seconds: float | None = None) -> SwapFile:
+def writable_file(remote: RemoteFolder, name: str) -> SwapFile:
     """Return the file ``name`` of a folder for compare and swap.
 
     A store without usable conditional writes is refused, or logged once per process and bucket if the user permits it.
     """
     location = Store(remote).location
     if location.filesystem.type_name == "local":
-        return readable_file(remote, name, seconds=seconds)
-    bucket, path = bucket_of(location), location.inner_path(f"{remote.inside}/{name}").partition("/")[2]
-    store, reason = _TRIED.get(bucket) or _tried(location, bucket, path.rpartition("/")[0], remote.address)
-    if store is not None:
-        return ConditionalFile(store, path, remote.address, seconds=seconds)
+        return readable_file(remote, name)
+    bucket, reason = _TRIED.get(bucket_of(location)) or _tried(remote, location)
+    if bucket is not None:
+        return StoredFile(name, remote, bucket)
     if os.environ.get(UNGUARDED) != "1":
         raise StoreError(
             f"{remote.address}: no conditional writes here, got {reason}; without them a delayed process may write to "
@@ -331,29 +307,29 @@ def writable_file(remote: RemoteFolder, name: str, *, seconds: float | None = No
         f"{place}: no conditional writes here, got {reason}; two launches of one folder may both write, which "
         f"{UNGUARDED}=1 permits",
     )
-    return readable_file(remote, name, seconds=seconds)
+    return readable_file(remote, name)
 
 
-def _tried(location: Location, bucket: Bucket, folder: str, where: str) -> tuple[ObjectStore | None, str]:
-    """Open a bucket and test conditional writes with a temporary file in ``folder``; keep what the store answers.
+def _tried(remote: RemoteFolder, location: Location) -> tuple[ObjectStore | None, str]:
+    """Open a bucket and test conditional writes with a temporary file in ``remote``; keep what the store answers.
 
     Returns:
         The bucket and an empty string; or None and the reason why conditional writes cannot be used.
     """
-    store, problem = with_retries(lambda: through_obstore(location, folder), where)
-    if store is None:
+    folder = location.inner_path(remote.inside).partition("/")[2]
+    bucket, problem = with_retries(lambda: through_obstore(location, folder), remote.address)
+    if bucket is None:
         return None, problem
-    path = f"{folder}/.try-{uuid.uuid4().hex}".lstrip("/")
-    problem = _problem(ConditionalFile(store, path, where))
-    _TRIED[bucket] = found = (None, problem) if problem else (store, "")
+    problem = _problem(StoredFile(f".try-{uuid.uuid4().hex}", remote, bucket))
+    _TRIED[bucket_of(location)] = found = (None, problem) if problem else (bucket, "")
     return found
 
 
-def _problem(file: ConditionalFile) -> str:
+def _problem(file: StoredFile) -> str:
     """Test two allowed and two forbidden writes of a new file, then delete it; return the problem, empty if none."""
     try:
-        first = _allowed(file, b"1", None)
-        _allowed(file, b"2", first)
+        first = file.write_once(b"1", over=None)
+        file.write_once(b"2", over=first)
         for header, over in (("If-None-Match", None), ("If-Match", first)):
             if not _refuses(file, over):
                 return f"a store that ignores {header}"
@@ -367,18 +343,7 @@ def _problem(file: ConditionalFile) -> str:
             file.delete()
 
 
-def _allowed(file: ConditionalFile, content: bytes, over: Seen | None) -> Seen:
-    """Write as ``ConditionalFile.write`` does; a write that was repeated because its answer was lost has succeeded."""
-    try:
-        return file.write(content, over=over)
-    except ReplacedError:
-        found = file.read()
-        if found is None or found.content != content:
-            raise
-        return found
-
-
-def _refuses(file: ConditionalFile, over: Seen | None) -> bool:
+def _refuses(file: StoredFile, over: Seen | None) -> bool:
     try:
         file.write(b"3", over=over)
     except ReplacedError:

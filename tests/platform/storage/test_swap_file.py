@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ebclab.errors import StoreError
-from ebclab.storage.swap import ConditionalFile, LocalFile, ReplacedError, Seen
+from ebclab.storage.object_store import RemoteFolder
+from ebclab.storage.swap import LocalFile, ReplacedError, Seen, StoredFile
 
 
 @contextmanager
@@ -89,10 +90,10 @@ def test_what_was_written_is_on_the_disk_whole_and_without_the_rest_of_before(tm
     assert file.read() == Seen(b"short")
 
 
-def test_a_store_that_says_404_of_a_file_to_replace_has_not_replaced_it() -> None:
+def test_a_store_that_says_404_of_a_file_to_replace_has_not_replaced_it(remote: RemoteFolder) -> None:
     def put(*given: Any, **options: Any) -> None:
         raise FileNotFoundError("404")
 
-    store: Any = SimpleNamespace(put=put)
+    bucket: Any = SimpleNamespace(put=put)
     with pytest.raises(ReplacedError):
-        ConditionalFile(store, "run/file", "file").write(b"mine", over=Seen(b"old", "an etag"))
+        StoredFile("file", remote, bucket).write(b"mine", over=Seen(b"old", "an etag"))
