@@ -11,10 +11,12 @@ WAITING_JOBS := 3# for tests that wait more than they work: for Ray, until a mac
 LONG := integration/test_ray_sweep integration/test_learning platform/reproductions/test_run platform/test_notebooks integration/test_ray_storage# begun first
 WITH_SLOW = $(shell grep -rlF mark.slow --include='test_*.py' tests | sort)# the others need not be imported
 SLOW_FILES = $(LONG:%=tests/%.py) $(filter-out $(LONG:%=tests/%.py),$(WITH_SLOW))
+CLUSTER_FILES = tests/cluster/test_ray_up.py $(shell grep -l '^pytestmark = MARKS' tests/integration/*.py)
+LATER_FILES = $(CLUSTER_FILES) $(SLOW_FILES)
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-changed slow-test cluster-test test-all check docs format wheel release bench bench-all clean
+.PHONY: help install demo test test-changed slow-test cluster-test later-test test-all check docs format wheel release bench bench-all clean
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,17 +44,21 @@ slow-test: install ## What is marked slow: Ray's own starts, kills, stores, a br
 	$(PYTEST) -m "slow and not cluster" $(ARGS) $(SLOW_FILES)
 
 cluster-test: install ## A real `ray up` on machines simulated here, and the faults of machines. As root, on Linux.
-	$(PYTEST) -m cluster $(ARGS) tests/cluster tests/integration
+	$(PYTEST) -m cluster $(ARGS) $(CLUSTER_FILES)
 
-test-all: test slow-test ## All three tiers, each test once; what fails on a cluster gets a second chance.
-	$(MAKE) cluster-test || $(MAKE) cluster-test ARGS=--last-failed
+later-test: install ## Both at once, since neither keeps all processes busy to its end; a second chance for what fails on a cluster, if nothing else does.
+	$(PYTEST) -m "slow or cluster" $(ARGS) $(LATER_FILES) || { [ $$? = 1 ] && \
+	    ! grep -o '"tests/[^":]*' .pytest_cache/v/cache/lastfailed | grep -qvF $(CLUSTER_FILES:%=-e '"%') && \
+	    $(PYTEST) --last-failed -m cluster $(CLUSTER_FILES); }
+
+test-all: test later-test ## All three tiers, each test once.
 
 test test-changed: export PYTEST_DEBUG_TEMPROOT := $(shell [ "$$(df -kP /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -ge 4000000 ] 2>/dev/null && echo /dev/shm)# in memory, files come and go in a hundredth of the time
 test test-changed: PYTEST += -o tmp_path_retention_policy=failed
-test test-changed slow-test cluster-test: export OMP_NUM_THREADS = 1
-test test-changed slow-test cluster-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
+test test-changed slow-test cluster-test later-test: export OMP_NUM_THREADS = 1
+test test-changed slow-test cluster-test later-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes
-slow-test cluster-test: JOBS = $(WAITING_JOBS)
+slow-test cluster-test later-test: JOBS = $(WAITING_JOBS)
 
 check: install ## Format, lint, types; what the project consists of.
 	$(BIN)/ruff format --check .

@@ -99,13 +99,3 @@ def test_sigkill_at_random_steps_then_resume_gives_the_bits_of_the_undisturbed_r
     record_property("steps_lost", lost[-1])
     record_property("seconds", round(seconds, 1))
     record_property("result", "the same bits")
-
-
-def test_a_stop_saves_the_very_step_and_the_run_goes_on_with_the_same_bits(tmp_path: Path, undisturbed: Path) -> None:
-    stopped, words = tmp_path / "run", _words(tmp_path)
-    assert _start_and_signal(words, stopped, 14, signal.SIGTERM) == 130
-    (event,) = records(stopped, event="stopped")
-    newest = sorted((stopped / "checkpoints").glob("last-*"))[-1]
-    assert int(newest.name.removeprefix("last-")) == event["step"] >= 14
-    assert main([*words, "--resume"]) == 0
-    _assert_same_bits(undisturbed, stopped)

@@ -39,7 +39,7 @@ def test_a_sweep_goes_on_when_the_machine_of_a_trial_dies(
     space = parse_space({"parameters": {"optimizer.learning_rate": {"loguniform": [1e-4, 1e-1]}}}, "test")
     config = ebclab.compose("simclr", overrides=[*TINY, "optimizer.name=adam", "optimizer.learning_rate=0.003"])
     plan = ebclab.make_plan(
-        config, ebclab.SweepRequest(space=space, search="random", scheduler="none", trials=3, top=0)
+        config, ebclab.SweepRequest(space=space, search="random", scheduler="none", trials=2, top=0)
     )
     trial, dead = tmp_path / "disturbed" / "trials" / "0001", tmp_path / "dead"
 

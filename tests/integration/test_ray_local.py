@@ -185,38 +185,6 @@ def test_another_user_finds_neither_token_nor_sessions_and_his_job_is_refused(in
     assert _as_nobody(lambda: _post(instance, "")) == "401"
 
 
-ENDED = """
-import os, sys
-from pathlib import Path
-from ebclab.cluster.switches import set_ray_switches
-set_ray_switches()
-from ebclab.cluster.join import cluster_session
-from ebclab.training.display import Listener
-import ray
-around = Path(os.environ["RAY_TMPDIR"]) / f"ebclab-{os.geteuid()}"
-(around / "of_another").mkdir(parents=True)
-try:
-    with cluster_session("local", Listener()):
-        assert ray.get(ray.remote(lambda: 1).remote()) == 1
-        assert len(list(around.glob("i-*/session_2*"))) == 1
-        raise KeyError("the work")
-except KeyError:
-    pass
-print(*sorted(path.name for path in around.iterdir()))
-"""
-
-
-def test_an_instance_whose_work_fails_leaves_no_session_and_removes_none_of_another_process(tmp_path: Path) -> None:
-    """One whose work succeeds: test_ray_train."""
-    with ray_folder() as short:
-        environment = {**os.environ, "RAY_TMPDIR": str(short), "HOME": str(tmp_path), "RAY_ADDRESS": ""}
-        done = subprocess.run(
-            [sys.executable, "-c", ENDED], env=environment, capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["of_another"]
-
-
 def _program(process: int) -> bytes:
     return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0]
 

@@ -67,20 +67,6 @@ def test_more_deaths_than_allowed_end_the_run_with_the_reason_and_its_checkpoint
     assert not (run / "result.json").exists()
 
 
-def test_numbers_that_are_not_finite_come_back_as_the_same_sentence_without_another_try(
-    cluster: str, tmp_path: Path
-) -> None:
-    sentences = []
-    for name, workers in (("here", 0), ("ray", 2)):
-        with pytest.raises(TrainingError) as raised:
-            _pretrain(tmp_path, name, workers, 50, "optimizer.learning_rate=1e30", "method.temperature=0.01")
-        sentences.append(str(raised.value).splitlines()[0])
-    assert sentences[0].split(":")[0] == sentences[1].split(":")[0]
-    assert len(records(tmp_path / "ray", event="started")) == 1
-    assert len(records(tmp_path / "ray", event="failed")) == 1
-    assert records(tmp_path / "ray", event="resumed") == []
-
-
 def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sentence(
     cluster: str, tmp_path: Path
 ) -> None:
@@ -98,18 +84,6 @@ def test_a_callback_runs_on_the_first_worker_and_its_mistake_comes_back_in_a_sen
     assert [record["Mine/inverse"] for record in records(tmp_path / "run", kind="callback")] == [0.5]
     assert len(records(tmp_path / "run", event="failed")) == 1
     assert records(tmp_path / "run", event="resumed") == []
-
-
-def test_what_a_worker_refuses_is_the_sentence_of_this_process_and_leaves_no_folder(
-    cluster: str, tmp_path: Path
-) -> None:
-    sentences = []
-    for name, workers in (("here", 0), ("ray", 1)):
-        with pytest.raises(UserError) as raised:
-            _pretrain(tmp_path, name, workers, 1, "data.name=cifar10", f"data.root={tmp_path / 'nothing'}")
-        sentences.append(str(raised.value))
-    assert sentences[0] == sentences[1]
-    assert not (tmp_path / "ray").exists()
 
 
 def _command(runs: Path, *arguments: str) -> list[str]:

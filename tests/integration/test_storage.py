@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import impatient
 import pytest
 from pyarrow import fs
 from run_files import last_step, records
 from tests.support.waiting import until
 
 from ebclab.cli import main
-from ebclab.storage import lease
 from ebclab.storage.filesystem import PATIENCE
 from ebclab.storage.lease import NAME, held_by, leased
 from ebclab.storage.mirror import Mirror
@@ -148,27 +145,6 @@ def _start(command: list[str], copies: Path, **variables: str) -> subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-@pytest.mark.slow
-def test_a_run_whose_machine_dies_within_an_upload_ends_elsewhere_in_the_bits_of_an_undisturbed_one(
-    store: Any, undisturbed: bytes, full_waits: bool, machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = "s3://sets/within-an-upload"
-    process = _start(_command(runs, 4), tmp_path / "one")
-
-    def is_there() -> bool:
-        return any(name.endswith("18/model.safetensors") for name in _names(f"{runs}/run"))
-
-    until(lambda: is_there() or process.poll() is not None)
-    assert process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stderr.close()  # type: ignore[union-attr]
-    if not full_waits:  # else the dead machine's lease keeps this process waiting for 60 s
-        monkeypatch.setattr(lease, "LIFETIME", impatient.LIFETIME)
-    assert main(_command(runs, 4)) == 0
-    assert _weights(f"{runs}/run") == undisturbed
 
 
 def _run_in(copies: Path) -> Path:

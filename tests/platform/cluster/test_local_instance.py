@@ -58,6 +58,9 @@ def test_each_instance_has_a_random_token_of_its_own_that_only_its_user_reads(ar
                 assert (_mode(file), _mode(folder), _mode(around)) == (0o600, 0o700, 0o700)
                 texts.append(file.read_text())
             assert list(around.iterdir()) == []
+        with suppress(KeyError), private_instance():
+            raise KeyError("the work")
+        assert list(around.iterdir()) == []
     finally:
         os.umask(umask)
     assert all(re.fullmatch("[0-9a-f]{64}", text) for text in texts)
