@@ -55,7 +55,7 @@ FUZZ = (Tests("files of every kind, damaged at random", ("tests/platform/test_da
 STORE = (
     Tests(
         "two writers, a stalled writer, wrong clocks",
-        ("tests/platform/storage/test_lease.py", "tests/platform/storage/test_lease_in_s3.py"),
+        ("tests/platform/storage/test_lease.py",),
     ),
 )
 OTHERS = (Tests("files, sessions, ports, a job with the token and without", ("tests/integration/test_ray_local.py",)),)

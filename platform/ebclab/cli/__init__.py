@@ -14,7 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ebclab.config.addresses import credentials_problem, expanded, named_hosts
 from ebclab.errors import EbclabError, InterruptedRunError, UserError
@@ -41,8 +41,8 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     and the output is written. Under a profiler or `python -i`, and while other threads are at work, it ends as usual.
     """
     gc.set_threshold(*_COLLECT_AFTER)
-    sys.excepthook = _say_exception
-    warnings.formatwarning = _visible_warning
+    sys.excepthook, plain = _say_exception, warnings.formatwarning
+    warnings.formatwarning = lambda *of_warning, **options: presentable(plain(*of_warning, **options))
     code = command()
     at_work = any(each is not threading.main_thread() and not each.daemon for each in threading.enumerate())
     if at_work or sys.flags.inspect or sys.getprofile():
@@ -60,13 +60,6 @@ def run_process(command: Callable[[], int]) -> NoReturn:
 def _say_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an exception that nothing caught."""
     say("".join(traceback.format_exception(kind, error, trace)), err=True, end="")
-
-
-_format_warning = warnings.formatwarning
-
-
-def _visible_warning(*of_warning: Any, **options: Any) -> str:
-    return presentable(_format_warning(*of_warning, **options))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from dataclasses import dataclass
 from inspect import getdoc, getmodule
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from ebclab.cli import options
-from ebclab.cli.options import composed
+from ebclab.cli.options import composed, takes
+from ebclab.config.options import option
 from ebclab.config.recipes import list_recipes, recipe_text
 from ebclab.config.sections import VIEW_RECIPES
 from ebclab.formatting import size, terminal_columns
@@ -21,36 +20,26 @@ if TYPE_CHECKING:
     from energy_contrast.method import Method
 
 
-def show(
-    method: Annotated[
-        str | None,
-        typer.Argument(
-            help="Print the resolved settings of this method (also package.module:Class).", show_default=False
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Start from these named settings.", rich_help_panel="Settings")
-    ] = None,
-    config: Annotated[str | None, typer.Option(help="YAML file of settings.", rich_help_panel="Settings")] = None,
-    assignments: Annotated[list[str] | None, options.set_option("Any setting.", "Settings")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Explain each setting beside it.", rich_help_panel="Settings")
-    ] = False,
-    methods: Annotated[
-        bool, typer.Option("--methods", help="List the methods and their costs.", rich_help_panel="Lists")
-    ] = False,
-    recipes: Annotated[bool, typer.Option("--recipes", help="List the recipes.", rich_help_panel="Lists")] = False,
-    views: Annotated[bool, typer.Option("--views", help="List the view recipes.", rich_help_panel="Lists")] = False,
-    protocols: Annotated[
-        bool,
-        typer.Option(
-            "--protocols", help="List the protocols of linear probes and of fine-tuning.", rich_help_panel="Lists"
-        ),
-    ] = False,
-    card: Annotated[
-        bool, typer.Option("--card", help="List the groups of the evaluation card.", rich_help_panel="Lists")
-    ] = False,
-) -> None:
+@dataclass(frozen=True)
+class ShowOptions:
+    """Arguments and options of ``ebclab show``; see the help text of each option."""
+
+    method: str | None = option(
+        None, "Print the resolved settings of this method (also package.module:Class).", is_argument=True
+    )
+    recipe: str | None = option(None, "Start from these named settings.", panel="Settings")
+    config: str | None = option(None, "YAML file of settings.")
+    assignments: tuple[str, ...] = option((), "Any setting.", flag="--set", metavar="KEY=VALUE")
+    explain: bool = option(False, "Explain each setting beside it.")
+    methods: bool = option(False, "List the methods and their costs.", panel="Lists")
+    recipes: bool = option(False, "List the recipes.")
+    views: bool = option(False, "List the view recipes.")
+    protocols: bool = option(False, "List the protocols of linear probes and of fine-tuning.")
+    card: bool = option(False, "List the groups of the evaluation card.")
+
+
+@takes(ShowOptions)
+def show(asked: ShowOptions) -> None:
     """Print settings as YAML that `--config` takes back, or list what can be named.
 
     Examples:
@@ -61,26 +50,26 @@ def show(
     """
     from ebclab.config import to_yaml
 
-    if protocols:
+    if asked.protocols:
         from ebclab.evaluation.protocols import FINE_TUNING, PROTOCOLS
 
         _print_pairs({name: protocol.doc for name, protocol in PROTOCOLS.items()})
         _print_pairs({f"--fine-tuning {name}": protocol.doc for name, protocol in FINE_TUNING.items()})
-    if card:
+    if asked.card:
         from ebclab.card.groups import GROUPS
 
         _print_pairs({name: group.in_words() for name, group in GROUPS.items()})
-    if methods:
+    if asked.methods:
         _print_pairs(listing("methods"))
         _print_costs(cost_rows())
-    if recipes:
+    if asked.recipes:
         _print_pairs(listing("recipes"))
-    if views:
+    if asked.views:
         _print_pairs(listing("views"))
-    if method is not None:
-        settings = composed(method, recipe, config, assignments or [])
-        say(to_yaml(settings, explain=explain), end="")
-    elif not (methods or recipes or views or protocols or card):
+    if asked.method is not None:
+        settings = composed(asked.method, asked.recipe, asked.config, [*asked.assignments])
+        say(to_yaml(settings, explain=asked.explain), end="")
+    elif not (asked.methods or asked.recipes or asked.views or asked.protocols or asked.card):
         from ebclab.errors import UserError
 
         raise UserError("show: nothing to show, got no METHOD and no list; try `ebclab show --methods`")
@@ -114,7 +103,7 @@ def listing(kind: Literal["methods", "recipes", "views"], methods: Methods | Non
         case "methods":
             return _about_methods(catalogue() if methods is None else methods)
         case "recipes":
-            return {name: _headline(recipe_text(name), name) for name in list_recipes()}
+            return {name: recipe_text(name).partition("\n")[0].removeprefix(f"# {name}: ") for name in list_recipes()}
         case "views":
             return {name: recipe.doc for name, recipe in VIEW_RECIPES.items()}
 
@@ -147,7 +136,3 @@ def _about_methods(methods: Methods) -> dict[str, str]:
 def _facts(method: type[Method]) -> str:
     facts = [*(["needs labels"] if method.needs_labels else []), *([method.paper] if method.paper else [])]
     return f" ({', '.join(facts)})" if facts else ""
-
-
-def _headline(text: str, name: str) -> str:
-    return text.partition("\n")[0].removeprefix(f"# {name}: ")

@@ -9,18 +9,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ebclab.cli.compare import CompareOptions
-from ebclab.cli.options import RESULTS, read_options
+from ebclab.cli.options import RESULTS, read_options, takes
 from ebclab.cli.pretrain import PretrainOptions
 from ebclab.cli.sweep import SweepOptions
 from ebclab.config.addresses import is_address
 from ebclab.config.encoder import TIMM
+from ebclab.config.options import option
 from ebclab.errors import EbclabError, InterruptedRunError, UserError
 from ebclab.formatting import fitted
 from ebclab.methods_by_name import code_of, import_method, is_import_name
@@ -40,42 +42,24 @@ READS_THE_REST = {"allow_interspersed_args": False}
 """Settings of click: arguments after the submitted command belong to it, with or without a ``--`` before it."""
 
 
-def submit(
-    context: typer.Context,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[--] VERB", help="Command to run there, as written after `ebclab`."),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Job server; default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="ID", help="Name of the job; default: generated.", rich_help_panel="New job")
-    ] = None,
-    wheel: Annotated[
-        Path | None,
-        typer.Option(
-            help="Wheel of ebclab to run there; default: the ebclab that runs here.", rich_help_panel="New job"
-        ),
-    ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Do not wait for the job.", rich_help_panel="New job")
-    ] = False,
-    follow: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Show a job's log until it ends.", rich_help_panel="Jobs of the cluster"),
-    ] = None,
-    stop: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Ask a job to save a checkpoint and stop.", rich_help_panel="Jobs of the cluster"
-        ),
-    ] = None,
-    list_jobs: Annotated[
-        bool, typer.Option("--list", help="List the cluster's jobs.", rich_help_panel="Jobs of the cluster")
-    ] = False,
-) -> None:
+@dataclass(frozen=True)
+class SubmitOptions:
+    """Arguments and options of ``ebclab submit``; see the help text of each option."""
+
+    command: tuple[str, ...] = option(
+        (), "Command to run there, as written after `ebclab`.", metavar="[--] VERB", is_argument=True
+    )
+    address: str | None = option(None, "Job server; default: $RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.")
+    name: str | None = option(None, "Name of the job; default: generated.", metavar="ID", panel="New job")
+    wheel: Path | None = option(None, "Wheel of ebclab to run there; default: the ebclab that runs here.")
+    detach: bool = option(False, "Do not wait for the job.")
+    follow: str | None = option(None, "Show a job's log until it ends.", metavar="ID", panel="Jobs of the cluster")
+    stop: str | None = option(None, "Ask a job to save a checkpoint and stop.", metavar="ID")
+    list_jobs: bool = option(False, "List the cluster's jobs.", flag="--list")
+
+
+@takes(SubmitOptions)
+def submit(asked: SubmitOptions, context: typer.Context) -> None:
     """Run an ebclab command line on a running cluster, through its job server.
 
     The ebclab that runs here is uploaded with the files of --space and --config and, for a method that is given as
@@ -90,30 +74,35 @@ def submit(
 
     ebclab submit --list
     """
-    asked = {"a command line": command, "--follow": follow, "--stop": stop, "--list": list_jobs}
-    given = [what for what, value in asked.items() if value]
+    address = asked.address
+    one_of = {
+        "a command line": asked.command,
+        "--follow": asked.follow,
+        "--stop": asked.stop,
+        "--list": asked.list_jobs,
+    }
+    given = [what for what, value in one_of.items() if value]
     if len(given) != 1:
         raise UserError(
-            f"submit: one of {', '.join(asked)}, got {' and '.join(given) or 'none'}; see `ebclab submit --help`"
+            f"submit: one of {', '.join(one_of)}, got {' and '.join(given) or 'none'}; see `ebclab submit --help`"
         )
-    if command:
-        _submit(context.find_root().command, command, address, name, wheel, detach=detach)
-    elif follow:
-        _follow(_connect(address), follow, address)
-    elif stop:
-        _stop(_connect(address), stop, address)
+    if asked.command:
+        _submit(context.find_root().command, asked)
+    elif asked.follow:
+        _follow(_connect(address), asked.follow, address)
+    elif asked.stop:
+        _stop(_connect(address), asked.stop, address)
     else:
         _list(_connect(address))
 
 
-def _submit(
-    ebclab: Any, command: list[str], address: str | None, name: str | None, wheel: Path | None, *, detach: bool
-) -> None:
+def _submit(ebclab: Any, asked: SubmitOptions) -> None:
     """Check a command line, send it with its files and the code, and follow the job."""
     from ebclab.submission import FILES, entrypoint, new_id, require_id, require_verb, stage_code, stage_files
 
+    command = [*asked.command]
     verb = require_verb(command)
-    job_id = require_id(name) if name is not None else new_id(verb)
+    job_id = require_id(asked.name) if asked.name is not None else new_id(verb)
     words, parser, given = parsed(ebclab, command)
     for note in (_note_on_results(_results_in(parser, given)), _note_on_settings(words, given)):
         if note:
@@ -122,14 +111,14 @@ def _submit(
         code, files = Path(folder) / "code", Path(folder) / "files"
         sent = stage_files(command, files / FILES)
         code.mkdir()
-        packages = stage_code(code, wheel, named_code(given)) + list(files.glob("*"))
-        cluster = _connect(address)
-        cluster.submit(job_id, entrypoint(sent), packages, _origin(wheel))
+        packages = stage_code(code, asked.wheel, named_code(given)) + list(files.glob("*"))
+        cluster = _connect(asked.address)
+        cluster.submit(job_id, entrypoint(sent), packages, _origin(asked.wheel))
     _note(f"submitted {job_id} to {cluster.address}")
-    if detach:
-        _note(_how_to_go_on(job_id, address))
+    if asked.detach:
+        _note(_how_to_go_on(job_id, asked.address))
     else:
-        _follow(cluster, job_id, address)
+        _follow(cluster, job_id, asked.address)
 
 
 def parsed(ebclab: Any, arguments: Sequence[str]) -> tuple[str, Any, dict[str, Any]]:
@@ -245,13 +234,9 @@ def _list(cluster: Cluster) -> None:
         say(f"no jobs on {cluster.address}")
     for job in jobs:
         started = time.strftime("%d %b %H:%M", time.localtime(job.started)) if job.started else "not yet"
-        say(f"{job.id}: {_shown_state(job)}, started {started}, {_took(job)}")
+        failed = f", exit code {job.exit_code}" if job.exit_code else ""
+        say(f"{job.id}: {job.status.lower()}{failed}, started {started}, {_took(job)}")
         say(f"    {submitted_part(job.command)}")
-
-
-def _shown_state(job: JobState) -> str:
-    failed = f", exit code {job.exit_code}" if job.exit_code else ""
-    return f"{job.status.lower()}{failed}"
 
 
 def _took(job: JobState) -> str:

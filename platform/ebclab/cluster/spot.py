@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,22 +64,11 @@ class Notice:
     deadline: float  # time of the event, in seconds since 1970
 
 
-class Cloud(ABC):
-    """The metadata service of a cloud. Each method raises a MetadataError if the service does not respond properly."""
+class Amazon:
+    """Amazon's metadata service in its second version (IMDSv2), in which each request carries a token.
 
-    name: str
-
-    @abstractmethod
-    def is_spot(self) -> bool:
-        """Return False if the service reports that this is not a spot machine."""
-
-    @abstractmethod
-    def notice(self) -> Notice | None:
-        """Return the preemption notice, or None if there is none."""
-
-
-class Amazon(Cloud):
-    """Amazon's service in its second version (IMDSv2), in which each request carries a token."""
+    Its methods, and those of ``Google``, raise a MetadataError if the service does not respond properly.
+    """
 
     name = "Amazon"
 
@@ -92,9 +80,11 @@ class Amazon(Cloud):
         self._host, self._base, self._token = url.netloc, url.path.rstrip("/"), ""
 
     def is_spot(self) -> bool:
+        """Return False if the service reports that this is not a spot machine."""
         return self._get("instance-life-cycle") != "on-demand"
 
     def notice(self) -> Notice | None:
+        """Return the preemption notice, or None if there is none."""
         text = self._get("spot/instance-action")
         if text is None:
             return None
@@ -130,8 +120,8 @@ class Amazon(Cloud):
         return _ask(self._host, method, f"{self._base}/latest/{name}", headers)
 
 
-class Google(Cloud):
-    """Google's service."""
+class Google:
+    """Google's metadata service."""
 
     name = "Google"
 
@@ -153,6 +143,9 @@ class Google(Cloud):
         if status != 200 or flavor != "Google":
             raise MetadataError(f"{self._host}: not Google's metadata service, got status {status} for {name}")
         return text[:200]
+
+
+Cloud = Amazon | Google
 
 
 def find_cloud(environment: Mapping[str, str]) -> tuple[Cloud, bool]:

@@ -86,7 +86,10 @@ class EncoderConfig:
         if self.name.startswith("pyramidnet"):
             return self._pyramid_problems()
         if self.name not in OWN_ENCODERS:
-            return [f"name: no such choice, got {shortened(repr(self.name))}; {_right_name(self.name)}"]
+            hint = did_you_mean(self.name, (*OWN_ENCODERS, f"{TIMM}NAME"))
+            if self.name and architecture_problem(self.name) is None:
+                hint = f"did you mean {TIMM}{self.name}?"
+            return [f"name: no such choice, got {shortened(repr(self.name))}; {hint}"]
         if self.name == "small" and self.stem == "imagenet":
             return [f"stem: the small encoder has no such stem, got {self.stem}; use strided, or encoder.name=resnet18"]
         return []
@@ -110,12 +113,6 @@ class EncoderConfig:
             for name, default in own.items()
             if (value := getattr(self, name)) != default
         ]
-
-
-def _right_name(name: str) -> str:
-    if name and architecture_problem(name) is None:
-        return f"did you mean {TIMM}{name}?"
-    return did_you_mean(name, (*OWN_ENCODERS, f"{TIMM}NAME"))
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,8 @@ def _symbol_hint(section: str, name: str, known: Known, method_name: str) -> str
 
 def _elsewhere_hint(name: str, known: Known) -> str | None:
     """Return a hint if ``name``, or our name for it if it is jargon, is a setting of some section."""
-    keys = [key for key in settings_meant(name, known) if _exists(key, known)]
+    every = {f"{section}.{setting}" for section, settings in known.items() for setting in settings}
+    keys = [key for key in settings_meant(name, known) if "." not in key or key in every]
     return f"did you mean {' or '.join(keys)}?" if keys else None
 
 
@@ -212,8 +213,3 @@ def _near_hint(section: str, name: str, known: Known) -> str | None:
 def _list_hint(section: str, known: Known) -> str:
     names: Collection[str] = known[section] if section else [*known, "seed"]
     return f"settings {f'of {section}' if section else 'at the top'}: {', '.join(names)}"
-
-
-def _exists(key: str, known: Known) -> bool:
-    section, _, name = key.partition(".")
-    return name in known.get(section, {}) if name else True

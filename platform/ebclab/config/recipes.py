@@ -71,9 +71,12 @@ def compose(
         fit: Completes settings after looking at the images, such as ``ebclab.data.fitting.fitted``.
     """
     methods, config = with_imported(method_name, methods), _plain(config or {})
-    mapping: Plain = {"method": {**_defaults_of(method_name, methods), "name": method_name}}
+    own = settings_of(methods[method_name].Config) if is_import_name(method_name) else {}
+    defaults = {key: field.default for key, field in own.items() if field.default is not MISSING}  # to be checked, too
+    mapping: Plain = {"method": {**defaults, "name": method_name}}
     last_layer, problems = read_overrides(overrides)
-    named, by_dataset = _split_by_dataset({} if recipe is None else load_recipe(recipe))
+    whole = {} if recipe is None else load_recipe(recipe)
+    named, by_dataset = {key: whole[key] for key in whole if key != "datasets"}, whole.get("datasets") or {}
     dataset = _dataset_of(named, config, last_layer)
     of_dataset = by_dataset.get(dataset) or by_dataset.get(f"{dataset.partition(':')[0]}:", {})  # images in any place
     for layer in (named, of_dataset):
@@ -95,12 +98,6 @@ def compose(
     if problems:
         raise ConfigError(problems)
     return _with_source(composed, methods) if is_import_name(method_name) else composed
-
-
-def _defaults_of(name: str, methods: Methods) -> Plain:
-    """Return the defaults of a method that is written as ``package.module:Class``, to be checked like what is given."""
-    settings = settings_of(methods[name].Config).items() if is_import_name(name) else ()
-    return {key: field.default for key, field in settings if field.default is not MISSING}
 
 
 def _with_fitting_warmup(mapping: Plain, of_recipe: Plain, typed: Plain) -> Plain:
@@ -166,11 +163,6 @@ def _with_source(config: ExperimentConfig, methods: Methods) -> ExperimentConfig
             ]
         )
     return replace(config, method_digest=today)
-
-
-def _split_by_dataset(recipe: Mapping[str, Any]) -> tuple[Plain, Mapping[str, Any]]:
-    """Return a recipe's settings for every dataset, and those for single datasets by name."""
-    return {key: value for key, value in recipe.items() if key != "datasets"}, recipe.get("datasets") or {}
 
 
 def _dataset_of(*layers: Mapping[str, Any]) -> str:

@@ -92,7 +92,8 @@ def save(folder: Path, kind: Kind, checkpoint: Checkpoint) -> Path:
     if kind != "last" and before and _holds(before[0], checkpoint):
         target = before[0]
     else:
-        target = _new_name(folder, kind, checkpoint.step, before)
+        name = f"{kind}-{checkpoint.step:010d}"
+        target = folder / (f"{name}.{_place(before[0])[1] + 1:03d}" if before else name)
         tidy(folder)
         try:
             with atomic.new_folder(target) as aside:
@@ -214,12 +215,6 @@ def _place(path: Path) -> tuple[int, int]:
     if match is None:
         raise ValueError(f"{path}: is not the name of a checkpoint")
     return int(match["step"]), int(match["generation"] or 0)
-
-
-def _new_name(folder: Path, kind: Kind, step: int, before: list[Path]) -> Path:
-    """Return a path without a checkpoint; ``before`` are the existing ones of the same step, newest first."""
-    name = f"{kind}-{step:010d}"
-    return folder / (f"{name}.{_place(before[0])[1] + 1:03d}" if before else name)
 
 
 def _outlived(folder: Path, kind: Kind, saved: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from ebclab.data.photograph import Reading
 from ebclab.data.preprocessing import Preprocessing, preprocessing_for
 from ebclab.data.sources.load import load_both
 from ebclab.errors import DataError, EbclabError, RunError, TrainingError, UserError
-from ebclab.evaluation.answers import Answers, Score
+from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.evaluation.progress import OnProgress, in_lines, silent
@@ -162,7 +162,10 @@ def _measured(
         seed=seed,
         on_progress=report,
     )
-    return _reference(name, protocol, seed, rows[protocol.probe])
+    score = rows[protocol.probe]
+    if score.answers is None:
+        raise RunError(f"{name}: the probe {protocol.probe} does not say which images it is right about")
+    return Reference(name, protocol.key(name), seed, score.value, score.answers)
 
 
 def pixel_bytes(*parts: ImageSet) -> int:
@@ -216,9 +219,3 @@ def reference_encoder(
     if name == PIXELS:
         return pixels_of(replace(preprocessing, image_size=0, read_size=0))
     return untrained_encoder(config, len(preprocessing.mean), preprocessing.image_size), preprocessing
-
-
-def _reference(name: Name, protocol: Protocol, seed: int, score: Score) -> Reference:
-    if score.answers is None:
-        raise RunError(f"{name}: the probe {protocol.probe} does not say which images it is right about")
-    return Reference(name, protocol.key(name), seed, score.value, score.answers)

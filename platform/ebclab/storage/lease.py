@@ -122,7 +122,13 @@ class Lease:
         while True:
             seen = _require_free(self._file, self._remote, self._busy)
             before = _sign(seen)
-            self._sign = _this_process(epoch=before.epoch + 1 if before else 1)
+            self._sign = _SignOfLife(
+                uuid.uuid4().hex,
+                epoch=before.epoch + 1 if before else 1,
+                host=socket.gethostname(),
+                machine=_machine(),
+                process=os.getpid(),
+            )
             try:
                 self._seen = self._file.write_once(_content(self._sign), over=seen)
             except ReplacedError:
@@ -286,11 +292,6 @@ def _seconds() -> float:
     """Return a monotonic time in seconds that includes time in suspend, if the system supports it."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
-
-
-def _this_process(*, epoch: int) -> _SignOfLife:
-    """Return a new lease content with a unique id, which identifies this process by host, machine and process id."""
-    return _SignOfLife(uuid.uuid4().hex, epoch, host=socket.gethostname(), machine=_machine(), process=os.getpid())
 
 
 def _machine() -> str:

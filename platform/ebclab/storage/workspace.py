@@ -85,8 +85,9 @@ class Workspace:
                 f"{self.address}: nothing to resume, no {self.kind.name} of this name; leave --resume out to start one"
             )
         files = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_symlink() or not path.is_dir())
-        is_file = self.path.exists() and not self.path.is_dir()
-        if is_file or any(not self._is_leftover(file) and not _is_hidden(file) for file in files):
+        visible = (file for file in files if not any(part.startswith(".") for part in file.parts))
+        leftover, is_file = self.kind.leftover, self.path.exists() and not self.path.is_dir()
+        if is_file or not all(leftover and file.is_relative_to(leftover) for file in visible):
             raise RunError(
                 f"{self.address}: the folder holds something that is not a {self.kind.name}; "
                 f"choose another {self.kind.chosen_by}"
@@ -109,9 +110,6 @@ class Workspace:
     def where_of_plan(self) -> str:
         """The folder and the plan's file, for messages."""
         return f"{self.address}: {self.plan.name}"
-
-    def _is_leftover(self, file: Path) -> bool:
-        return bool(self.kind.leftover) and file.is_relative_to(self.kind.leftover)
 
     def own(self, *names: str) -> Path:
         """Return a folder within this one, which may be missing."""
@@ -231,10 +229,6 @@ class Workspace:
         mirror.adopt()
         with synced(mirror) as syncer:
             yield syncer
-
-
-def _is_hidden(file: Path) -> bool:
-    return any(part.startswith(".") for part in file.parts)
 
 
 def _mirror(remote: RemoteFolder, kind: Kind, fence: Fence | None = None) -> Mirror:

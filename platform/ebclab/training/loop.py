@@ -125,10 +125,6 @@ class Training:
     def num_steps(self) -> int:
         return self.config.epochs * self.data.num_batches
 
-    def planned_steps(self, step: int) -> int:
-        """Return how many optimizer steps were planned when ``step`` (from 0) was made; extensions add steps later."""
-        return scheduled_steps(step, self.config, self.data.num_batches)
-
     def state(self) -> dict[str, Any]:
         """Return the state that a resume needs beside the model and its memories."""
         own = {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
@@ -215,7 +211,8 @@ def train_step(training: Training) -> dict[str, Tensor]:
     if training.weight_decay is not None:
         set_weight_decay(training.optimizer, training.weight_decay(training.step))
     method.diagnosing = _is_log_step(training, training.step + 1)
-    progress = Progress(training.step + 1, training.planned_steps(training.step), epoch)
+    planned = scheduled_steps(training.step, training.config, training.data.num_batches)  # extensions add steps later
+    progress = Progress(training.step + 1, planned, epoch)
     compute = partial(_compute, training, progress)
     if training.captured is None:
         metrics = compute(batch)

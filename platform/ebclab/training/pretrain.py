@@ -131,13 +131,6 @@ def _train_here(spec: RunSpec, earlier: EarlierLaunches, listener: Listener) -> 
         return lead_rank(spec, prepared, listener, StopFlag(), syncer)
 
 
-def _has_files(run: RunFolder) -> bool:
-    """Return whether there is anything that is not this launch's to remove: hidden and unread files count too."""
-    if run.remote is None:
-        return run.path.exists()
-    return bool(Store(run.remote).names().keys() - {LEASE})
-
-
 def _train_on_workers(spec: RunSpec, earlier: EarlierLaunches, listener: Listener) -> RunSummary:
     """Train on workers that Ray starts; a run that is refused before it began leaves no folder behind."""
     if find_spec("ray") is None:
@@ -148,7 +141,9 @@ def _train_on_workers(spec: RunSpec, earlier: EarlierLaunches, listener: Listene
     set_ray_switches()
     from ebclab.training.ray_train.launch import launch
 
-    existed = _has_files(spec.run)
+    # whether there is anything that is not this launch's to remove: hidden and unread files count too
+    remote = spec.run.remote
+    existed = spec.run.path.exists() if remote is None else bool(Store(remote).names().keys() - {LEASE})
     with earlier.claim(spec.config) as syncer:
         spec.run.stop.clear()  # a request to an earlier launch, which was killed
         try:

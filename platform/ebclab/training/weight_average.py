@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,13 +34,6 @@ def put(values: Mapping[str, Tensor], method: Method) -> None:
         tensor.copy_(values[name])
 
 
-def _holder(method: Method, name: str) -> tuple[Mapping[str, Any], str]:
-    """Return the parameters or buffers of the part that holds a tensor, and the tensor's name among them."""
-    path, _, own = name.rpartition(".")
-    part = method.get_submodule(path)
-    return part._parameters if own in part._parameters else part._buffers, own
-
-
 class WeightAverage:
     """The mean of the weights after each step, in which a step counts ``decay`` times as much as the one after it.
 
@@ -56,13 +48,14 @@ class WeightAverage:
     def restart(self) -> None:
         """Take what the method holds for the average."""
         self.tensors = {name: value.clone() for name, value in trained(self._method).items()}
-        self._held = [_holder(self._method, name) for name in self.tensors]
+        places = (name.rpartition(".") for name in self.tensors)
+        self._parts = [(self._method.get_submodule(path), own) for path, _, own in places]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """Take in the weights after ``step`` steps (from 1)."""
         share = (1 - self._decay) / (1 - self._decay**step)
-        weights = [holder[name] for holder, name in self._held]  # looked up at each step: a part may replace a tensor
+        weights = [getattr(part, own) for part, own in self._parts]  # at each step: a part may replace a tensor
         torch._foreach_lerp_(list(self.tensors.values()), weights, share)
 
     @contextmanager
