@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from kill_points import LOSSES, Loss, killed_everywhere
+from kill_points import Loss, killed_everywhere
 from store_requests import killed_before_change
 from torch import nn
 
@@ -138,9 +138,7 @@ def end_of(run: RunFolder) -> dict[str, Any]:
 _OF_TIME = ("seconds", "finished", "images_per_second")
 
 
-@pytest.mark.parametrize(
-    "loss", [pytest.param(loss, marks=() if loss == "power cut" else pytest.mark.slow) for loss in LOSSES]
-)
+@pytest.mark.parametrize("loss", ["power cut", pytest.param("power cut after removals", marks=pytest.mark.slow)])
 def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_path: Path, loss: Loss) -> None:
     (tmp_path / "whole").mkdir()
     launch(tmp_path / "whole")
@@ -215,6 +213,8 @@ def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed without a power cut."""
+
     def scores(config: Any, prepared: Prepared) -> Any:
         """Score the weights by a number that rises and falls from epoch to epoch."""
         weight = prepared.training.method.encoder.weight
