@@ -79,16 +79,6 @@ class Machines:
         """Switch a machine off: its raylet and its workers die at once."""
         self.cluster.remove_node(node, allow_graceful=False)
 
-    def drain(self, node: Any, seconds: float) -> None:
-        """Put a machine on notice."""
-        import ray
-        from ray.core.generated import autoscaler_pb2
-
-        reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-        client = ray._raylet.GcsClient(address=self.cluster.address)
-        taken = client.drain_node(node.node_id, reason, "", int((time.time() + seconds) * 1000))
-        assert taken[0], taken
-
     def end(self) -> None:
         """Switch everything off."""
         import ray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from pathlib import Path
 
 from ebclab.errors import RunError
@@ -13,34 +12,17 @@ from ebclab.storage.object_store import RemoteFolder, Store
 _LARGEST = 1 << 20  # maximum size of a message in bytes
 
 
-class SignalFile(ABC):
-    """A short message stored in a file, which may be absent."""
-
-    pause: float
-    """Seconds to wait between two reads."""
-
-    @abstractmethod
-    def read(self, *, patient: bool = True) -> bytes | None:
-        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
-
-    @abstractmethod
-    def write(self, content: bytes) -> None:
-        """Create or replace the signal; no reader sees partial content."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Remove the signal, if it exists."""
-
-
-class LocalSignal(SignalFile):
+class LocalSignal:
     """A signal that is a file on a disk."""
 
     pause = 0.0
+    """Seconds to wait between two reads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self, *, patient: bool = True) -> bytes | None:
+        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
         try:
             return read_regular(self._path, _LARGEST)
         except FileNotFoundError:
@@ -49,16 +31,18 @@ class LocalSignal(SignalFile):
             raise RunError(f"{self._path}: cannot be read, got {error.strerror or error}; delete it") from error
 
     def write(self, content: bytes) -> None:
+        """Create or replace the signal; no reader sees partial content."""
         atomic.make_folder(self._path.parent)
         atomic.write_bytes(self._path, content)
 
     def clear(self) -> None:
+        """Remove the signal, if it exists."""
         if self._path.exists():
             self._path.unlink()
             atomic.sync_path(self._path.parent)  # or a request of before a power failure would stop the next launch
 
 
-class StoredSignal(SignalFile):
+class StoredSignal:
     """A signal that is an object in a store."""
 
     pause = 3.0
@@ -77,3 +61,7 @@ class StoredSignal(SignalFile):
 
     def clear(self) -> None:
         self._store.delete(self._name)
+
+
+SignalFile = LocalSignal | StoredSignal
+"""A short message stored in a file, which may be absent."""
