@@ -129,9 +129,11 @@ class Google:
         self._host = environment.get(GOOGLES_ADDRESS) or _USUAL
 
     def is_spot(self) -> bool:
+        """Return False if the service reports that this is not a spot machine."""
         return self._get("scheduling/preemptible") != "FALSE"
 
     def notice(self) -> Notice | None:
+        """Return the preemption notice, or None if there is none."""
         text = self._get("preempted")
         if text not in ("TRUE", "FALSE"):
             raise MetadataError(f"{self._host}: neither TRUE nor FALSE, as Google's documentation says, got {text!r}")

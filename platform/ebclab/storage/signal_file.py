@@ -51,15 +51,18 @@ class StoredSignal:
         self._store, self._impatient, self._name = Store(remote), Store(remote, seconds=0), name
 
     def read(self, *, patient: bool = True) -> bytes | None:
+        """Return its content, or None if there is none; ``patient`` retries while a store does not respond."""
         try:
             return (self._store if patient else self._impatient).read(self._name)
         except FileNotFoundError:
             return None
 
     def write(self, content: bytes) -> None:
+        """Create or replace the signal."""
         self._store.write(self._name, content)
 
     def clear(self) -> None:
+        """Remove the signal, if it exists."""
         self._store.delete(self._name)
 
 
