@@ -53,8 +53,8 @@ later-test: install ## Both at once, since neither keeps all processes busy to i
 
 test-all: test later-test ## All three tiers, each test once.
 
-test test-changed: export PYTEST_DEBUG_TEMPROOT := $(shell [ "$$(df -kP /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -ge 4000000 ] 2>/dev/null && echo /dev/shm)# in memory, files come and go in a hundredth of the time
-test test-changed: PYTEST += -o tmp_path_retention_policy=failed
+test test-changed slow-test cluster-test later-test: export PYTEST_DEBUG_TEMPROOT := $(shell [ "$$(df -kP /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -ge 4000000 ] 2>/dev/null && echo /dev/shm)# in memory, files come and go in a hundredth of the time
+test test-changed slow-test cluster-test later-test: PYTEST += -o tmp_path_retention_policy=failed
 test test-changed slow-test cluster-test later-test: export OMP_NUM_THREADS = 1
 test test-changed slow-test cluster-test later-test: export OMP_WAIT_POLICY = PASSIVE# else threads that wait for each other take the processors of other tests
 unexport PYTHONDONTWRITEBYTECODE# a suite starts hundreds of processes

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -172,11 +173,11 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For keys, files and the home of whoever sits at the laptop."""
-    made = tmp_path_factory.mktemp("cluster")
-    (made / "home").mkdir()
-    return made
+def folder() -> Iterator[Path]:
+    """For keys, files and the home of whoever sits at the laptop; on the disk, since hosts see memory of their own."""
+    with TemporaryDirectory(prefix="ebc", dir="/tmp") as made:
+        Path(made, "home").mkdir()
+        yield Path(made)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -34,13 +33,6 @@ def in_new_process() -> Callable[..., Any]:
         return json.loads(done.stdout)
 
     return call
-
-
-@pytest.fixture
-def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """As ``tmp_path``, in memory where there is /dev/shm: on a disk, kills wait for files that are made and removed."""
-    with TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as folder:
-        yield Path(folder)
 
 
 class Disk:

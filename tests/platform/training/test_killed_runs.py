@@ -139,16 +139,16 @@ _OF_TIME = ("seconds", "finished", "images_per_second")
 
 
 @pytest.mark.parametrize("loss", ["power cut", pytest.param("power cut after removals", marks=pytest.mark.slow)])
-def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(memory_path: Path, loss: Loss) -> None:
-    (memory_path / "whole").mkdir()
-    launch(memory_path / "whole")
-    expected = end_of(RunFolder(memory_path / "whole" / "runs" / "tiny"))
+def test_a_run_that_went_back_ends_in_the_same_bits_wherever_it_was_killed(tmp_path: Path, loss: Loss) -> None:
+    (tmp_path / "whole").mkdir()
+    launch(tmp_path / "whole")
+    expected = end_of(RunFolder(tmp_path / "whole" / "runs" / "tiny"))
     (went_back,) = expected["result"]["health"]
     assert (went_back["action"], went_back["step"], went_back["to_step"]) == ("roll_back", 3, 2)
     assert expected["health"] == [(3, "roll_back")]
     assert [step for step, _ in expected["measured"]] == [1, 2, 3, 4]
     points, had_one = 0, False
-    for folder in killed_everywhere(memory_path, lambda folder: None, launch, loss):
+    for folder in killed_everywhere(tmp_path, lambda folder: None, launch, loss):
         points += 1
         checkpoints = folder / "runs" / "tiny" / "checkpoints"
         has_one = checkpoint.newest_step(checkpoints) > 0 or checkpoint.latest_path(checkpoints) is not None
@@ -177,16 +177,16 @@ def test_a_run_whose_disk_was_full_at_its_first_records_has_no_torn_line(tmp_pat
 
 @pytest.mark.parametrize("part", ["the roll-back", pytest.param("the whole run", marks=pytest.mark.slow)])
 def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
-    part: str, memory_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def new_run(name: str) -> RunFolder:
-        monkeypatch.setenv(COPIES, str(memory_path / "copies" / name))
-        (memory_path / name).mkdir()
-        return RunFolder.at(RemoteFolder(f"file://{memory_path}/{name}", "tiny"))
+        monkeypatch.setenv(COPIES, str(tmp_path / "copies" / name))
+        (tmp_path / name).mkdir()
+        return RunFolder.at(RemoteFolder(f"file://{tmp_path}/{name}", "tiny"))
 
     with killed_before_change(10_000) as requests:
         pretrain(new_run("whole"))
-    expected = end_of(RunFolder.at(RemoteFolder(f"file://{memory_path}/whole", "tiny").of("reader")).pull(NEEDED))
+    expected = end_of(RunFolder.at(RemoteFolder(f"file://{tmp_path}/whole", "tiny").of("reader")).pull(NEEDED))
     began, ended = (
         next(number for number, request in enumerate(requests) if f"checkpoints/{name}/" in request)
         for name in ("last-0000000002.001", "last-0000000004")
@@ -198,7 +198,7 @@ def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
             pretrain(run)
         has_one = bool(whole_checkpoints(Store(run.remote).names(), "last"))
         assert has_one >= had_one, made
-        monkeypatch.setenv(COPIES, str(memory_path / "copies" / f"{number} elsewhere"))
+        monkeypatch.setenv(COPIES, str(tmp_path / "copies" / f"{number} elsewhere"))
         run = RunFolder.at(run.remote)
         assert (run.pull(NEEDED).load() is not None) == has_one, made
         with monkeypatch.context() as patch:
@@ -212,9 +212,7 @@ def test_a_run_in_a_store_that_went_back_survives_any_kill_with_its_bits(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_longer_run_with_best_and_kept_checkpoints_does_too(
-    memory_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_longer_run_with_best_and_kept_checkpoints_does_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed without a power cut."""
 
     def scores(config: Any, prepared: Prepared) -> Any:
@@ -226,26 +224,24 @@ def test_a_longer_run_with_best_and_kept_checkpoints_does_too(
         )
 
     monkeypatch.setattr(rank, "_monitor", scores)
-    (memory_path / "whole").mkdir()
-    launch(memory_path / "whole", LONGER)
-    expected, names = end_of(RunFolder(memory_path / "whole/runs/tiny")), _checkpoints(memory_path / "whole")
+    (tmp_path / "whole").mkdir()
+    launch(tmp_path / "whole", LONGER)
+    expected, names = end_of(RunFolder(tmp_path / "whole/runs/tiny")), _checkpoints(tmp_path / "whole")
     assert [event["action"] for event in expected["result"]["health"]] == ["roll_back"]
     best = expected["result"]["best"]
     assert 2 < best["step"] < 8  # it was replaced at least once, and not by the end
     assert {"kept-0000000004", "kept-0000000008", f"best-{best['step']:010d}"} < names
     points = 0
-    for folder in killed_everywhere(memory_path, lambda folder: None, lambda folder: launch(folder, LONGER)):
+    for folder in killed_everywhere(tmp_path, lambda folder: None, lambda folder: launch(folder, LONGER)):
         points += 1
         launch(folder, LONGER)
         assert end_of(RunFolder(folder / "runs/tiny")) == expected, points
         assert _checkpoints(folder) == names, points
         for kind in ("best", "kept"):
-            ours, its = (
-                checkpoint.load(each / "runs/tiny/checkpoints", kind) for each in (folder, memory_path / "whole")
-            )
+            ours, its = (checkpoint.load(each / "runs/tiny/checkpoints", kind) for each in (folder, tmp_path / "whole"))
             assert torch.equal(ours.model["encoder.weight"], its.model["encoder.weight"]), points
         assert (folder / "runs/tiny/answers.json").read_bytes() == (
-            memory_path / "whole/runs/tiny/answers.json"
+            tmp_path / "whole/runs/tiny/answers.json"
         ).read_bytes()
     assert points > 200
 

@@ -376,19 +376,19 @@ def prepare_pair(folder: Path) -> None:
     ],
 )
 def test_a_killed_preparation_leaves_no_half_set_and_no_mess(
-    memory_path: Path, two_shards: None, loss: Loss, is_there: bool
+    tmp_path: Path, two_shards: None, loss: Loss, is_there: bool
 ) -> None:
     def before(folder: Path) -> None:
         (folder / ".[set].kept").mkdir()  # none of ours
         if is_there:
             (folder / "[set]").mkdir()
 
-    prepare_pair(memory_path)
-    undisturbed = content(memory_path / "[set]")
-    assert torch.equal(set_at(memory_path / "[set]").images, PAIR.images)
+    prepare_pair(tmp_path)
+    undisturbed = content(tmp_path / "[set]")
+    assert torch.equal(set_at(tmp_path / "[set]").images, PAIR.images)
     assert sum(name.endswith(".parquet") for name in undisturbed) == 2
     whole = []
-    for folder in killed_everywhere(memory_path, before, prepare_pair, loss):
+    for folder in killed_everywhere(tmp_path, before, prepare_pair, loss):
         target = folder / "[set]"
         if target.exists() and any(target.iterdir()):
             whole.append(True)
