@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import math
-import mmap
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -36,9 +35,6 @@ _OF_EVENTS = {
 """Types of the fields of events: the log may be someone else's."""
 
 _MEASUREMENT = re.compile(rb'\{"kind": "(train|epoch)", "step": (\d{1,18}),')
-
-Content = bytes | mmap.mmap
-"""Of the file, in memory or mapped."""
 
 _log = logging.getLogger("ebclab.training")
 
@@ -91,14 +87,14 @@ class MetricsLog:
 
     def newest_measured(self) -> int | None:
         """Return the step of the newest measurement; None if there is none. Only the last lines are read."""
-        with self._content() as content:
-            newest = (record_of(line) for _, line in lines_from_end(content))
+        with self._opened() as file:
+            newest = (record_of(line) for _, line in lines_from_end(file))
             return next((record["step"] for record in newest if record and record["kind"] != "event"), None)
 
     def newest_ranks(self) -> int | None:
         """Return the number of ranks of the newest launch in the log; None if there is none."""
-        with self._content() as content:
-            found = (record_of(line) for _, line in lines_from_end(content, having=b'"ranks"'))
+        with self._opened() as file:
+            found = (record_of(line) for _, line in lines_from_end(file, having=b'"ranks"'))
             return next((record["ranks"] for record in found if record and "ranks" in record), None)
 
     def forget_after(self, step: int, is_undone: Callable[[Mapping[str, Any]], bool] = lambda event: False) -> int:
@@ -110,12 +106,13 @@ class MetricsLog:
         ``is_undone`` if it is about something that the run has not done according to its checkpoint.
         """
         events, bad, dropped, kept, is_torn = list[bytes](), list[int](), 0, 0, False
-        with self._content() as content:
-            for start, line in lines_from_end(content):
+        with self._opened() as file:
+            size = file.seek(0, os.SEEK_END)
+            for start, line in lines_from_end(file):
                 end, record = start + len(line), record_of(line)
-                is_torn = is_torn or end == len(content)  # no newline follows: truncated by a kill
+                is_torn = is_torn or end == size  # no newline follows: truncated by a kill
                 if record is None:
-                    bad += [start] * (end < len(content))
+                    bad += [start] * (end < size)
                 elif record["kind"] == "event":
                     if is_undone(record):
                         dropped += 1
@@ -126,10 +123,10 @@ class MetricsLog:
                 else:
                     kept = end
                     break
-            numbers = line_numbers(content, bad)
-            if dropped or bad or is_torn:
-                before = blocks(content, 0, kept), [b"\n"] * bool(kept)
-                atomic.write_parts(self.path, chain(*before, reversed(events)))
+            numbers = line_numbers(file, bad)
+        if dropped or bad or is_torn:
+            before = chain(beginning(self.path, kept), [b"\n"]) if kept else ()
+            atomic.write_parts(self.path, chain(before, reversed(events)))
         self._warn_of(numbers)  # only now that the log is rewritten: warnings of a training run are logged in it
         return dropped
 
@@ -141,16 +138,6 @@ class MetricsLog:
                 yield file
         except OSError as error:
             raise RunError(f"{self.path}: cannot be read, got {error.strerror or error}; restore the file") from error
-
-    @contextmanager
-    def _content(self) -> Iterator[Content]:
-        """Yield the content of the file, of which only what is looked at is read."""
-        with self._opened() as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                yield b""
-                return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                yield content
 
     def _warn_of(self, bad: list[int]) -> None:
         if bad:
@@ -206,33 +193,55 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_BLOCK = 1 << 20  # bytes
+BLOCK = 1 << 20
+"""Bytes read at once."""
 
 
-def blocks(content: Content, start: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes from ``start`` to ``end``, block by block."""
-    return (content[at : min(at + _BLOCK, end)] for at in range(start, end, _BLOCK))
-
-
-def lines_from_end(content: Content, having: bytes = b"") -> Iterator[tuple[int, bytes]]:
+def lines_from_end(file: BinaryIO, having: bytes = b"") -> Iterator[tuple[int, bytes]]:
     """Yield the offset of each line, in bytes, and the line without its newline, last line first.
 
-    An empty rest after the last newline is not a line. Only lines ``having`` these bytes are yielded.
+    The file is not written to meanwhile; an empty rest after its last newline is not a line. Only lines ``having``
+    these bytes are yielded; blocks without them are skipped quickly.
     """
-    end = len(content) - (content[-1:] == b"\n")
-    start = end + bool(content)
-    while start > 0 and (at := content.rfind(having, 0, end)) >= 0:
-        start = content.rfind(b"\n", 0, at) + 1
-        after = content.find(b"\n", at, end)
-        yield start, content[start : after if after >= 0 else end]
-        end = start - 1
+    end = file.seek(0, os.SEEK_END)
+    broken: list[bytes] = []  # parts of the line whose end was in earlier blocks, last part first
+    for start in range((end - 1) // BLOCK * BLOCK, -1, -BLOCK):
+        file.seek(start)
+        block = file.read(min(BLOCK, end - start))
+        if start + len(block) == end and block.endswith(b"\n"):
+            block = block[:-1]
+        if b"\n" not in block and start > 0:
+            broken.append(block)
+            continue
+        block = b"".join([block, *reversed(broken)])
+        first = 0 if start == 0 else block.index(b"\n") + 1
+        broken = [block[: first - 1]] if first else []
+        if having in block[first:]:
+            yield from _reversed_lines(block[first:], start + first, having)
 
 
-def line_numbers(content: Content, starts: list[int]) -> list[int]:
+def _reversed_lines(text: bytes, start: int, having: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield offset and content of each line in ``text``, which begins at offset ``start``, last line first."""
+    end = start + len(text)
+    for line in reversed(text.split(b"\n")):
+        if having in line:
+            yield end - len(line), line
+        end -= len(line) + 1
+
+
+def line_numbers(file: BinaryIO, starts: list[int]) -> list[int]:
     """Return the line numbers, counted from 1, of the lines that begin at ``starts``, in ascending order."""
-    numbers, number, position = list[int](), 1, 0
+    numbers, number, position = [], 1, file.seek(0)
     for start in sorted(starts):
-        number += sum(block.count(b"\n") for block in blocks(content, position, start))
-        position = start
+        while position < start:
+            block = file.read(min(BLOCK, start - position))
+            number, position = number + block.count(b"\n"), position + len(block)
         numbers.append(number)
     return numbers
+
+
+def beginning(path: Path, num_bytes: int) -> Iterator[bytes]:
+    """Yield the first bytes of a file, block by block."""
+    with path.open("rb") as file:
+        for start in range(0, num_bytes, BLOCK):
+            yield file.read(min(BLOCK, num_bytes - start))

@@ -3,13 +3,20 @@
 import json
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from ebclab.errors import RunError
+from ebclab.regular_file import open_regular
 from ebclab.runs import metrics_log
 from ebclab.runs.metrics_log import MetricsLog, line_numbers, lines_from_end, record_of
+
+LINES = 30_000
 
 
 def placed_lines(content: bytes) -> list[tuple[int, bytes]]:
@@ -21,16 +28,17 @@ def placed_lines(content: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def test_lines_from_the_end_are_those_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_log, "_BLOCK", 7)
-    source = random.Random(0)
-    for length in [*range(9), *[source.randrange(60) for _ in range(600)]]:
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
+def test_lines_from_the_end_are_those_from_the_beginning(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_log, "BLOCK", block)
+    source = random.Random(block)
+    for length in [*range(9), *[source.randrange(60) for _ in range(150)]]:
         content = bytes(source.choices(b"ab\n", k=length))
         lines = placed_lines(content)
-        assert [*lines_from_end(content)] == lines[::-1]
-        assert [*lines_from_end(content, having=b"ab")] == [line for line in lines[::-1] if b"ab" in line[1]]
+        assert [*lines_from_end(BytesIO(content))] == lines[::-1]
+        assert [*lines_from_end(BytesIO(content), having=b"ab")] == [line for line in lines[::-1] if b"ab" in line[1]]
         starts = [start for start, _ in lines]
-        assert line_numbers(content, starts[::-1]) == [*range(1, len(lines) + 1)]
+        assert line_numbers(BytesIO(content), starts[::-1]) == [*range(1, len(lines) + 1)]
 
 
 def random_log(source: random.Random) -> bytes:
@@ -56,8 +64,10 @@ def is_kept(line: bytes, step: int) -> bool:
     return isinstance(record, dict) and "step" in record and (record["kind"] == "event" or record["step"] <= step)
 
 
-def test_what_a_resume_keeps_is_what_reading_the_whole_log_keeps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_what_a_resume_keeps_is_what_reading_the_whole_log_keeps(tmp_path, block, monkeypatch):
     """Lines that cannot be read may stay before the last measurement that does; ``records`` leaves them out."""
+    monkeypatch.setattr(metrics_log, "BLOCK", block)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     for seed in range(200):
         source = random.Random(seed)
@@ -103,17 +113,37 @@ def test_the_ranks_of_the_newest_launch_are_found_wherever_it_began(tmp_path: Pa
     assert log.newest_ranks() == 3
 
 
-def test_a_resume_reads_the_end_of_a_long_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, usual = list[bytes](), metrics_log.record_of
-    monkeypatch.setattr(metrics_log, "record_of", lambda line: read.append(line) or usual(line))
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each read of a log of metrics from now on."""
+    sizes: list[int] = []
+
+    class Counted(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            found = super().read(size)
+            sizes.append(len(found))
+            return found
+
+    @contextmanager
+    def counted(path: Path, limit: int) -> Iterator[BinaryIO]:
+        with open_regular(path, limit) as file:
+            yield Counted(file.read())
+
+    monkeypatch.setattr(metrics_log, "open_regular", counted)
+    return sizes
+
+
+def test_a_resume_reads_the_end_of_a_long_log_alone(tmp_path: Path, bytes_read: list[int]) -> None:
     log = MetricsLog(tmp_path / "metrics.jsonl")
     line = json.dumps({"kind": "train", "step": 5, "loss": 0.123456789, "note": "x" * 100}) + "\n"
-    log.path.write_text(line * 30_000)
+    log.path.write_text(line * LINES)
     log.append("train", 6, loss=1.0)
+    size = log.path.stat().st_size
+    assert size > 4 * metrics_log.BLOCK
     assert log.newest_measured() == 6
     assert log.forget_after(5) == 1
-    assert len(read) == 1 + 2
-    assert log.path.read_text() == line * 30_000
+    assert sum(bytes_read) <= 2 * metrics_log.BLOCK
+    assert log.path.read_text() == line * LINES
 
 
 def test_a_log_with_nothing_to_forget_is_not_written_anew(tmp_path: Path) -> None:
