@@ -47,6 +47,7 @@ cluster-test: install ## A real `ray up` on machines simulated here, and the fau
 	$(PYTEST) -m cluster $(ARGS) $(CLUSTER_FILES)
 
 later-test: install ## Both at once, since neither keeps all processes busy to its end; a second chance for what fails on a cluster, if nothing else does.
+	rm -f .pytest_cache/v/cache/lastfailed
 	$(PYTEST) -m "slow or cluster" $(ARGS) $(LATER_FILES) || { [ $$? = 1 ] && \
 	    ! grep -o '"tests/[^":]*' .pytest_cache/v/cache/lastfailed | grep -qvF $(CLUSTER_FILES:%=-e '"%') && \
 	    $(PYTEST) --last-failed -m cluster $(CLUSTER_FILES); }

@@ -49,9 +49,9 @@ def test_a_machine_that_dies_and_is_not_replaced_leaves_a_run_with_the_curve_tha
     assert (change["before"], change["now"]) == (2, 1)
     alone = [_seed(tmp_path, seed) for seed in range(4)]
     for metric in ("info_nce", "holdout_knn"):
-        for epoch, value in enumerate(_curve(run, metric)):
-            others = [_curve(each, metric)[epoch] for each in alone]
-            assert abs(value - others[0]) <= max(others) - min(others), (metric, epoch)
+        curve, *others = (_curve(each, metric) for each in (run, *alone))
+        spread = max(max(at_epoch) - min(at_epoch) for at_epoch in zip(*others, strict=True))
+        assert max(abs(one - other) for one, other in zip(curve, others[0], strict=True)) <= spread, metric
 
 
 def _seed(runs: Path, seed: int) -> Path:

@@ -96,7 +96,7 @@ def in_script(value: Any) -> Markup:
     from plotly.utils import PlotlyJSONEncoder
 
     text = json.dumps(value, cls=PlotlyJSONEncoder, separators=(",", ":"))
-    if "://" in text:
+    if "://" in text or "=" in text:
         text = json.dumps(_without_credentials_in(json.loads(text)), separators=(",", ":"))
     return Markup(text.translate(_IN_SCRIPT))
 
@@ -106,7 +106,11 @@ def _without_credentials_in(value: Any) -> Any:
         return without_credentials(value)
     if isinstance(value, list):
         return [_without_credentials_in(each) for each in value]
-    return {key: _without_credentials_in(each) for key, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {without_credentials(key): _without_credentials_in(each) for key, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _rich(value: CellValue) -> RichText:

@@ -153,10 +153,13 @@ def try_penalties(
         heads.append(head)
         report()
     x, y = held_out
-    logits = [head.logits(x.double()) for head in heads]
-    accuracies = tuple(float((each.argmax(dim=1) == y).double().mean()) for each in logits)
-    losses = tuple(float(functional.cross_entropy(each, y)) for each in logits)
-    return TriedHeads(tuple(heads), accuracies, losses)
+    x = x.double()
+    accuracies, losses = list[float](), list[float]()
+    for head in heads:  # one by one: the logits of many images and classes take gigabytes
+        logits = head.logits(x)
+        accuracies.append(float((logits.argmax(dim=1) == y).double().mean()))
+        losses.append(float(functional.cross_entropy(logits, y)))
+    return TriedHeads(tuple(heads), tuple(accuracies), tuple(losses))
 
 
 def best_penalty(scores: Sequence[float]) -> float:

@@ -327,7 +327,7 @@ class _Bins:
 
 def _bins(parameter: Parameter, at_most: int) -> _Bins:
     """Return a bin for each of a few values, or bins of equal shares of the range; ``also`` has one of its own."""
-    levels = sorted(parameter.levels)
+    levels = sorted(dict.fromkeys(parameter.levels))
     if parameter.kind == "int" and parameter.high - parameter.low < MOST_LEVELS:
         levels = list(range(int(parameter.low), int(parameter.high) + 1))
     if 0 < len(levels) <= MOST_LEVELS:

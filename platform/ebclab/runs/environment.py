@@ -30,7 +30,7 @@ _VARIABLES = (
     *("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 """Environment variables by which torch and its libraries choose kernels, and with them how results are rounded."""
-ONE_BY_ONE = {"large_views": "one by one"}
+ONE_BY_ONE = {"large_views": "one by one, torch's crop"}
 """Recorded by a launch that makes the views of large images one by one, on a CPU."""
 _UNSAID = {"large_views": "in batches", "variables": "none"}  # what holds for a launch that does not record it
 

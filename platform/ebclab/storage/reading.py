@@ -129,7 +129,7 @@ def with_types(record: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str,
     """Return a line of a log whose fields are of the types that ``kinds`` gives to their names; others are kept.
 
     Raises:
-        ValueError: A field has the wrong type.
+        ValueError: A field has another type and cannot be read as this one, as "8" can as a number.
     """
     return {name: typed(value, kinds[name]) if name in kinds else value for name, value in record.items()}
 

@@ -79,7 +79,7 @@ def conclude(
         measured = _measuring(folder, probes, limit, methods, display, each)
         _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
     test, of_start = (found.test, found.test_of_start) if probes else (None, None)
-    if references and (test or of_start):
+    if references and probes and next(SettingsTest.all_in(log), None) is not None:
         protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
         try_references(folder.references, protocols, display.note, each)
     result = SweepResult(

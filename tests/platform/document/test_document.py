@@ -167,6 +167,8 @@ def test_credentials_in_what_somebody_wrote_are_shown_nowhere(capsys: pytest.Cap
     for told in (as_page(made), as_markdown(made), as_latex(made), as_csv(table), capsys.readouterr().out):
         assert "secret" not in told
         assert "host/x" in told
+    for text in ("bucket/x?access_key=secret", "s3://me:secret@host"):
+        assert "secret" not in in_script({text: [{"name": text}]})
 
 
 def test_numbers_in_csv_stay_numbers() -> None:

@@ -11,8 +11,8 @@ FACTS = {"torch": "2.14.1", "threads": 1}
 
 
 def test_a_run_is_told_when_its_large_views_are_made_in_another_way_and_only_then():
-    assert differences(FACTS, FACTS | ONE_BY_ONE) == ["large_views: in batches before, one by one now"]
-    assert differences(FACTS | ONE_BY_ONE, FACTS) == ["large_views: one by one before, in batches now"]
+    assert differences(FACTS, FACTS | ONE_BY_ONE) == ["large_views: in batches before, one by one, torch's crop now"]
+    assert differences(FACTS | ONE_BY_ONE, FACTS) == ["large_views: one by one, torch's crop before, in batches now"]
     assert differences(FACTS, FACTS) == differences(FACTS | ONE_BY_ONE, FACTS | ONE_BY_ONE) == []
     assert differences({}, FACTS | ONE_BY_ONE) == []  # the last launch wrote nothing down
 

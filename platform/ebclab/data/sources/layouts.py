@@ -468,11 +468,11 @@ class _Annotation(ElementTree.TreeBuilder):
         self.depth += 1
         if self.depth > _DEEPEST:
             raise ValueError(f"more than {_DEEPEST} elements within each other")
-        return super().start(tag, attributes)
+        return super().start(tag.rpartition("}")[2], attributes)  # without a namespace
 
     def end(self, tag: str, /) -> ElementTree.Element:
         self.depth -= 1
-        return super().end(tag)
+        return super().end(tag.rpartition("}")[2])
 
 
 def read_annotation(content: bytes) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Views of large images on a CPU, one by one: each stays in a core's cache, and is spared what it does not need.
 
-They have the parameters of views that are made in batches, and their pixels up to rounding. `geometry.py`
+They have the parameters of views that are made in batches, and their pixels within 2e-5: torch has the weights of a
+crop in float32. `geometry.py`
 multiplies by whole matrices, which costs little where images are small. At 224 pixels nine of ten of their numbers are
 zeros; here torch crops and scales, and lines of pixels are blurred block by block, each a product with only those
 pixels that reach it.
