@@ -57,6 +57,7 @@ def _tags(text: str) -> list[tuple[str, tuple[str, ...]]]:
     from report import write_sweep
 
     from ebclab.cli import main
+    from ebclab.formatting import visible
     from ebclab.sweeps.folder import SweepFolder
 
     with tempfile.TemporaryDirectory() as place:
@@ -76,7 +77,7 @@ def _tags(text: str) -> list[tuple[str, tuple[str, ...]]]:
         if code:
             raise RuntimeError(f"no report with {text!r}")
         shown = page.read_text()
-        if text not in html.unescape(shown):
+        if visible(text) not in html.unescape(shown):
             raise RuntimeError(f"the report does not show {text!r}")
         return Tags(shown).found
 
