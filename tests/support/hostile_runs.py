@@ -411,7 +411,9 @@ def _make(folder: Path) -> None:
             written.append((words, main(words)))
         written.append((COMPARISON, main(COMPARISON)))
         shutil.move("written/encoder", "exports/encoder")
-        written.append((EVALUATE_EXPORT, main(EVALUATE_EXPORT)))
+        if not (process := os.fork()):  # it starts threads of torch, which no later fork would have
+            os._exit(main(EVALUATE_EXPORT))
+        written.append((EVALUATE_EXPORT, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])))
     if any(code for _, code in written):
         raise RuntimeError(f"{written}\n{Path('made.txt').read_text()}")
     shutil.rmtree("written")
