@@ -174,7 +174,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """For keys, files and the home of whoever sits at the laptop; on the disk, since hosts see memory of their own."""
+    """For keys, files and the home of the user of the laptop; on the disk, since hosts see memory of their own."""
     with TemporaryDirectory(prefix="ebc", dir="/tmp") as made:
         Path(made, "home").mkdir()
         yield Path(made)

@@ -63,7 +63,7 @@ def store(network: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def laptop(folder: Path) -> dict[str, str]:
-    """The environment of whoever sits at the laptop: a home of its own with a token in it."""
+    """The environment of the user whose laptop it is: a home of its own with a token in it."""
     home = folder / "home"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "AWS_", "EBCLAB_"))}
     environment = {**kept, "HOME": str(home), "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
