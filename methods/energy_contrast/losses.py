@@ -260,6 +260,53 @@ def global_contrastive(positive: Tensor, negatives: Tensor, means: Tensor, *, te
     return ((weights * negatives).mean(dim=1) - positive).mean()
 
 
+def temperature_free(positive: Tensor, negatives: Tensor) -> Tensor:
+    """Return InfoNCE of log-odds in place of similarities over a temperature.
+
+    ``L = mean_i -log( exp(l_i+) / (exp(l_i+) + sum_j exp(l_ij)) )``, ``l = log((1 + s) / (1 - s)) = 2 artanh(s)``.
+
+    Args:
+        positive: (N,) cosine similarity of each anchor with its positive.
+        negatives: (N, K) cosine similarities with its negatives.
+
+    Returns:
+        () loss in nats; log(K + 1) when all similarities are equal.
+
+    Raises:
+        ValueError: If the shapes do not fit or K is 0.
+
+    >>> temperature_free(torch.tensor([0.5]), torch.tensor([[0.0]])).exp()  # odds of 3 to 1
+    tensor(1.3333)
+
+    Source: temperature-free InfoNCE (arXiv:2501.17683), the loss with the inverse hyperbolic tangent.
+    Departs from the paper: similarities beyond 1 - 1e-6 in size are taken as that, without a gradient; their log-odds,
+    and with them those of equal images, would be infinite.
+    """
+    most = 1 - 1e-6
+    return info_nce(*(2 * torch.atanh(s.clamp(-most, most)) for s in (positive, negatives)), temperature=1.0)
+
+
+def negative_spread(similarities: Tensor, num_images: int | None) -> Tensor:
+    """Return how far similarities of negatives lie from those of vectors that are all equally far apart.
+
+    ``L = mean_ij (s_ij + 1/(n - 1))^2``: n vectors whose similarities are all equal and least have -1/(n - 1).
+
+    Args:
+        similarities: (N, K) cosines of each anchor with its negatives.
+        num_images: n, images of the training set; None means very many, for which the target is 0.
+
+    Returns:
+        () in [0, 4].
+
+    >>> negative_spread(torch.tensor([[-0.5, 0.5]]), num_images=3)
+    tensor(0.5000)
+
+    Source: VRNS (arXiv:2506.09781), definition 5.7.
+    """
+    target = -1 / (num_images - 1) if num_images is not None and num_images > 1 else 0.0
+    return (similarities - target).square().mean()
+
+
 @torch.no_grad()
 def von_mises_fisher_weights(positive: Tensor, *, sigma: float) -> Tensor:
     """Return weights of anchors that grow the further apart the two views of an image are.

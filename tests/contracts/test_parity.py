@@ -35,7 +35,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, SMALL.get(name, {})) for name in METHODS},
     "simclr, batch norm in the head, controlled": ("simclr", {"projection_batch_norm": True, **CONTROLLED}),
     "supervised, supcon, controlled": ("supervised", {"objective": "supcon", "label_smoothing": 0.1, **CONTROLLED}),
-    "dhel, kernel": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0}),
+    "supervised, negatives only": ("supervised", {"objective": "negatives-only"}),
+    # with batch norm in the head: near similarities of 1, log-odds blow rounding up
+    "simclr, temperature-free": ("simclr", {"objective": "temperature-free", "projection_batch_norm": True}),
+    "dhel, kernel, spread": ("dhel", {"objective": "kernel", "kernel_repulsion": 4.0, "spread_weight": 30.0}),
     "dhel, controlled": ("dhel", CONTROLLED),
     "dcl, weighted, controlled": ("dcl", {"weighting": "von-mises-fisher", **CONTROLLED}),
     "lejepa, visreg, three views": (

@@ -175,6 +175,8 @@ PROBLEMS: list[tuple[str, dict[str, Any], str]] = [
      "noise_schedule: the listing, update=printed, draws its noise by the step alone, got const"),
     ("simclr", {"objective": "nwj", "ess_target": 0.3},
      "ess_target: with nwj the temperature sets the values of the critic too, got 0.3; leave"),
+    ("simclr", {"objective": "temperature-free", "ess_target": 0.3},
+     "ess_target: temperature-free has no temperature, got 0.3; leave it out, or take another"),
     ("dhel", {"objective": "kernel", "ess_target": 0.3},
      "ess_target: the kernel form has no temperature, got 0.3; leave it out, or set objective"),
     ("supervised", {"ess_target": 0.3},
@@ -197,6 +199,8 @@ def test_settings_that_contradict_each_other_are_named_and_neither_alone_is(name
         ("vem-langevin", {"update": "printed"}),
         ("vem-langevin", {"noise_schedule": "constant"}),
         ("simclr", {"objective": "nwj"}),
+        ("simclr", {"objective": "temperature-free"}),
+        ("supervised", {"objective": "negatives-only", "ess_target": 0.3}),
         ("dhel", {"objective": "kernel"}),
     ],
 )

@@ -23,6 +23,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "moco": ("moco", {"queue_size": 30, "batch_norm_groups": 1}),
     "moco, symmetric": ("moco", {"queue_size": 30, "batch_norm_groups": 1, "symmetric": True}),
     "supervised, supcon": ("supervised", {"objective": "supcon"}),
+    "supervised, negatives only": ("supervised", {"objective": "negatives-only"}),
 }
 NUM_CLASSES = 3
 SIZE = 8
@@ -59,7 +60,7 @@ def negatives_of(case: str, method: Any) -> list[list[float]]:
         return [[float(q @ key) for key in method.queue] for q in anchors]
 
     def repels(a: int, b: int) -> bool:
-        if "supcon" in case:
+        if "supervised" in case:
             return labels[a] != labels[b]
         same_view = a // SIZE == b // SIZE
         return a % SIZE != b % SIZE and (same_view or case != "dhel")
@@ -129,7 +130,7 @@ def test_a_target_that_no_temperature_reaches_is_refused(case: str) -> None:
     """One negative that takes all has an effective sample size of 1/K: the temperature would fall without end."""
     name, own = CASES[case]
     method, few = METHODS[name], max(map(len, negatives_of(case, build(case))))
-    if case == "supervised, supcon":
+    if "supervised" in case:
         few = 2 * SIZE - 2  # where no two images share a class
     for setting, settings in (("ess_target", {}), ("ess_target_end", {"ess_target": 0.5})):
         config = method.Config(**own, **settings, **{setting: 1 / few})

@@ -1,6 +1,7 @@
 """Losses against their equations, written as slow double loops in float64."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from energy_contrast.losses import (
     global_contrastive,
     info_nce,
     negative_cosine,
+    negative_spread,
     nt_xent,
     pair_similarities,
+    temperature_free,
     von_mises_fisher_weights,
 )
 
@@ -184,15 +187,54 @@ def test_a_tensor_temperature_counts_like_a_number() -> None:
 
 @pytest.mark.parametrize("shapes", [((3,), (4, 2)), ((3,), (3, 0)), ((3, 1), (3, 2)), ((3,), (3,))])
 def test_similarities_that_do_not_fit_are_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    for loss in (info_nce, flat_nce, decoupled, donsker_varadhan, nwj, fenchel_legendre):
+    with_temperature = (info_nce, flat_nce, decoupled, donsker_varadhan, nwj, fenchel_legendre)
+    for loss in (*(partial(loss, temperature=1.0) for loss in with_temperature), temperature_free):
         with pytest.raises(ValueError, match=r"similarities: .*, got .*; use \(N,\) and \(N, K\)"):
-            loss(torch.zeros(shapes[0]), torch.zeros(shapes[1]), temperature=1.0)
+            loss(torch.zeros(shapes[0]), torch.zeros(shapes[1]))
 
 
 @pytest.mark.parametrize("shapes", [((1, 4), (1, 4)), ((3, 4), (2, 4)), ((3,), (3,))])
 def test_views_that_do_not_pair_are_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     with pytest.raises(ValueError, match=r"pair_similarities: .*, got .*; use \(N, D\) twice"):
         pair_similarities(torch.ones(shapes[0]), torch.ones(shapes[1]))
+
+
+def test_temperature_free_takes_odds_in_place_of_exponentials() -> None:
+    positive, negatives = random_similarities()
+    odds = lambda s: (1 + s) / (1 - s)  # noqa: E731
+    slow = sum(
+        -torch.log(odds(positive[i]) / (odds(positive[i]) + sum(odds(s) for s in negatives[i])))
+        for i in range(len(positive))
+    ) / len(positive)
+    fast = temperature_free(positive, negatives)
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=0)
+    assert_same_gradients(fast, slow, positive, negatives)
+
+
+def test_temperature_free_stays_finite_where_images_agree() -> None:
+    positive, negatives = torch.tensor([1.0, 1.0, -1.0]), torch.tensor([[0.0, 1.0], [0.0, -1.0], [1.0, 1.0]])
+    positive.requires_grad_(), negatives.requires_grad_()
+    loss = temperature_free(positive, negatives)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (positive, negatives)))
+    log_odds = math.log(2e6)  # of 1 - 1e-6
+    expected = (math.log(2) + 0.0 + math.log(2) + 2 * log_odds) / 3  # a tie; perfect; worst, twice
+    assert loss.item() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("num_images", "target"), [(3, -0.5), (101, -0.01), (None, 0.0)])
+def test_negative_spread_is_the_mean_squared_distance_from_equal_angles(num_images, target) -> None:
+    _, negatives = random_similarities()
+    slow = sum((s - target) ** 2 for row in negatives for s in row) / negatives.numel()
+    fast = negative_spread(negatives, num_images)
+    torch.testing.assert_close(fast, slow, rtol=1e-13, atol=0)
+    assert_same_gradients(fast, slow, negatives)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_negative_spread_is_nothing_for_a_simplex_of_all_images(count: int) -> None:
+    corners = F.normalize(torch.eye(count, dtype=torch.float64) - 1 / count, dim=1)
+    _, negatives = pair_similarities(corners, corners)
+    assert negative_spread(negatives, count).item() < 1e-30
 
 
 def test_decoupled_is_its_equation_with_and_without_weights() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.ess_control import ControlledMethod, EssConfig, TemperatureConfig, new_controller
-from energy_contrast.losses import flat_nce, info_nce, pair_similarities
+from energy_contrast.losses import flat_nce, info_nce, negative_spread, pair_similarities, temperature_free
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
@@ -32,19 +32,30 @@ class PairConfig(TemperatureConfig):
         0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
     )
     projection_batch_norm: bool = setting(False, "Batch norm in the projection head's hidden layer.")
+    spread_weight: float = setting(
+        0.0,
+        "Weight of the spread of negatives' similarities, which VRNS adds to the loss, there 30; 0 leaves it out.",
+        minimum=0.0,
+        symbol="lambda",
+    )
 
 
 class PairMethod(Method):
     """A method that compares both views of each image with all views of a batch; a subclass defines the loss.
 
-    The views pass through f and g, ``p = g(f(x))``; s is the cosine of projections p of the global batch.
+    The views pass through f and g, ``p = g(f(x))``; s is the cosine of projections p of the global batch. With
+    ``spread_weight`` above 0 the loss is that of the subclass plus ``spread_weight`` times ``negative_spread`` of the
+    similarities s(u_i, v_j), i != j, of images in the first view with other images in the second.
 
     Args:
-        config: Temperature and shape of the projection head.
+        config: Temperature, shape of the projection head, weight of the spread.
         encoder: f, with ``embedding_size``.
 
-    Source: SimCLR (arXiv:2002.05709), algorithm 1, up to its loss.
-    Departs from the paper: similarities are float32 even under autocast.
+    Metrics: those of the subclass; with ``spread_weight`` also ``negative_spread``.
+
+    Source: SimCLR (arXiv:2002.05709), algorithm 1, up to its loss; VRNS (arXiv:2506.09781), definition 5.7.
+    Departs from the papers: similarities are float32 even under autocast. Where the number of training images is
+    unknown, VRNS's -1/(n - 1) is 0.
     """
 
     Config = PairConfig
@@ -71,7 +82,16 @@ class PairMethod(Method):
             # 3. s(i, k) for all pairs
             positive, negatives = pair_similarities(*projection.chunk(2))  # (2B,), (2B, 2B - 2)
             # 4. the loss, averaged over the 2B anchors
-            return self.contrast(projection, positive, negatives)
+            output = self.contrast(projection, positive, negatives)
+            return self._with_spread(output, negatives) if self.config.spread_weight else output
+
+    def _with_spread(self, output: StepOutput, negatives: Tensor) -> StepOutput:
+        """Add VRNS's term to a loss."""
+        count = len(negatives) // 2
+        across = negatives.view(2, count, 2, count - 1)[0, :, 1]  # (B, B - 1), of first views with second ones
+        spread = negative_spread(across, self.num_images)
+        loss = output.loss + self.config.spread_weight * spread
+        return StepOutput(loss, output.metrics | {"negative_spread": spread.detach()})
 
     @abstractmethod
     def contrast(self, projection: Tensor, positive: Tensor, negatives: Tensor) -> StepOutput:
@@ -105,23 +125,30 @@ class ControlledPairMethod(ControlledMethod, PairMethod):
         self.controller = new_controller(config)
 
 
+Objective = Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj", "temperature-free"]
+
+
 @dataclass(frozen=True)
 class SimclrConfig(ControlledPairConfig):
     """Settings of SimCLR."""
 
-    objective: Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj"] = setting(
+    objective: Objective = setting(
         "infonce",
-        "Bound on mutual information that is raised. infonce: SimCLR's loss. flatnce, donsker-varadhan and "
-        "fenchel-legendre have one and the same gradient, that of dcl, and differ in the value that is logged.",
+        "Loss. infonce: SimCLR's; flatnce, donsker-varadhan, fenchel-legendre and nwj: other bounds on mutual "
+        "information, of which all but nwj have the gradient of dcl; temperature-free: infonce of log-odds, without a "
+        "temperature.",
     )
 
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         found = super().problems()
-        if self.ess_target and self.objective == "nwj":
+        reasons = {
+            "nwj": "with nwj the temperature sets the values of the critic too",
+            "temperature-free": "temperature-free has no temperature",
+        }
+        if self.ess_target and self.objective in reasons:
             found.append(
-                f"ess_target: with nwj the temperature sets the values of the critic too, got {self.ess_target}; leave "
-                "it out, or take another objective"
+                f"ess_target: {reasons[self.objective]}, got {self.ess_target}; leave it out, or take another objective"
             )
         return found
 
@@ -132,7 +159,7 @@ OBJECTIVES = {
     "fenchel-legendre": fenchel_legendre,
     "nwj": nwj,
 }
-"""Losses other than InfoNCE, by the names of ``SimclrConfig.objective``."""
+"""Other bounds at a temperature, by the names of ``SimclrConfig.objective``."""
 
 
 class Simclr(ControlledPairMethod):
@@ -149,7 +176,8 @@ class Simclr(ControlledPairMethod):
     donsker-varadhan, fenchel-legendre and nwj also the value of the bound, ``mutual_information``, in nats; while the
     temperature is controlled, what ``watch_negatives`` returns.
 
-    Source: SimCLR (arXiv:2002.05709), algorithm 1; the other objectives: FlatNCE (arXiv:2107.01152), table 1.
+    Source: SimCLR (arXiv:2002.05709), algorithm 1; temperature-free: arXiv:2501.17683; the other objectives: FlatNCE
+    (arXiv:2107.01152), table 1.
     Departs from the paper: the default temperature 0.2 is the authors' later advice for small batches; the paper's
     CIFAR-10 runs use 0.5 (appendix B.9). Similarities are float32 even under autocast.
     """
@@ -167,6 +195,9 @@ class Simclr(ControlledPairMethod):
         if objective == "infonce":
             loss = info_nce(positive, negatives, temperature=tau)
             metrics = self.measure(loss, projection, positive, negatives, temperature=tau)
+        elif objective == "temperature-free":
+            loss = temperature_free(positive, negatives)
+            metrics = self.measure_simclr(projection, positive, negatives)
         else:
             loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
             metrics = self.measure_simclr(projection, positive, negatives)

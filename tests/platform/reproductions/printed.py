@@ -140,5 +140,10 @@ PRINTED: dict[str, dict[str, str]] = {
         "FlatCLR": "36.35 64.59 56.51 81.32",
     },
     "flatnce/figure5": {"SimCLR": "0.06 0.05", "FlatCLR": "0.17 0.35"},
+    "eb-jepa/cifar10": {
+        "Best Accuracy": "91.02 90.12",
+        "SIGReg": "90.88 86.94 80.86 27.20",
+        "VICReg": "89.93 89.2 10.00",
+    },
     "speedrun/cifar10-90": {"ResNet18": "5940 90.3±0.3"},  # printed as 1h 39 min
 }

@@ -137,6 +137,14 @@ CELLS: dict[str, dict[str, list[tuple[str, str]]]] = {
     "flatnce/table-s4": _rows(_FLAT, "p1", "p1-top5", "p10", "p10-top5")
     | {"Supervised": _by("simclr", "p1-scratch", "p1-scratch-top5", "p10-scratch", "p10-scratch-top5")},
     "flatnce/figure5": _rows(_FLAT, "start", "end"),
+    "eb-jepa/cifar10": {
+        label: [(row, "linear") for row in rows]
+        for label, rows in {
+            "Best Accuracy": ("sigreg", "vicreg"),
+            "SIGReg": ("sigreg-10", "sigreg-1", "sigreg-100", "sigreg-0.1"),
+            "VICReg": ("vicreg-1-10", "vicreg-10-10", "vicreg-100-100"),
+        }.items()
+    },
     "speedrun/cifar10-90": {"ResNet18": _by("simclr", "seconds", "knn")},
 }
 """The cells of each printed row, in the order of print."""
@@ -232,6 +240,22 @@ def test_the_papers_scale_has_the_papers_settings():
     assert rates == pytest.approx([1e-3, 2e-3, 4e-3])
     assert {(run.method_name, run.encoder.name) for run in figure} == {("flatclr", "resnet50")}
     assert {run.method.projection_size for run in figure} == {256}
+
+
+def test_the_weights_of_eb_jepa_are_its_own_in_the_terms_of_the_losses_here():
+    """Its losses: mean squared difference + weight * statistic, or + std * both variances + cov * both covariances."""
+    plan = plan_study(study_named("eb-jepa/cifar10"), "paper")
+    runs = {row: next(run for name, run in plan.runs.items() if name == f"{row}-seed0") for row in plan.study.rows}
+    for row, weight in {"sigreg": 10, "sigreg-0.1": 0.1, "sigreg-1": 1, "sigreg-10": 10, "sigreg-100": 100}.items():
+        ours, optimizer = runs[row].method.regularizer_weight, runs[row].optimizer
+        factor = (1 - ours) / 4  # the mean squared distance of two views from their mean is a quarter of its own
+        assert ours * 256 / factor == pytest.approx(weight, rel=1e-6)  # the statistic is 256 times its own
+        assert optimizer.learning_rate * factor == pytest.approx(0.3, rel=1e-6)
+        assert optimizer.learning_rate * optimizer.weight_decay == pytest.approx(0.3e-4, rel=1e-6)
+    for row, spread, shared in (("vicreg", 1, 100), ("vicreg-1-10", 1, 10), ("vicreg-10-10", 10, 10)):
+        ours = runs[row].method
+        assert (ours.invariance, ours.variance / 2) == (1, spread)  # the mean of both views, there their sum
+        assert ours.covariance * (ours.projection_size - 1) == pytest.approx(shared, rel=1e-6)
 
 
 @pytest.mark.parametrize(
