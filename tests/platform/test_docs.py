@@ -111,6 +111,25 @@ def test_the_numbers_of_the_readme_are_those_of_the_comparison() -> None:
     assert names == {}
 
 
+def test_the_other_numbers_of_the_readme_are_those_of_their_tables() -> None:
+    """Each number is taken from the cells that it speaks of, and printed as there or rounded."""
+    said = dict(re.findall(r"\[([^]]*\d[^]]*)\]\(benchmarks/results/(\w+)\.md\)", README.read_text(encoding="utf-8")))
+    of = {page: text for text, page in said.items()}
+    results = {page: (ROOT / "benchmarks" / "results" / f"{page}.md").read_text(encoding="utf-8") for page in of}
+    rows = {page: [line.strip("| ").split(" | ") for line in text.splitlines()] for page, text in results.items()}
+    (speed,) = (row[5] for row in rows["end_to_end"] if row[0] == "ebclab")
+    (views,) = (row[3] for row in rows["views"] if row[0].startswith("torchvision v2, PIL"))
+    ebclr = next(row[3:5] for row in rows["gpu_cifar10"] if row[:2] == ["EBCLR, as released", "10"])
+    columns = (2, 3, 4, 8, 9)  # of intervals, each with its share of simulations that hold
+    held = [float(row[c]) for row in rows["coverage"] if len(row) == 13 and row[0][0].isdigit() for c in columns]
+    assert of == {
+        "end_to_end": f"{speed.rstrip('x')} of lightly's time",
+        "views": f"{float(views.rstrip('x')):.0f} times torchvision's speed",
+        "gpu_cifar10": f"{float(ebclr[0]):.1f} %, the paper {ebclr[1]}",
+        "coverage": f"{min(held):g} to {max(held):g} of 100 cases",
+    }
+
+
 def test_the_readme_names_every_folder_once() -> None:
     items = re.findall(r"^- (.+?):", _section(README, "Where things are"), re.MULTILINE)
     listed = [name for item in items for name in re.findall(r"`([^`]+)/`", item)]
