@@ -48,7 +48,7 @@ def test_the_control_of_the_temperature_is_searched_off_and_on(method, path):
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_fits_the_method_that_it_names(example):
     method = {"digits": "flatclr", "ess-target": "simclr", "ebclr-energies": "ebclr", "vem-bank": "vem-langevin"}
-    method |= {"rate-and-temperature-adam": "ebclr", "cifar10-small-byol": "byol"}
+    method |= {"rate-and-temperature-adam": "ebclr", "cifar10-small-byol": "byol", "spread": "dhel"}
     name = method.get(example.removeprefix("examples/"), "flatclr" if "ess" in example else "vem-svgd")
     start = ["method.ess_target=0.4"] if "schedule" in example or "small-ess" in example else []
     recipes = {"rate-and-temperature": "cifar10-resnet18", "cifar10-small": "cifar10-small"}
