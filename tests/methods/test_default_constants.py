@@ -18,12 +18,8 @@ CONSTANTS: dict[str, dict[str, Any]] = {
     "flatclr": OURS | {"include_positive": False, "hoelder_exponent": 1.0},  # arXiv:2107.01152, eq. 6
     "dcl": OURS | {"weighting": "none", "weighting_sigma": 0.5},  # arXiv:2110.06848; sigma of public implementations
     "dhel": OURS | {"kernel_sharpness": 2.0, "kernel_repulsion": 16.0},  # arXiv:2405.18045: t and gamma of KCL
-    "sogclr": {
-        "temperature": 0.2,
-        "projection_size": 128,
-        "spread_weight": 0.0,
-        "update_rate": 0.9,
-    },  # as above; gamma of the released code
+    # as above; gamma of the released code
+    "sogclr": {"temperature": 0.2, "projection_size": 128, "spread_weight": 0.0, "update_rate": 0.9},
     # the authors' CIFAR-10 notebook (branch colab-notebook of facebookresearch/moco)
     "moco": {
         "temperature": 0.1,

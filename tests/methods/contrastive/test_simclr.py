@@ -1,6 +1,7 @@
 """SimCLR: one pass, the paper's loss, and learning."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.catalog import METHODS
-from energy_contrast.contrastive.simclr import PairMethod, Simclr
+from energy_contrast.contrastive.simclr import OBJECTIVES, Objective, PairMethod, Simclr
 from energy_contrast.losses import flat_nce, info_nce, nt_xent, pair_similarities, temperature_free
 from energy_contrast.method import Method
 
@@ -47,6 +48,10 @@ def test_another_objective_is_that_bound_of_the_same_pairs(objective: str, loss:
         assert "mutual_information" not in output.metrics  # its value is 1
     else:
         torch.testing.assert_close(output.metrics["mutual_information"], -expected.detach())
+
+
+def test_every_objective_has_a_loss() -> None:
+    assert set(get_args(Objective)) == {"infonce", "temperature-free", *OBJECTIVES}
 
 
 def test_the_temperature_free_loss_reads_no_temperature() -> None:
