@@ -8,6 +8,7 @@ import tracemalloc
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,20 @@ def test_crafted_archives_are_refused_in_little_memory(case: str, tmp_path: Path
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < BYTES // 10
+
+
+def test_parts_that_share_their_bytes_are_refused_before_they_grow(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    parts = saved(path, step=1)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**parts, "archive/data/0": b"\0" * 10_000}.items():
+            archive.writestr(name, content)
+        for number in range(1, 100):  # a hundred parts of the same 10,000 bytes
+            other = copy(archive.getinfo("archive/data/0"))
+            other.filename = f"archive/data/{number}"
+            archive.filelist.append(other)
+    with pytest.raises(ValueError, match=r"holds parts of 1,00\d,\d+ bytes in a file of \d\d,\d+"):
+        read_state(path)
 
 
 def test_compressed_parts_are_refused_before_they_grow(tmp_path: Path) -> None:
