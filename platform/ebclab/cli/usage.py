@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 _EXTRA = re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL)
 _VALUES = {"requires an argument": "a value must follow it", "does not take a value": "takes no value"}
+_OPTIONS_OF_OTHERS = {
+    **dict.fromkeys(("out", "output", "output-dir", "save-dir"), "runs"),
+    **dict.fromkeys(("num-samples", "num-trials", "max-trials"), "trials"),
+    **dict.fromkeys(("run-name", "exp-name", "experiment-name"), "name"),
+}
 _NO_COMMAND = re.compile(r"No such command '(.*?)'", re.DOTALL)
 
 
@@ -58,7 +63,13 @@ def _option_meant(option: str, context: Any) -> str:
     """Return a question after an unknown option: ``--set`` with the settings of this name, or the nearest option."""
     options = _options(context)
     keys = _settings_meant(option) if "--set" in options else []
-    close = nearest(option.lstrip("-"), (each.removeprefix("--") for each in options))
+    word = option.lstrip("-").replace("_", "-")
+    if word in [each.name for each in context.command.params if each.param_type_name == "argument"]:
+        return f"write its value without it, `{context.command_path} {word.upper()}`"
+    known = [each.removeprefix("--") for each in options]
+    close = _OPTIONS_OF_OTHERS.get(word)
+    if close not in known:
+        close = nearest(word, known)
     meant = [f"--set {key}=..." for key in keys] or ([f"--{close}"] if close else [])
     return f"did you mean {' or '.join(meant)}?" if meant else ""
 
@@ -79,10 +90,13 @@ def _place_meant(extra: str, context: Any) -> str:
     from ebclab.config.sections import USUAL_VIEWS
 
     options = _options(context)
-    cut = [text for text in context.params.get("assignments") or () if "=" not in text]
+    cut = [text for text in context.params.get("assignments") or () if "=" not in text.rstrip("=")]
     values: dict[str, Sequence[str]] = {"--dataset": [*USUAL_VIEWS], "--recipe": list_recipes()}
     if "--set" in options and (cut or "=" in extra):
-        return f"did you mean --set {f'{cut[-1]}={extra}' if cut else extra}?"
+        pair = f"{cut[-1].rstrip('=')}={extra.lstrip('= ')}" if cut else extra
+        return f"did you mean --set {pair}?"
+    if context.params.get("resume"):
+        return f"did you mean --name {extra}?"
     flag = next((flag for flag, names in values.items() if flag in options and extra in names), None)
     return f"did you mean {flag} {extra}?" if flag else ""
 

@@ -142,6 +142,7 @@ _WORDS_OF_OTHERS = {
     "training.epochs": "num_epochs max_epochs",
     "training.average_weights": "ema ema_decay",
     "training.precision": "amp fp16 bf16",
+    "training.loggers": "logger",
     "evaluation.knn_neighbours": "knn_k",
     "resources.device": "gpu",
     "resources.device resources.workers": "gpus num_gpus",
@@ -155,7 +156,8 @@ JARGON = {word: keys for keys, words in _WORDS_OF_OTHERS.items() for word in wor
 
 def settings_meant(word: str, known: Known) -> list[str]:
     """Return the keys of the settings that a word may mean: its own name in some section, jargon, a paper's symbol."""
-    exact = [f"{section}.{word}" for section, settings in known.items() if word in settings]
+    every = ((section, name) for section, settings in known.items() for name in settings)
+    exact = [f"{section}.{name}" for section, name in every if word in (name, f"{section}.{name}")]
     methods = {name for names in SYMBOLS.values() for name in names}
     symbol = [f"method.{name}" for name in SYMBOLS.get(word, (word,) if word in methods else ())]
     return exact or symbol or JARGON.get(word.lower(), "").split()

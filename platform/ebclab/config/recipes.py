@@ -271,7 +271,7 @@ def _nested(text: str) -> Plain:
     key, equals, value_text = text.partition("=")
     parts = key.strip().split(".")
     if not equals:
-        name, _, value = key.strip().partition(" ")
+        name, value = re.split(r"[ :]|$", key.strip(), maxsplit=1)
         write = f"{shortened(name) or 'KEY'}={shortened(value.strip()) or 'VALUE'}"
         raise ConfigError([f"--set: no = found, got {shortened(repr(text))}; write {write}"])
     if not all(parts):

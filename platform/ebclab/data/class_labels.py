@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import unicodedata
@@ -50,6 +51,8 @@ def label_of(value: object, what: str) -> int | str:
     """
     match value:
         case None:
+            return -1
+        case float() if math.isnan(value):  # as in a column of numbers
             return -1
         case str() if whole := _WHOLE.fullmatch(value):
             return label_of(int(whole[1]), what)
@@ -169,5 +172,8 @@ def _places(names: tuple[str, ...], among: tuple[str, ...], where: str) -> list[
 
 
 def comparable(name: str) -> str:
-    """Return a name in the form by which names are compared."""
-    return unicodedata.normalize("NFC", name)
+    """Return a name in the form by which names are compared: composed, without what cannot be seen."""
+    if name.isascii():
+        return name.strip()
+    composed = unicodedata.normalize("NFC", name)
+    return "".join(each for each in composed if unicodedata.category(each) != "Cf").strip()

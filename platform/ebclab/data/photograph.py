@@ -63,6 +63,10 @@ _JPEG_XL = (b"\0\0\0\x0cJXL ", b"\xff\x0a")
 _BEGINNINGS = {
     b"version https://git-lfs": "a pointer of Git LFS, in place of the file",
     **dict.fromkeys(_JPEG_XL, NO_JPEG_XL),
+    b"ARROW1": "an Arrow file of random access, which is written in place of a stream",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "ZIP",
     b"II*\0": "TIFF with pixels that Pillow does not decode",
     b"MM\0*": "TIFF with pixels that Pillow does not decode",
     b"\x93NUMPY": "a NumPy array",
@@ -216,9 +220,7 @@ def _opened(content: bytes) -> Image.Image:
 
 def _unknown(content: bytes) -> str:
     """Return what a file that Pillow does not decode is, and what it seems to be."""
-    start = content[:_DICOM_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
-    begun = {start, start.lower()}
-    kind = next((kind for magic, kind in _BEGINNINGS.items() if any(each.startswith(magic) for each in begun)), "")
+    kind = seeming(content)
     if not content:
         kind = "it is empty"
     elif _HEIC.match(content):
@@ -226,6 +228,13 @@ def _unknown(content: bytes) -> str:
     elif content[_DICOM_AT : _DICOM_AT + 4] == b"DICM":
         kind = "DICOM"
     return f"a file of no known format ({kind})" if kind else "a file of no known format"
+
+
+def seeming(content: bytes) -> str:
+    """Return what a file that cannot be read seems to be by its beginning; empty if that tells nothing."""
+    start = content[:_DICOM_AT].lstrip(b"\xef\xbb\xbf \t\r\n")
+    begun = {start, start.lower()}
+    return next((kind for magic, kind in _BEGINNINGS.items() if any(each.startswith(magic) for each in begun)), "")
 
 
 def _scale_transparent_colour(picture: PngImageFile) -> None:

@@ -211,6 +211,23 @@ class Location:
             )
         return {name: found[name] for name in wanted}
 
+    def num_dead(self) -> int:
+        """Return how many entries of a local folder are neither files nor folders, such as links to nothing.
+
+        ``sizes`` leaves them out; what lies behind links to folders is not looked at.
+        """
+        count, folders = 0, [self.inside] if self.is_local else []
+        while folders:
+            with suppress(OSError), os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif not entry.is_file() and not entry.is_dir():
+                        count += 1
+        return count
+
     def _is_deep_by_links(self, name: str) -> bool:
         """Return whether a path contains as many symbolic links as the system follows, i.e. is part of a loop."""
         if name.count("/") < _LINKS_FOLLOWED:

@@ -58,6 +58,16 @@ ERROR_PATHS = [
     (["sweep", "simclr", "digits-demo"], "got digits-demo; did you mean --recipe digits-demo?"),
     (["pretrain", "simclr", "--set", "seed", "3"], "got 3; did you mean --set seed=3?"),
     (["pretrain", "simclr", "seed=3"], "got seed=3; did you mean --set seed=3?"),
+    # hydra#514, hydra#2947: settings as other tools write them
+    (["pretrain", "simclr", "--set", "seed", "=", "3"], "got = 3; did you mean --set seed=3?"),
+    (["pretrain", "simclr", "--set", "seed=", "3"], "got 3; did you mean --set seed=3?"),
+    (["pretrain", "simclr", "--set", "training.epochs:3"], "got 'training.epochs:3'; write training.epochs=3"),
+    (["pretrain", "simclr", "--optimizer.learning_rate=1"], "did you mean --set optimizer.learning_rate=...?"),
+    (["pretrain", "simclr", "--logger", "wandb"], "did you mean --set training.loggers=...?"),
+    (["pretrain", "--method", "simclr"], "--method: no such option; write its value without it, `ebclab pretrain M"),
+    (["pretrain", "simclr", "--resume", "first"], "got first; did you mean --name first?"),
+    (["pretrain", "simclr", "--output_dir", "x"], "--output_dir: no such option; did you mean --runs?"),
+    (["sweep", "simclr", "--num-samples", "3"], "--num-samples: no such option; did you mean --trials?"),
     (["pretrain", "simclr", "dcl"], "too many arguments, got dcl; see `ebclab pretrain --help`"),
     (["data", "list", "digits"], "ebclab data list: too many arguments, got digits; see `ebclab data list --help`"),
     # an empty text is a wrong value, not an option that was left out

@@ -5,6 +5,7 @@
 
 import logging
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -83,6 +84,12 @@ LABELS: dict[str, tuple[str, list[str], Any, Any, Any, list[str]]] = {
     "saved words": ("arrow", [], TRAIN, TEST, [], ABC),
     "saved words of a dictionary": ("arrow", [], words(TRAIN), words(TEST), [], ABC),
     "words and a ClassLabel": ("parquet", [], TRAIN, by(CAB, TEST), CAB, ABC),
+    # polars#26435: views, which pyarrow cannot take rows of
+    "words as Polars stores them": ("parquet", [], pa.array(TRAIN).cast(pa.string_view()), TEST, [], ABC),
+    # names that look alike
+    "blanks": ("parquet", [], TRAIN, [f"{what} " for what in TEST], [], ABC),
+    "a character without width": ("folder", [], TRAIN, [f"{what}\u200b" for what in TEST], [], ABC),
+    "decimal numbers": ("parquet", [], pa.array(by(ABC, TRAIN)).cast(pa.decimal128(20)), by(ABC, TEST), [], []),
     "whole floats": ("parquet", [], [float(each) for each in by(ABC, TRAIN)], by(ABC, TEST), [], []),
     "words in .cls": ("webdataset", [], TRAIN, TEST, [], ABC),
     "numbers in .json": ("webdataset", [], by(ABC, TRAIN), [float(each) for each in by(ABC, TEST)], [], []),
@@ -228,6 +235,9 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "training": ("folder", "training/a/0.png training/b/1.png testing/a/2.png", ["a", "b"], 2, 1),
     "Training": ("folder", "Training/a/0.png Testing/a/1.png", ["a"], 1, 1),
     "valid": ("folder", "train/a/0.png valid/a/1.png", ["a"], 1, 1),
+    # datasets#3221: the words of Hugging Face's library
+    "dev": ("folder", "train/a/0.png dev/a/1.png", ["a"], 1, 1),
+    "evaluation": ("parquet", "data/train-0-of-1.parquet data/evaluation-0-of-1.parquet", [], 1, 1),
     "years": ("folder", "train2017/a/0.png val2017/a/1.png", ["a"], 1, 1),
     "three": ("folder", "train/a/0.png val/a/1.png test/a/2.png extra/3.png", ["a"], 1, 1),
     "a class test": ("folder", "test/0.png 1.png", ["test"], 2, 0),
@@ -254,6 +264,9 @@ TREES: dict[str, tuple[str, str, list[str], int, int]] = {
     "words in names": ("parquet", "cifar10_train.parquet cifar10_test.parquet", [], 1, 1),
     "words in folders": ("parquet", "cifar-train/0.parquet cifar-valid/0.parquet", [], 1, 1),
     "shards": ("webdataset", "x/train-000.tar x/val-000.tar x/more-000.tar", [], 1, 1),
+    # img2dataset#174, datasets#7337
+    "packed shards": ("webdataset", "a.tar b.tar.gz c_stats.json", [], 1, 0),
+    "other tables": ("parquet", "a.parquet b.pq", [], 1, 0),
 }
 TOLD = {
     # ultralytics#23358: files of suffixes that are not read, without a word
@@ -268,6 +281,8 @@ TOLD = {
     "letters": "classes are the folders a, z, not the folders within these, airfield, bar, zoo",
     "unlabelled images beside": "files outside of train were left out, 1 of 2: more/1.png",
     "shards": "outside of train and val were left out, 1 of 3: x/more-000.tar",
+    "packed shards": "files that do not end in .tar were left out: 1 .gz, 1 .json",
+    "other tables": "files that do not end in .parquet were left out: 1 .pq",
 }
 
 
@@ -453,6 +468,11 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
     # covid-chestxray-dataset#96
     "by id and by name": ("1.png 2.png", {"labels.csv": "id,breed\n1,pug\n2.png,fox"}, ["fox", "pug"], [1, 0], ""),
     "not set": ("1.png", {"labels.csv": "id,breed\n1,pug"}, [], [-1], "1 .csv; data.labels=FILE reads labels"),
+    # covid-chestxray-dataset, cleanlab-studio#56: a column that is called as in Parquet
+    "column image": ("1.png 2.png", {"metadata.csv": "image,label\n2.png,a\n1.png,b"}, ["a", "b"], [1, 0], ""),
+    # CheXpert-Keras#1
+    "not a number": ("1.png", {"metadata.jsonl": '{"file_name": "1.png", "label": NaN}'}, [], [-1], ""),
+    "a table of Parquet": ("a/1.png", {"metadata.parquet": "x"}, ["a"], [0], "write metadata.parquet as metadata.csv"),
 }
 """Images, tables, and the classes, labels and warning that they give."""
 
@@ -478,6 +498,11 @@ def test_tables_beside_images_hold_their_labels(tmp_path: Path, caplog: pytest.L
 
 TABLES_REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
     "two labels": ("1.png", {"metadata.csv": "file_name,label\n1.png,a\n1.png,b"}, "1 rows with another label: 1.png"),
+    "two tables": (
+        "1.png",
+        {"metadata.csv": "file_name,label\n1.png,a", "metadata.jsonl": '{"file_name": "1.png", "label": "b"}'},
+        "metadata.jsonl needs the labels of other tables, got another for 1.png; correct one",
+    ),
     "other names": ("1.png", {"metadata.csv": "file_name,label\n/x/1.png,a"}, "names none of the images, got /x/1.png"),
     "of two parts": (
         "train/1.png test/1.png",
@@ -570,8 +595,27 @@ QUESTIONS = {
         ["seg_train/a/0.png", "seg_test/a/1.png", "seg_pred/2.png"],
         "got folders seg_test and seg_train; ",
     ),
-    "the folder above": (["images/train/a/0.png", "images/test/a/1.png"], r"in its class images, .*give"),
-    "splits of classes": (["cat/train/0.png", "cat/Test/1.png", "dog/0.png"], r"in its class cat, .*put the classes"),
+    "the folder above": (["images/train/a/0.png", "images/test/a/1.png"], r"test and train in images; give .*/images$"),
+    "splits of classes": (
+        ["cat/train/0.png", "cat/Test/1.png", "dog/0.png"],
+        r"Test and train in cat; put the classes",
+    ),
+    # lovedlim/tensorflow#4: Kaggle's archives, some folders above their parts
+    "two above": (["archive/x/train/a/0.png", "archive/x/test/a/1.png"], r"test and train in archive/x; give "),
+    "far below": (["x/y/z/training_set/a/0.png", "x/y/z/test_set/a/1.png", "x/w/2.png"], r"in x/y/z; put the classes"),
+    # MNIST of Kaggle as JPEG, Oxford's trainval, folders with numbers
+    "parts in words": (
+        ["trainingSet/0/0.png", "testSet/1.png"],
+        "got folders testSet and trainingSet; call them train",
+    ),
+    "both parts in a word": (["trainval/a/0.png", "test/a/1.png"], "got folders test and trainval; call them train"),
+    "parts with numbers": (["1_train/a/0.png", "2_test/a/1.png"], "got folders 1_train and 2_test; call them train"),
+    # datasets#4150, OpenRLHF#367: every file was in the training part
+    "parts in words of names": (
+        ["trainset.parquet", "x/testset.parquet"],
+        "got files x/testset.parquet and trainset.par",
+    ),
+    "parts in words of tars": (["trainset-0.tar", "testset-0.tar"], "got files testset-0.tar and trainset-0.tar; call"),
     "test and another": (["a.parquet", "a_test.parquet"], "called test, 1 without such a name and none called train"),
     "both words": (["a_train_x.parquet", "test_train.parquet"], "got test and train in test_train.parquet; rename it"),
 }
@@ -580,8 +624,53 @@ QUESTIONS = {
 @pytest.mark.parametrize(("files", "sentence"), QUESTIONS.values(), ids=QUESTIONS)
 def test_a_tree_that_would_train_on_test_images_is_refused(tmp_path: Path, files: list[str], sentence: str) -> None:
     put_tree(tmp_path, files)
-    kind = "parquet" if files[0].endswith("parquet") else "folder"
+    kind = {"parquet": "parquet", "tar": "webdataset"}.get(files[0].rpartition(".")[2], "folder")
     with pytest.raises(DataError, match=sentence):
+        load_split(f"{kind}:{tmp_path}", None, "train")
+
+
+def test_links_to_nothing_and_pipes_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """datalad#6973, dvc#4763: images that are links into a store that does not have them."""
+    put_tree(tmp_path, ["a/0.png", "b/1.png"])
+    (tmp_path / "a/2.png").symlink_to("../.git/annex/objects/2.png")
+    (tmp_path / "c").symlink_to("b")
+    os.mkfifo(tmp_path / "b/3.png")
+    assert load_split(f"folder:{tmp_path}", None, "train").class_names == ("a", "b", "c")
+    assert "left out: 2 that are no files, such as links to nothing" in caplog.text
+    shutil.rmtree(tmp_path / "b")
+    (tmp_path / "a/0.png").unlink()
+    with pytest.raises(DataError, match=r"no images in .*, only 2 that are no files, such as links to nothing; give"):
+        load_split(f"folder:{tmp_path}", None, "train")
+
+
+def test_tars_that_were_joined_are_read_to_their_end(tmp_path: Path) -> None:
+    """squashfs-tools#212, libarchive#1620."""
+    parts = [put_tar(tmp_path / f"{number}.tar", [(f"{number}.png", picture("ant", number))]) for number in range(3)]
+    whole = b"".join(part.read_bytes() for part in parts)
+    shutil.rmtree(tmp_path)
+    put(tmp_path / "all.tar", whole)
+    assert len(load_split(f"webdataset:{tmp_path}", None, "train")) == 3
+    put(tmp_path / "all.tar", whole + b"?" * 512)
+    with pytest.raises(DataError, match=r"all\.tar: not a readable WebDataset"):
+        load_split(f"webdataset:{tmp_path}", None, "train")
+
+
+def test_other_files_of_samples_without_labels_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """DALI#5228: labels under an ending that is not read."""
+    load_split(put_tars(tmp_path, ["a.tar:1.png 1.txt 2.png 2.class"]), None, "train")
+    assert "no .cls and no label in .json, so their images have no labels, got files .class, .txt" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["parquet", "webdataset", "arrow"])
+@pytest.mark.parametrize(
+    ("content", "seems"), [("version https://git-lfs.", "a pointer of Git LFS"), ("<html>", "a web ")]
+)
+def test_a_set_that_is_something_else_is_told_what_it_seems_to_be(tmp_path, kind, content, seems):
+    """GRPO-Zero#1, datasets#4077."""
+    ends = {"parquet": "parquet", "webdataset": "tar", "arrow": "arrow"}
+    put(tmp_path / f"a.{ends[kind]}", content)
+    put(tmp_path / "state.json", '{"_data_files": [{"filename": "a.arrow"}]}')
+    with pytest.raises(DataError, match=f"not a readable .*, got {seems}"):
         load_split(f"{kind}:{tmp_path}", None, "train")
 
 
@@ -652,10 +741,16 @@ def test_the_only_column_of_images_is_found_and_other_labels_are_told(tmp_path, 
 
 
 @BOTH
-def test_images_in_a_struct_of_bytes_alone_are_read(tmp_path: Path, kind: str) -> None:
-    """explorer#995: a table of Polars."""
-    made = pa.table({"image": [{"bytes": picture(what, 0)} for what in ABC], "label": ABC})
-    assert load_split(put_table(kind, tmp_path / "set", made), None, "train").class_names == tuple(ABC)
+def test_images_as_polars_stores_them_are_read(tmp_path: Path, kind: str) -> None:
+    """explorer#995: a struct of bytes alone; polars#26435: views."""
+    files = pa.array(pictures(ABC))
+    views = pa.StructArray.from_arrays([files.cast(pa.binary_view()), pa.nulls(3, pa.string_view())], ["bytes", "path"])
+    forms = [pa.StructArray.from_arrays([files], ["bytes"]), files.cast(pa.binary_view()), views]
+    for number, images in enumerate(forms):
+        made = pa.table({"image": images, "label": pa.array(ABC).cast(pa.string_view())})
+        found = load_split(put_table(kind, tmp_path / f"{number}", made), None, "train")
+        assert found.class_names == tuple(ABC)
+        assert [int(image.flatten(1).float().mean(1).argmax()) for image in found.images] == [0, 1, 2]
 
 
 @BOTH
@@ -788,6 +883,52 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
     "a class called train is the training part": (
         "COCO, VOC, photographs of vehicles",
         ("test_splits_and_classes_of_a_tree_are_told_apart[a class train]",),
+    ),
+    "so are trainingSet and testSet, and parts some folders below": (
+        "MNIST of Kaggle, lovedlim/tensorflow#4",
+        (
+            "test_a_tree_that_would_train_on_test_images_is_refused[parts in words]",
+            "test_a_tree_that_would_train_on_test_images_is_refused[two above]",
+        ),
+    ),
+    "trainset.parquet and testset.parquet are one part": (
+        "datasets#4150, OpenRLHF#367",
+        ("test_a_tree_that_would_train_on_test_images_is_refused[parts in words of names]",),
+    ),
+    "dev and eval are no part": (
+        "datasets#3221",
+        ("test_splits_and_classes_of_a_tree_are_told_apart[dev]",),
+    ),
+    "images that are links to nothing are left out without a word": (
+        "datalad#6973, dvc#4763",
+        ("test_links_to_nothing_and_pipes_are_counted",),
+    ),
+    "so are packed shards beside others, and tables of another suffix": (
+        "img2dataset#174, datasets#7337",
+        (
+            "test_splits_and_classes_of_a_tree_are_told_apart[packed shards]",
+            "test_splits_and_classes_of_a_tree_are_told_apart[other tables]",
+        ),
+    ),
+    "so are all tars but the first that are joined in a file": (
+        "squashfs-tools#212, libarchive#1620",
+        ("test_tars_that_were_joined_are_read_to_their_end",),
+    ),
+    "labels under another ending are not read without a word": (
+        "DALI#5228",
+        ("test_other_files_of_samples_without_labels_are_named",),
+    ),
+    "a pointer of Git LFS in place of a table is a damaged one": (
+        "GRPO-Zero#1, datasets#4077",
+        ("test_a_set_that_is_something_else_is_told_what_it_seems_to_be",),
+    ),
+    "tables of Polars hold no images": (
+        "polars#26435",
+        ("test_images_as_polars_stores_them_are_read",),
+    ),
+    "names that differ in what cannot be seen are two classes": (
+        "class folders copied from web pages",
+        ("test_classes_are_matched_by_name_and_perfect_features_score_all[a character without width]",),
     ),
     "folders of thumbnails are classes": (
         "vision#2831, Synology's @eaDir",

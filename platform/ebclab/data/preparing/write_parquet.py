@@ -52,7 +52,7 @@ from ebclab.data.sources.image_source import (
 )
 from ebclab.data.sources.load import load_split, open_source
 from ebclab.data.sources.location import location_of
-from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION
+from ebclab.data.sources.parquet import CHECKSUMS, DESCRIPTION, LEFT_OUT
 from ebclab.errors import DataError, UserError
 from ebclab.formatting import count
 from ebclab.hardware import free_bytes, usable_processors
@@ -62,9 +62,6 @@ from ebclab.storage.lock import locked, require_creatable
 from ebclab.storage.reading import read_json, read_typed
 
 FORMAT = 1
-
-LEFT_OUT = "left_out.jsonl"
-"""File of a prepared dataset that names the images that were left out, if there are any."""
 
 _HELD_SHARE = 0.25  # of the memory that is free, for each split
 _GROUP_ROWS = 1024  # a row group is the least that is read at once: small, so that a block mixes several

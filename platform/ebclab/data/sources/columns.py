@@ -41,7 +41,7 @@ def holds_encoded(kind: pa.DataType) -> bool:
             return False
         inner = kind.field("bytes").type
         return holds_encoded(inner) or (pa.types.is_null(inner) and kind.get_field_index("path") >= 0)
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def image_column_of(
@@ -77,6 +77,23 @@ def image_column_of(
             "data.label_column names another"
         )
     return wanted
+
+
+def without_views(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return images whose bytes are stored as Polars stores them in a form of which rows can be taken."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        whole = pa.struct([each.with_type(_whole_values(each.type)) for each in fields])
+    else:
+        whole = _whole_values(kind)
+    return column if whole == kind else column.cast(whole)
+
+
+def _whole_values(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
 class FileIndex(NamedTuple):
@@ -129,7 +146,7 @@ class TableSource(EncodedSource):
         """Yield names and contents of images; of a struct without bytes, the file beside the table that it names."""
         file, number = self._groups[group]
         with self._reading_of(file, self.form):
-            values, paths = column.take(pa.array(places, pa.int64())), None
+            values, paths = without_views(column).take(pa.array(places, pa.int64())), None
         if pa.types.is_struct(values.type):
             has_path = values.type.get_field_index("path") >= 0
             values, paths = pc.struct_field(values, "bytes"), pc.struct_field(values, "path") if has_path else None
@@ -175,7 +192,8 @@ def labels_of(column: pa.ChunkedArray, names: tuple[str, ...], where: str) -> La
         return joined([Labels(torch.empty(0, dtype=torch.int64)), *map(_of_words, chunks.chunks)], where)
     if pa.types.is_null(kind):
         return Labels(torch.full((len(column),), -1), names)
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+    of_numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
+    if not any(is_kind(kind) for is_kind in of_numbers):
         raise DataError(
             f"data.label_column: {where} must hold whole numbers or words, got {kind}; convert it, or name another "
             "column or none"
@@ -192,7 +210,7 @@ def labels_of(column: pa.ChunkedArray, names: tuple[str, ...], where: str) -> La
 def holds_words(kind: pa.DataType) -> bool:
     """Return whether a column of a kind holds text, in which case its values have any length."""
     values = _values_of(kind)
-    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
+    return bool(pa.types.is_string(values) or pa.types.is_large_string(values) or pa.types.is_string_view(values))
 
 
 def whole_numbers(column: pa.ChunkedArray, where: str) -> Tensor:

@@ -21,14 +21,15 @@ from ebclab.data.photograph import NO_JPEG_XL, Reading, image_suffixes
 from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.image_source import ImageFiles, Listing
 from ebclab.data.sources.location import (
+    by_suffix,
     files_of_split,
     folder_word,
-    folders_with_parts,
     hash_of_path,
     is_by_product,
     is_split,
     location_of,
-    parts_by_name,
+    parts_within,
+    remedy,
     splits_among,
     tell_once,
     tell_unlabelled,
@@ -41,19 +42,9 @@ from ebclab.storage.reading import foreign_json_value
 _TABLES = ("metadata.csv", "metadata.jsonl")
 _LARGEST = 256 << 20  # bytes of a table; ImageNet's would have 60 million
 _DELIMITERS = ",;\t|"
-_SUFFIXES_SHOWN = 10  # in a message
 _CLASSES_SHOWN = 10
 _SHOWN = 3  # images
 _USUAL = Reading()
-_REMEDIES = {
-    **dict.fromkeys((".zip", ".gz", ".tgz", ".7z", ".rar"), "unpack it"),
-    ".jxl": NO_JPEG_XL,
-    ".tar": "read tars by webdataset:PATH",
-    ".parquet": "read Parquet by parquet:PATH",
-    ".arrow": "read Arrow by arrow:PATH",
-    ".tfrecord": "write it as Parquet with encoded images, and read that by parquet:PATH",
-    **dict.fromkeys((".h5", ".hdf5", ".mat", ".npz", ".npy"), "give arrays to ebclab.pretrain(images=...) in Python"),
-}
 
 
 class FolderSource(ImageFiles):
@@ -67,16 +58,15 @@ class FolderSource(ImageFiles):
         place = Location(path)
         sizes, tables, others = _files_in(place, reading.labels)
         if not sizes:
-            remedies = [way for suffix, way in _REMEDIES.items() if f" {suffix}" in others]
             raise DataError(
                 f"data.name: no images in {place.path}, got no file that ends in .png, .jpg or another suffix "
-                f"that Pillow decodes{f', only {others}' if others else ''}; "
-                f"{remedies[0] if remedies else 'give the folder that holds the images'}"
+                f"that Pillow decodes{f', only {others}' if others else ''}; {remedy(others)}"
             )
         if others:
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""
             hint += f"; for .heic, {how_to_install('heic')}" if re.search(r" \.hei[cf]\b", others) else ""
             hint += f"; {NO_JPEG_XL}" if " .jxl" in others else ""
+            hint += "; write metadata.parquet as metadata.csv, whose labels are read" if " .parquet" in others else ""
             tell_once(f"{name}: files that are not read as images were left out: {others}{hint}")
         chosen = files_of_split(list(sizes), split, name, folder_word)
         if list(chosen.values()) == list(sizes):  # there are no splits
@@ -113,7 +103,8 @@ def files_by_key(name: str, split: Split) -> dict[int, str]:
 
 def _files_in(place: Location, labels: str = "") -> tuple[dict[str, int], list[str], str]:
     """Return the sizes in bytes of the images in a folder by path, tables of labels, and in words the other files."""
-    images, tables, others, suffixes = dict[str, int](), [labels] if labels else [], Counter[str](), image_suffixes()
+    images, tables, suffixes = dict[str, int](), [labels] if labels else [], image_suffixes()
+    rest, others = list[str](), Counter({"that are no files, such as links to nothing": place.num_dead()})
     for file, size in place.sizes(("",)).items():
         path = file or place.path
         if is_by_product(file):
@@ -125,26 +116,23 @@ def _files_in(place: Location, labels: str = "") -> tuple[dict[str, int], list[s
         elif labels and file == labels:
             continue
         else:
-            others[posixpath.splitext(path)[1].lower()[:_SUFFIXES_SHOWN] or "without a suffix"] += 1
-    shown = [f"{times:,} {suffix}" for suffix, times in others.most_common(_SUFFIXES_SHOWN)]
-    more = len(others) - len(shown)
-    return images, tables, ", ".join([*shown, *([f"and {more:,} other suffixes"] if more else [])])
+            rest.append(path)
+    return images, tables, by_suffix(rest, others)
 
 
 def _require_no_parts_below(files: list[str], name: str) -> None:
     """Refuse classes that hold a part for training and one for tests, all of which would be training images."""
     folders = list(dict.fromkeys(file.rpartition("/")[0] for file in files))  # far fewer than files
-    if both := folders_with_parts(folders):
-        alone = len({folder.partition("/")[0] for folder in folders}) == 1
-        hint = f"give {name.rstrip('/')}/{both[0]}" if alone else "put the classes into PATH/train and PATH/test"
-        raise DataError(
-            f"data.name: {name} has test images in its class {both[0]}, got folders train and test in it; {hint}"
-        )
-    if both := parts_by_name(dict.fromkeys(folder.partition("/")[0] for folder in folders)):
-        raise DataError(
-            f"data.name: {name} has test images among those for training, got folders {' and '.join(sorted(both))}; "
-            "call them train and test"
-        )
+    if (found := parts_within(folders)) is None:
+        return
+    above, both = found
+    hint = "put the classes into PATH/train and PATH/test"
+    if all(folder.startswith(f"{above}/") for folder in folders):
+        hint = f"give {name.rstrip('/')}/{above}"
+    raise DataError(
+        f"data.name: {name} has test images among those for training, got folders {' and '.join(both)}"
+        f"{f' in {above}' if above else ''}; {hint if above else 'call them train and test'}"
+    )
 
 
 def _tell_folders_below(name: str, paths: Iterable[str]) -> None:
@@ -183,7 +171,13 @@ def _labels_in_tables(
         if rows is None:
             continue
         image_of = _images_by_name(rows, [file for file in images if file.startswith(prefix)], prefix)
-        found |= {image_of[path]: label for path, label in rows.items() if path in image_of}
+        labelled = {image_of[path]: label for path, label in rows.items() if path in image_of}
+        if other := [file for file, label in labelled.items() if found.get(file, label) != label]:
+            raise DataError(
+                f"data.labels: {where} needs the labels of other tables, got another for {first_few(other, _SHOWN)}; "
+                "correct one, or remove it"
+            )
+        found |= labelled
         used.append(table)
         strange = [path for path in rows if path not in image_of]
         if len(strange) == len(rows):
@@ -208,7 +202,7 @@ def _rows(
     name: str, place: Location, table: str, where: str, reading: Reading
 ) -> tuple[dict[str, int | str] | None, int]:
     """Return the label of each path in a table, and how many rows are repeated; None if it has no labels."""
-    wanted = "file_name" if reading.image_column == _USUAL.image_column else reading.image_column
+    wanted = reading.image_column
     labels: dict[str, int | str] = {}
     repeated, contradicted = 0, []
     try:
@@ -220,6 +214,8 @@ def _rows(
         if size > _LARGEST:
             raise ValueError(f"{size:,} bytes, at most {_LARGEST:,} are read")
         columns, rows = (_json_rows if table.lower().endswith("l") else _csv_rows)(place.read(table))
+        if wanted == _USUAL.image_column and ("file_name" in columns or wanted not in columns):
+            wanted = "file_name"
         absent = [each for each in (wanted, reading.label_column) if each not in columns]
         if absent and not reading.labels:
             got = f"got no column {absent[0]} among {first_few(columns, _CLASSES_SHOWN)}"

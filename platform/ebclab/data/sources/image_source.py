@@ -33,6 +33,7 @@ from ebclab.data.photograph import (
     Reading,
     decode_images,
     first_example,
+    seeming,
     size_in_header,
     sizes_in_headers,
 )
@@ -47,6 +48,7 @@ STATISTICS_LIMIT = 4096
 
 _STATISTICS_SALT = 0x7374617473  # names this use of the keys
 _NAMES_SHOWN = 5
+_BEGINNING = 128  # bytes that tell what a file is
 _PART_BYTES = 64 << 20  # of decoded images whose levels are counted at a time
 
 _log = logging.getLogger("ebclab.data")
@@ -154,8 +156,12 @@ class EncodedSource(ImageSource):
         try:
             yield
         except (OSError, pa.ArrowException, ValueError) as error:
-            raise self._place.storage_error(error, file) or DataError(
-                f"{self._where(file)}: not a readable {form}, got {first_line(error)}; replace it with a good copy"
+            if (of_storage := self._place.storage_error(error, file)) is not None:
+                raise of_storage from error
+            with suppress(OSError), self._place.filesystem.open_input_file(self._place.inner_path(file)) as opened:
+                error = ValueError(seeming(opened.read(_BEGINNING)) or first_line(error))
+            raise DataError(
+                f"{self._where(file)}: not a readable {form}, got {error}; replace it with a good copy"
             ) from error
 
 

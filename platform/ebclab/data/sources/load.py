@@ -50,7 +50,7 @@ def _kinds() -> _Kinds:
 
     return {
         "folder": (FolderSource, folder_splits),
-        "parquet": (ParquetSource, lambda path: splits_among(Location(path).files(ParquetSource.suffixes), any_word)),
+        "parquet": (ParquetSource, lambda path: splits_among(Location(path).files((ParquetSource.suffix,)), any_word)),
         "webdataset": (WebdatasetSource, lambda path: splits_among(list(shards_at(path)[1]), any_word)),
         "arrow": (ArrowSource, arrow_splits),
         **{name: (partial(open_layout, each), partial(layout_splits, each)) for name, each in PUBLISHED.items()},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import TypeVar
@@ -12,6 +14,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from ebclab.config.addresses import LOCATIONS, expanded, is_address
+from ebclab.data.photograph import NO_JPEG_XL
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError, NoTestPartError
 from ebclab.formatting import first_few
@@ -20,11 +23,26 @@ from ebclab.storage.reading import LARGEST, foreign_json_value, typed
 
 _WORDS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
-    "test": ("test", "testing", "val", "valid", "validation"),
+    "test": ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev"),
 }
 _KNOWN = {word: split for split, words in _WORDS.items() for word in words}
+_PART = re.compile(
+    "|".join(["trainval", *sorted(_KNOWN, key=len, reverse=True)])
+)  # where it stands for both, it trains
+_NO_LETTERS = re.compile(r"[\W\d_]+")
 _BY_PRODUCTS = {"@eadir", "__macosx", ".thumbnails", "#recycle", "$recycle.bin", "lost+found"}
 _SHOWN = 5  # files in a message
+_SUFFIX_SHOWN, _SUFFIXES_SHOWN = 10, 10  # characters, and suffixes, in a message
+_REMEDIES = {
+    **dict.fromkeys((".zip", ".gz", ".tgz", ".xz", ".zst", ".bz2", ".7z", ".rar"), "unpack it"),
+    ".jxl": NO_JPEG_XL,
+    ".tar": "read tars by webdataset:PATH",
+    ".parquet": "read Parquet by parquet:PATH",
+    ".arrow": "read Arrow by arrow:PATH",
+    ".tfrecord": "write it as Parquet with encoded images, and read that by parquet:PATH",
+    **dict.fromkeys((".h5", ".hdf5", ".mat", ".npz", ".npy"), "give arrays to ebclab.pretrain(images=...) in Python"),
+    **dict.fromkeys((".jpg", ".jpeg", ".png"), "read images by folder:PATH"),
+}
 
 _log = logging.getLogger("ebclab.data")
 
@@ -78,6 +96,12 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     words = list(map(word_of, files))
     called = _splits_called(files, words, is_tree=word_of is folder_word)
     if split == "train" and not called:
+        own = {} if word_of is folder_word else {"/".join(_without_columns(file)): file for file in files}
+        if both := parts_by_name(own):
+            raise DataError(
+                f"data.name: {name} has test images among those for training, got files "
+                f"{' and '.join(own[each] for each in both)}; call the parts train and test"
+            )
         return {file: file for file in files}
     if split in called:
         part = [file for file, word in zip(files, words, strict=True) if word == called[split]]
@@ -141,22 +165,25 @@ def word_for(split: Split, words: Collection[str]) -> str:
     return next((word for word in _WORDS[split] if word in words), "")
 
 
-def folders_with_parts(folders: Iterable[str]) -> list[str]:
-    """Return the first of each of these paths that has one folder for training and one for tests in it."""
-    words: dict[str, set[str]] = {}
+def parts_within(folders: Iterable[str]) -> tuple[str, list[str]] | None:
+    """Return the first folder in these paths that holds one for training and one for tests, and the names of both."""
+    within: dict[str, dict[str, None]] = {}
     for folder in folders:
-        top, _, rest = folder.partition("/")
-        words.setdefault(top, set()).add(folder_word(f"{rest}/"))
-    return [top for top, below in words.items() if top and word_for("train", below) and word_for("test", below)]
+        names = folder.split("/")
+        for depth, name in enumerate(names):
+            within.setdefault("/".join(names[:depth]), {})[name] = None
+    return next(((folder, both) for folder, names in within.items() if (both := parts_by_name(names))), None)
 
 
-def parts_by_name(folders: Iterable[str]) -> list[str]:
-    """Return two folders whose names differ in the names of parts alone, as seg_train and seg_test; empty if none."""
+def parts_by_name(names: Iterable[str]) -> list[str]:
+    """Return two names whose letters differ in the word for a part alone, as trainSet_1 and testSet; empty if none."""
     alike: dict[str, dict[Split, str]] = {}
-    for folder in folders:
-        for word in _KNOWN.keys() & set(re.split(r"[-_. ]+", folder.lower())):
-            alike.setdefault(folder.lower().replace(word, ""), {})[_KNOWN[word]] = folder
-    return next((list(parts.values()) for parts in alike.values() if len(parts) > 1), [])
+    for name in names:
+        small = name.lower()
+        for word in _PART.finditer(small):
+            rest = _NO_LETTERS.sub("", small[: word.start()] + small[word.end() :])
+            alike.setdefault(rest, {})[_KNOWN.get(word[0], "train")] = name
+    return next((sorted(parts.values()) for parts in alike.values() if len(parts) > 1), [])
 
 
 def hash_of_path(path: str) -> int:
@@ -175,8 +202,7 @@ def any_word(file: str) -> str:
 
     Of folders that are values of columns, as in ``label=ant``, those of a column ``split`` may.
     """
-    parts = [part.removeprefix("split=") for part in file.split("/")]
-    parts = [part for part in parts if "=" not in part]
+    parts = _without_columns(file)
     if folder := next((word for word in map(_word, parts[:-1]) if word in _KNOWN), ""):
         return folder
     words = [word for word in map(_word, re.split(r"[-_./ ]+", "/".join(parts))) if word in _KNOWN]
@@ -186,6 +212,11 @@ def any_word(file: str) -> str:
             "it, or move it into a folder train or test"
         )
     return words[0] if words else ""
+
+
+def _without_columns(file: str) -> list[str]:
+    parts = [part.removeprefix("split=") for part in file.split("/")]
+    return [part for part in parts if "=" not in part]
 
 
 def _word(text: str) -> str:
@@ -208,6 +239,35 @@ def tell_unlabelled(name: str, split: Split, labels: Tensor) -> None:
     """Log how many images of a part have no label, where others have one."""
     if 0 < (missing := int((labels < 0).sum())) < len(labels):
         tell_once(f"{name}: {missing:,} of {len(labels):,} {split} images have no label")
+
+
+def by_suffix(files: Iterable[str], others: Counter[str] | None = None) -> str:
+    """Return in words how many files have each suffix, most first, beside those that ``others`` counts."""
+    suffixes = Counter(posixpath.splitext(file)[1].lower()[:_SUFFIX_SHOWN] or "without a suffix" for file in files)
+    suffixes += others or Counter()
+    shown = [f"{times:,} {suffix}" for suffix, times in suffixes.most_common(_SUFFIXES_SHOWN)]
+    more = len(suffixes) - len(shown)
+    return ", ".join([*shown, *([f"and {more:,} other suffixes"] if more else [])])
+
+
+def files_ending(place: Location, suffix: str, name: str, beside: Collection[str] = ()) -> dict[str, int]:
+    """Return the sizes in bytes of a set's files by path; those of other suffixes, not ``beside``, are told once."""
+    every = place.sizes(("",))
+    files = {file: size for file, size in every.items() if (file or place.path).lower().endswith(suffix)}
+    others = by_suffix(file or place.path for file in every if file not in files and file not in beside)
+    if files and others:
+        tell_once(f"{name}: files that do not end in {suffix} were left out: {others}")
+    if not files:
+        only = f", only {others}" if others else ""
+        raise DataError(
+            f"data.name: files that end in {suffix} are needed in {place.path}, got none{only}; {remedy(others)}"
+        )
+    return files
+
+
+def remedy(others: str) -> str:
+    """Return what to do about a folder that holds no files of the kind that is read, only ``others``."""
+    return next((way for suffix, way in _REMEDIES.items() if f" {suffix}" in others), "give the folder that holds them")
 
 
 @cache

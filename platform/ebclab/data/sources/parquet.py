@@ -41,7 +41,7 @@ from ebclab.data.sources.columns import (
     whole_numbers,
 )
 from ebclab.data.sources.image_source import Statistics
-from ebclab.data.sources.location import any_word, files_of_split, hash_of_path, typed_file
+from ebclab.data.sources.location import any_word, files_ending, files_of_split, hash_of_path, typed_file
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
@@ -50,6 +50,9 @@ DESCRIPTION = "dataset.json"
 
 CHECKSUMS = "checksums.json"
 """File with the shards of a prepared dataset, their sizes and SHA-256 sums."""
+
+LEFT_OUT = "left_out.jsonl"
+"""File of a prepared dataset that names the images that were left out, if there are any."""
 
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"  # how a folder's name says that a column is empty
 _NEVER_A_BOMB = 1 << 30  # bytes
@@ -94,15 +97,13 @@ class ParquetSource(TableSource):
     unsigned bytes (C, H, W). An integer column ``index`` is the sample key, else the key is the hash of file and row.
     """
 
-    suffixes = (".parquet",)
+    suffix = ".parquet"
     form, group_name = "Parquet file", "row group"
 
     def __init__(self, name: str, path: str, split: Split, reading: Reading) -> None:
         self.name, self.reading = name, reading
         self._place = Location(path)
-        sizes = self._place.sizes(self.suffixes)
-        if not sizes:
-            raise DataError(f"data.name: no Parquet files in {self._place.path}, got no file that ends in .parquet")
+        sizes = files_ending(self._place, self.suffix, name, (DESCRIPTION, CHECKSUMS, LEFT_OUT))
         sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
         paths = files_of_split(list(sizes), split, name, any_word)

@@ -30,10 +30,11 @@ from ebclab.data.sources.catalogue import Split
 from ebclab.data.sources.image_source import EncodedSource, RowIndex
 from ebclab.data.sources.location import (
     any_word,
+    files_ending,
     files_of_split,
-    folders_with_parts,
     hash_of_path,
     is_by_product,
+    parts_within,
     tell_once,
     tell_unlabelled,
 )
@@ -48,6 +49,7 @@ _MOST_EXTENSIONS = 8  # of one member
 _LONGEST_NAME = 4096  # bytes, as on Linux
 _FARTHEST = 1 << 62  # bytes from the beginning; files cannot be sought beyond 2^63
 _SKIPPED_BYTES = 8 << 20  # read at once where a tar cannot be sought
+_MOST_ZEROS = 1 << 11  # blocks after the end of a tar, which has 20 at most as tar writes it
 
 _PLAIN, _FOLDER, _SPARSE = b"0\0", b"5", b"S"
 _WITHOUT_CONTENT = b"123456"  # links, devices, folders and pipes, whatever size they state
@@ -77,8 +79,9 @@ class Tar:
         self._file, self._can_seek, self._place = file, can_seek, 0
 
     def __iter__(self) -> Iterator[Member]:
-        place, of_all = 0, dict[bytes, bytes]()
-        while any(header := self.read(place, _BLOCK)):  # zeros are the end
+        of_all = dict[bytes, bytes]()
+        place, header = self._next_header(0)
+        while header:
             own, extensions = dict[bytes, bytes](), 0
             while (kind := _checked_kind(header, place)) in _EXTENSIONS:
                 size = _number(header[124:136], place)
@@ -102,10 +105,30 @@ class Tar:
                 extended = self.read(start, _BLOCK)[504]
                 start += _BLOCK
             yield _member(header, kind, records, start, size)
-            place = start + (0 if kind in _WITHOUT_CONTENT else _padded(size))
+            place, header = self._next_header(start + (0 if kind in _WITHOUT_CONTENT else _padded(size)))
+
+    def _next_header(self, place: int) -> tuple[int, bytes]:
+        """Return the first block from ``place`` that is not of zeros, and its place; empty at the end of the file.
+
+        Zeros end a tar, and another may be joined to it.
+        """
+        header = self.read(place, _BLOCK)
+        for _ in range(_MOST_ZEROS):
+            if any(header):
+                return place, header
+            place += _BLOCK
+            if len(header := self._up_to(place, _BLOCK)) < _BLOCK:
+                break
+        return place, b""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset``."""
+        content = self._up_to(offset, size)
+        if len(content) < size:
+            raise ValueError(f"cut off at byte {self._place:,}, {size:,} bytes from {offset:,} were expected")
+        return content
+
+    def _up_to(self, offset: int, size: int) -> bytes:
         if self._can_seek and offset != self._place:
             self._file.seek(offset)
             self._place = offset
@@ -114,8 +137,6 @@ class Tar:
         parts = []
         while self._place < offset + size and (part := self._next(offset + size - self._place)):
             parts.append(part)
-        if self._place < offset + size:
-            raise ValueError(f"cut off at byte {self._place:,}, {size:,} bytes from {offset:,} were expected")
         return b"".join(parts)
 
     def _next(self, most: int) -> bytes:
@@ -184,8 +205,7 @@ def _padded(size: int) -> int:
 
 
 _FORM = "WebDataset"
-_TARS = (".tar",)
-_COMPRESSED = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")
+_TAR = ".tar"
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})")
 _MOST_NAMES = 1_000_000  # that braces stand for
@@ -220,6 +240,7 @@ class WebdatasetSource(EncodedSource):
         shards = files_of_split(list(sizes), split, name, any_word)
         self._shards = list(shards)
         self.files_digest = digest_of_files({inside: sizes[file] for file, inside in shards.items()})
+        self._others = set[str]()
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             of_shards = list(pool.map(self._read_shard, shards))
         samples = list(chain.from_iterable(of_shards))
@@ -258,7 +279,8 @@ class WebdatasetSource(EncodedSource):
             if can_seek
             else filesystem.open_input_stream(inside, compression=None, buffer_size=_SEQUENTIAL_BYTES) as opened,
         ):
-            samples, left_out = _read_samples(opened, self.reading, image_ending, can_seek=can_seek)
+            samples, left_out, others = _read_samples(opened, self.reading, image_ending, can_seek=can_seek)
+        self._others |= others
         if left_out:
             shown = first_few(left_out, _NAMES_SHOWN)
             _log.warning(
@@ -270,8 +292,7 @@ class WebdatasetSource(EncodedSource):
         """Return the labels that the samples have, or those of their folders, which may not be parts of the set."""
         every = dict.fromkeys(name.rpartition("/")[0] for name in self._names)  # far fewer than names
         folders = {each: posixpath.normpath(f"tar/{each}") for each in every}
-        below = [folder.partition("/")[2] for folder in folders.values()]
-        if folders_with_parts([*folders.values(), *below]):
+        if parts_within(folders.values()):
             raise DataError(
                 f"data.name: {self.name} has test images among those for training, got folders train and test in its "
                 "tars; write tars of each part, or unpack them and read them by folder:"
@@ -280,7 +301,14 @@ class WebdatasetSource(EncodedSource):
         self._classes_are_folders = False
         shared = len(posixpath.commonpath(folders.values())) + 1
         classes = {each: folder[shared:].partition("/")[0] for each, folder in folders.items()}
-        if bool((labels.numbers >= 0).any()) or len({*classes.values()} - {""}) < 2:
+        if bool((labels.numbers >= 0).any()):
+            return labels
+        if len({*classes.values()} - {""}) < 2:
+            if self._others:
+                tell_once(
+                    f"{self.name}: its samples have no .cls and no {self.reading.label_column} in .json, so their "
+                    f"images have no labels, got files {first_few(sorted(self._others), _NAMES_SHOWN)}"
+                )
             return labels
         tell_once(f"{self.name}: its samples have no .cls and no label in .json, so their folders are their classes")
         self._classes_are_folders = True
@@ -320,8 +348,8 @@ class _Member(NamedTuple):
 
 def _read_samples(
     file: IO[bytes], reading: Reading, image_ending: str, *, can_seek: bool
-) -> tuple[list[_Sample], list[str]]:
-    """Return the samples of a tar, and the names of members that were left out.
+) -> tuple[list[_Sample], list[str], set[str]]:
+    """Return the samples of a tar, the names of members left out, and other endings in samples without a label.
 
     Links, devices and other members that are not plain files are left out, names that lead out of the tar or have no
     ending, and thumbnails of file managers. Hidden files are left out without being named.
@@ -330,19 +358,22 @@ def _read_samples(
         image_ending: Ending of the file with the image; empty: any that Pillow decodes.
         can_seek: Read only headers and labels; otherwise the tar is read from beginning to end.
     """
-    left_out: list[str] = []
+    left_out, others = list[str](), set[str]()
     members = _members(file, left_out, can_seek=can_seek)
     samples: dict[str, _Sample] = {}
-    for name, group in groupby(members, lambda m: m.sample):
+    for name, grouped in groupby(members, lambda m: m.sample):
+        group = list(grouped)
         if name in samples:
             raise ValueError(f"files of a sample must follow each other, got {name} again (tar --sort=name sorts them)")
         try:
-            samples[name] = _sample(name, list(group), image_ending, reading.label_column)
+            samples[name] = sample = _sample(name, group, image_ending, reading.label_column)
+            if sample.label == -1:
+                others |= {f".{member.ending}" for member in group if member.offset != sample.offset}
         except _NoImageError:
             if not reading.skip_corrupt:
                 raise
             left_out.append(f"{name} (no image)")
-    return list(samples.values()), left_out
+    return list(samples.values()), left_out, others
 
 
 def _members(file: IO[bytes], left_out: list[str], *, can_seek: bool) -> Iterator[_Member]:
@@ -411,13 +442,9 @@ def shards_at(path: str) -> tuple[Location, dict[str, int]]:
     parts = address.split("/")
     depth = next((number for number, part in enumerate(parts) if re.search(r"[*?{]", part)), len(parts))
     place = Location("/".join(parts[:depth]) + mark + options)
-    tars = place.sizes(_TARS)
     if depth == len(parts):
-        if not tars:
-            packed = place.files(_COMPRESSED)
-            got = f"{packed[0]}; decompress it, images are read from any place of a tar" if packed else "none"
-            raise DataError(f"data.name: tars are needed in {place.path}, got {got}")
-        return place, tars
+        return place, files_ending(place, _TAR, f"webdataset:{path}")
+    tars = place.sizes((_TAR,))
     patterns = _without_braces("/".join(parts[depth:]))
     if absent := [each for each in patterns if not re.search(r"[*?]", each) and each not in tars]:
         raise DataError(
