@@ -472,7 +472,13 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
     "column image": ("1.png 2.png", {"metadata.csv": "image,label\n2.png,a\n1.png,b"}, ["a", "b"], [1, 0], ""),
     # CheXpert-Keras#1
     "not a number": ("1.png", {"metadata.jsonl": '{"file_name": "1.png", "label": NaN}'}, [], [-1], ""),
-    "a table of Parquet": ("a/1.png", {"metadata.parquet": "x"}, ["a"], [0], "write metadata.parquet as metadata.csv"),
+    "a table of Parquet": (
+        "a/1.png",
+        {"metadata.parquet": "x"},
+        ["a"],
+        [0],
+        "1 metadata.parquet, whose labels are read",
+    ),
 }
 """Images, tables, and the classes, labels and warning that they give."""
 
@@ -613,7 +619,7 @@ QUESTIONS = {
     # datasets#4150, OpenRLHF#367: every file was in the training part
     "parts in words of names": (
         ["trainset.parquet", "x/testset.parquet"],
-        "got files x/testset.parquet and trainset.par",
+        "x/testset.parquet and trainset.parquet; call",
     ),
     "parts in words of tars": (["trainset-0.tar", "testset-0.tar"], "got files testset-0.tar and trainset-0.tar; call"),
     "test and another": (["a.parquet", "a_test.parquet"], "called test, 1 without such a name and none called train"),

@@ -66,7 +66,6 @@ class FolderSource(ImageFiles):
             hint = "; data.labels=FILE reads labels from a table" if " .csv" in others and not reading.labels else ""
             hint += f"; for .heic, {how_to_install('heic')}" if re.search(r" \.hei[cf]\b", others) else ""
             hint += f"; {NO_JPEG_XL}" if " .jxl" in others else ""
-            hint += "; write metadata.parquet as metadata.csv, whose labels are read" if " .parquet" in others else ""
             tell_once(f"{name}: files that are not read as images were left out: {others}{hint}")
         chosen = files_of_split(list(sizes), split, name, folder_word)
         if list(chosen.values()) == list(sizes):  # there are no splits
@@ -115,6 +114,8 @@ def _files_in(place: Location, labels: str = "") -> tuple[dict[str, int], list[s
             tables.append(file)
         elif labels and file == labels:
             continue
+        elif file.rpartition("/")[2].lower() == "metadata.parquet":
+            others["metadata.parquet, whose labels are read from a metadata.csv alone"] += 1
         else:
             rest.append(path)
     return images, tables, by_suffix(rest, others)

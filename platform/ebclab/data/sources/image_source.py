@@ -158,10 +158,11 @@ class EncodedSource(ImageSource):
         except (OSError, pa.ArrowException, ValueError) as error:
             if (of_storage := self._place.storage_error(error, file)) is not None:
                 raise of_storage from error
+            reason = first_line(error)
             with suppress(OSError), self._place.filesystem.open_input_file(self._place.inner_path(file)) as opened:
-                error = ValueError(seeming(opened.read(_BEGINNING)) or first_line(error))
+                reason = seeming(opened.read(_BEGINNING)) or reason
             raise DataError(
-                f"{self._where(file)}: not a readable {form}, got {error}; replace it with a good copy"
+                f"{self._where(file)}: not a readable {form}, got {reason}; replace it with a good copy"
             ) from error
 
 

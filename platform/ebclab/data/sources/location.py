@@ -26,9 +26,7 @@ _WORDS: dict[Split, tuple[str, ...]] = {
     "test": ("test", "testing", "val", "valid", "validation", "eval", "evaluation", "dev"),
 }
 _KNOWN = {word: split for split, words in _WORDS.items() for word in words}
-_PART = re.compile(
-    "|".join(["trainval", *sorted(_KNOWN, key=len, reverse=True)])
-)  # where it stands for both, it trains
+_PART = re.compile("|".join(["trainval", *sorted(_KNOWN, key=len, reverse=True)]))  # the longest first
 _NO_LETTERS = re.compile(r"[\W\d_]+")
 _BY_PRODUCTS = {"@eadir", "__macosx", ".thumbnails", "#recycle", "$recycle.bin", "lost+found"}
 _SHOWN = 5  # files in a message
@@ -96,12 +94,8 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
     words = list(map(word_of, files))
     called = _splits_called(files, words, is_tree=word_of is folder_word)
     if split == "train" and not called:
-        own = {} if word_of is folder_word else {"/".join(_without_columns(file)): file for file in files}
-        if both := parts_by_name(own):
-            raise DataError(
-                f"data.name: {name} has test images among those for training, got files "
-                f"{' and '.join(own[each] for each in both)}; call the parts train and test"
-            )
+        if word_of is not folder_word:
+            _require_no_parts_in(files, name)
         return {file: file for file in files}
     if split in called:
         part = [file for file, word in zip(files, words, strict=True) if word == called[split]]
@@ -123,6 +117,17 @@ def files_of_split(files: list[str], split: Split, name: str, word_of: Callable[
         f"data.name: {name} has no test images, got nothing called {', '.join(_WORDS['test'])} beside train; "
         "put the images into PATH/train and PATH/test"
     )
+
+
+def _require_no_parts_in(files: Iterable[str], name: str) -> None:
+    """Refuse files whose paths, or names alone, differ in the word for a part."""
+    parts = [(file, _without_columns(file)) for file in files]
+    meant = {each: file for file, part in parts for each in ("/".join(part), *part[-1:])}
+    if both := parts_by_name(meant):
+        raise DataError(
+            f"data.name: {name} has test images among those for training, got files "
+            f"{' and '.join(meant[each] for each in both)}; call the parts train and test"
+        )
 
 
 def splits_among(files: list[str], word_of: Callable[[str], str]) -> tuple[Split, ...]:
@@ -176,7 +181,10 @@ def parts_within(folders: Iterable[str]) -> tuple[str, list[str]] | None:
 
 
 def parts_by_name(names: Iterable[str]) -> list[str]:
-    """Return two names whose letters differ in the word for a part alone, as trainSet_1 and testSet; empty if none."""
+    """Return two names whose letters differ in the word for a part alone, as trainSet_1 and testSet; empty if none.
+
+    What is called trainval is trained on.
+    """
     alike: dict[str, dict[Split, str]] = {}
     for name in names:
         small = name.lower()
