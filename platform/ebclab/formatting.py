@@ -155,7 +155,7 @@ def terminal_columns() -> int:
 
 def is_terminal(stream: TextIO | None) -> bool:
     """Return whether ``stream`` is a terminal; None, a stream that the process was started without, is none."""
-    return stream is not None and stream.isatty()
+    return bool(getattr(stream, "isatty", bool)())  # a stream of a notebook or a window may lack it
 
 
 def fitted(text: str, stream: TextIO | None) -> str:

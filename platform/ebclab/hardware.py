@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -191,10 +191,18 @@ def usable_processors() -> int:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Restore on exit what a notebook would notice: the environment, torch's threads, deterministic kernels."""
+    """Restore on exit what a notebook would notice: the environment, torch's threads, deterministic kernels.
+
+    Within, gradients are computed and nothing is cast, whatever the caller's modes are.
+    """
+    _require_usual_tensors()
     environment, threads, (strict, warns) = dict(os.environ), torch.get_num_threads(), _determinism()
+    casting = [kind for kind in available_devices() if torch.is_autocast_enabled(kind)]
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad(), ExitStack() as modes:
+            for kind in casting:
+                modes.enter_context(torch.autocast(kind, enabled=False))
+            yield
     finally:
         torch.set_num_threads(threads)
         if (strict, warns) != _determinism():  # torch imports its compiler to set it, which takes a second

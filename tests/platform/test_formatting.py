@@ -16,6 +16,13 @@ class Terminal(io.StringIO):
         return True
 
 
+class Unknown:
+    """A stream of a window, which has what is needed to write alone: fastprogress#81, click#2555."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
@@ -29,6 +36,7 @@ def test_lines_are_broken_between_words_and_commands_stay_whole(monkeypatch, tex
     monkeypatch.setenv("COLUMNS", "10")
     assert fitted(text, Terminal()).split("\n") == lines
     assert fitted(text, io.StringIO()) == text
+    assert fitted(text, Unknown()) == fitted(text, None) == text
 
 
 @pytest.mark.parametrize("part", REQUIREMENTS)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import ebclab
 from ebclab import hardware as device
 from ebclab.config import compose, compose_for_user
 from ebclab.errors import ConfigError, UserError
@@ -143,6 +144,23 @@ def test_torch_s_threads_and_kernels_and_the_environment_are_put_back(strict, mo
     assert asked == ([True, False] if strict else [])
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_modes_of_the_caller_do_not_reach_into_training(mode: type) -> None:
+    weight = torch.ones(2, 2, requires_grad=True)
+    with mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        with as_before():
+            loss = (weight @ weight).sum()
+        assert not (weight @ weight).requires_grad
+        assert (weight @ weight).dtype == torch.bfloat16
+    assert (loss.dtype, loss.requires_grad) == (torch.float32, True)
+
+
+@pytest.mark.parametrize("name", ["compare", "evaluate", "pretrain", "reproduce", "sample", "search", "sweep"])
+def test_whatever_computes_leaves_torch_as_it_was(name: str) -> None:
+    """dataxid-python#187, pyaptamer#531."""
+    assert getattr(ebclab, name).__wrapped__, "not called within as_before()"
+
+
 def test_composing_settings_leaves_the_environment_as_it_was() -> None:
     before = dict(os.environ)
     compose_for_user("simclr", overrides=["resources.threads=1"])
@@ -161,6 +179,8 @@ def test_other_tensors_than_torch_makes_unasked_are_refused(change: Any, usual: 
     try:
         with pytest.raises(UserError, match=sentence):
             resolve_device("cpu")
+        with pytest.raises(UserError, match=sentence), as_before():
+            raise AssertionError("images would be read first")
     finally:
         change(usual)
 

@@ -34,7 +34,7 @@ from ebclab.document.document import Document, Facts, Picture, Remark, Section, 
 from ebclab.errors import DataError, RunError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.formatting import count
-from ebclab.hardware import num_cores, set_threads
+from ebclab.hardware import as_before, num_cores, set_threads
 from ebclab.regular_file import read_regular
 from ebclab.reports.place import page_place
 from ebclab.runs.evaluate import checkpoint_name
@@ -52,6 +52,7 @@ class SearchResult:
     page: str  # path or address
 
 
+@as_before()
 def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchResult:
     """Find the images most similar to each given one, by cosine of features, and write the page."""
     if problems := option_problems(request):

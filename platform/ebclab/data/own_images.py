@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from ebclab.config.addresses import OWN
 from ebclab.config.names import is_folder_name
+from ebclab.data.class_labels import Labels, label_of, of_values
 from ebclab.data.image_set import ImageSet, channel_statistics
 from ebclab.data.photograph import NoBytesError, in_bytes
 from ebclab.errors import DataError
@@ -47,7 +48,7 @@ def own_images(source: object) -> ImageSet:
     if isinstance(source, ImageSet):
         return _checked(source)
     if isinstance(source, Tensor | np.ndarray):
-        pixels, labels, name = _tensor(source), None, "images"
+        pixels, labels, name = _tensor(source), Labels(torch.empty(0)), "images"
     elif hasattr(source, "__getitem__") and (isinstance(source, Dataset) or hasattr(source, "features")):
         pixels, labels = _of_dataset(cast("Dataset[Any]", source))  # or one of Hugging Face, which has features
         name = type(source).__name__
@@ -58,8 +59,8 @@ def own_images(source: object) -> ImageSet:
     if len(images) == 0:
         raise DataError(f"images: at least one is needed, got shape {tuple(images.shape)}; {_ACCEPTED}")
     mean, std = channel_statistics(images)
-    known = torch.full((len(images),), -1) if labels is None else labels
-    return _checked(ImageSet(name, images, known, content_keys(images), (), mean, std))
+    known = labels.numbers if len(labels.numbers) else torch.full((len(images),), -1)
+    return _checked(ImageSet(name, images, known, content_keys(images), labels.names, mean, std))
 
 
 def content_keys(images: Tensor) -> Tensor:
@@ -117,7 +118,7 @@ def _tensor(source: Tensor | np.ndarray[Any, Any]) -> Tensor:
         return source.detach().cpu()
     try:
         return torch.from_numpy(np.ascontiguousarray(source))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # of a type, or an order of bytes, that torch has not
         raise DataError(f"images: pixels must be bytes (uint8), got an array of {source.dtype}; {_ACCEPTED}") from error
 
 
@@ -150,7 +151,7 @@ def _channels_first(pixels: Tensor) -> Tensor:
     return pixels if first else pixels.permute(0, 3, 1, 2).contiguous()
 
 
-def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
+def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Labels]:
     images: list[Tensor] = []
     labels: list[Any] = []
     for number, item in enumerate(_items(dataset)):
@@ -170,14 +171,24 @@ def _of_dataset(dataset: Dataset[Any]) -> tuple[Tensor, Tensor | None]:
         labels.append(label)
     if not images:
         raise DataError(f"images: at least one is needed, got an empty {type(dataset).__name__}")
-    if all(label is None for label in labels):
-        return torch.stack(images), None
+    values = (label.item() if isinstance(label, Tensor | np.generic) else label for label in labels)
     try:
-        return torch.stack(images), torch.tensor([_whole(label) for label in labels])
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"images: labels must be whole numbers, got {error} in {type(dataset).__name__}; use -1 where it is unknown"
-        ) from error
+        known = of_values([label_of(value, f"item {row}") for row, value in enumerate(values)], type(dataset).__name__)
+    except ValueError as error:
+        raise DataError(f"images: {error}, in {type(dataset).__name__}; use -1 where it is unknown") from error
+    names = _class_names(dataset)
+    fits = not known.names and int(known.numbers.max()) < len(names)
+    return torch.stack(images), known._replace(names=names) if fits else known
+
+
+def _class_names(dataset: object) -> tuple[str, ...]:
+    """Return the names of numbered classes, as datasets of torchvision and Hugging Face have them; empty without."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    features = getattr(dataset, "features", None)
+    feature = features.get("label") if isinstance(features, Mapping) else None
+    names = getattr(feature, "names", None) or getattr(dataset, "classes", None)
+    return tuple(map(str, names)) if isinstance(names, list | tuple) and len(set(names)) == len(names) else ()
 
 
 def _of_columns(item: Mapping[Any, Any], number: int) -> tuple[Any, Any]:
@@ -219,10 +230,3 @@ def _pixels(image: object, number: int) -> Tensor:
         f"images: item {number} of the set is not an image, got {type(image).__name__}; a tensor, an array or a PIL "
         "image is, alone or as (image, label)"
     )
-
-
-def _whole(label: Any) -> int:
-    value = label.item() if isinstance(label, Tensor | np.generic) else label
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(repr(value))
-    return value

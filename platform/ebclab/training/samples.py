@@ -23,7 +23,7 @@ from ebclab.errors import RunError, UnsavedError, UserError
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.evaluation.samples import JudgeFacts, SampleMeasures, draw_chains, fit_judge, measure_samples
 from ebclab.formatting import size as readable
-from ebclab.hardware import free_bytes, num_cores, resolve_device, set_threads
+from ebclab.hardware import as_before, free_bytes, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
 from ebclab.storage import atomic
@@ -61,6 +61,7 @@ class Samples:
         return plain
 
 
+@as_before()
 def sample_chains(
     where: str | Path,
     request: SampleRequest,

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from ebclab.data.image_set import ImageSet
 from ebclab.data.own_images import own_images
@@ -115,6 +116,30 @@ def test_a_dataset_of_columns_gives_its_only_image_and_its_label() -> None:
         own_images(Rows("mask"))
 
 
+class Named(Pictures):
+    """As torchvision's ImageFolder: numbers whose names are beside them."""
+
+    classes = ("cat", "dog")
+
+
+class Features(Pictures):
+    """As Hugging Face's datasets."""
+
+    features: ClassVar[dict[str, Any]] = {"label": SimpleNamespace(names=["cat", "dog"])}
+
+
+def test_classes_of_given_datasets_have_names() -> None:
+    """vision#2831, datasets#4987, ultralytics#13936: words, and numbers whose names are in the dataset."""
+    pictures = shown(RGB)[:3]
+    words, numbers = (list(zip(pictures, each, strict=True)) for each in (["dog", "cat", None], [1, 0, -1]))
+    rows = [{"image": picture, "label": label} for picture, label in numbers]
+    part = Subset(Named(numbers), [0, 1, 2])
+    for given in (Pictures(words), Named(numbers), part, Features(rows), Named(words)):
+        images = own_images(given)
+        assert (images.class_names, images.labels.tolist()) == (("cat", "dog"), [1, 0, -1])
+    assert own_images(Named([(pictures[0], 7)])).class_names == ()
+
+
 def test_pictures_of_16_bits_and_transparent_ones_become_what_files_of_them_become() -> None:
     levels = Image.fromarray(np.array([[255, 256], [40_000, 65_535]], dtype=np.uint16))
     assert own_images(Pictures([levels])).images[0].tolist() == [[[0, 1], [156, 255]]] * 3
@@ -157,6 +182,7 @@ def test_an_image_set_is_taken_as_it_is() -> None:
         (RGB[0, 0], r"must be \(N, C, H, W\), \(N, H, W, C\) or \(N, H, W\), got \(5, 4\)"),
         (torch.zeros(2, 3, 8, 3, dtype=torch.uint8), r"which axis has the channels \(1 or 3\) may be either side"),
         (torch.zeros(2, 4, 8, 5, dtype=torch.uint8), r"which axis has the channels \(1 or 3\) is neither"),
+        (RGB.numpy().astype(">u2"), "must be bytes .*, got an array of >u2; give"),
         (RGB[:0], "at least one is needed"),
         (TensorDataset(RGB[:0]), "at least one is needed, got an empty TensorDataset"),
         (_set(keys=torch.zeros(6, dtype=torch.int64)), r"images.keys: must differ, got 5 of 6 that another image has"),
@@ -167,8 +193,8 @@ def test_an_image_set_is_taken_as_it_is() -> None:
         (_set(std=(0.2, float("nan"), 0.2)), r"one number of each is needed for .*, got .* and \(0.2, nan, 0.2\)"),
         (_set(name="../mine"), "images.name: not a name, got '../mine'"),
         (
-            Pictures(zip(shown(RGB), ["cat"] * 6, strict=True)),
-            "labels must be whole numbers, got 'cat' in Pictures; use -1 where it is unknown",
+            Pictures(zip(shown(RGB), [[1]] * 6, strict=True)),
+            r"item 0 needs a whole number or a word for a label, not \[1\], in Pictures; use -1 where it is unknown",
         ),
         ([RGB[0]], "nothing that can be trained on, got list"),
         (Pictures([GREY_3, Image.new("L", (4, 3))]), r"be of one size, got \(3, 3\) and, at 1, \(3, 4\)"),

@@ -112,7 +112,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
         {"a.parquet": pa.table({"one": encoded()}), "b.parquet": pa.table({"two": encoded()})},
         "must hold their images in one column, got one and two; rename one",
     ),
-    "no files": ({"a.txt": b""}, r"no Parquet files in .*, got no file that ends in \.parquet"),
+    "no files": ({"a.txt": b""}, r"files that end in \.parquet are needed in .*, got none, only 1 \.txt"),
     "a flipped bit": ({"a.parquet": flipped()}, r"a\.parquet: not a readable Parquet file, got .*; replace it"),
     "cut off": ({"a.parquet": b"PAR1"}, r"a\.parquet: not a readable Parquet file"),
     "a missing shard": (

@@ -152,7 +152,7 @@ def test_missing_and_compressed_tars_are_told(shards: Path, tmp_path: Path) -> N
         open_source(f"webdataset:{shards}/{{0..9999999999}}.tar", "train", Reading())
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed/a.tar.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"tars are needed in .*, got a.tar.gz; decompress it"):
+    with pytest.raises(DataError, match=r"files that end in .tar are needed in .*, got none, only 1 .gz; unpack it"):
         open_source(f"webdataset:{tmp_path}/packed", "train", Reading())
 
 
