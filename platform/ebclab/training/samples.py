@@ -61,7 +61,6 @@ class Samples:
         return plain
 
 
-@as_before()
 def sample_chains(
     where: str | Path,
     request: SampleRequest,
@@ -82,52 +81,54 @@ def sample_chains(
         images: The run's own training and test images in place of its dataset.
         methods: Own methods by name, for runs that were made with one.
     """
-    if to is not None and is_address(str(to)):
-        raise UserError(f"--to: a folder on a disk is needed, got {to}")
-    run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
-    config, method_class = _settings(run, request, data_root, methods)
-    device = resolve_device(config.resources.device)
-    set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
-    saved = _checkpoint(run, checkpoint_kind, request)
-    prepared = prepare(config, device, split_own(config.data, images[0]) if images else None, method_class)
-    real_images, test = _real_images(config, prepared, images)
-    training = prepared.training
-    load_model(training.method, saved, run.address)
-    if request.source == "buffer":
-        load_memories(training.method, saved, training.view_shape, run.address)
-    training.method.eval()
-    batch = training.data.batch(0, 0)
-    generator = torch.Generator(device=device).manual_seed(request.seed)
-    start = _start(request, prepared, batch, generator)
-    trace = _trace(prepared, batch, start, generator, request.moments, on_progress)
-    if not (trace.positions.isfinite().all() and trace.energies.isfinite().all()):
-        raise RunError(
-            f"{run.address}: pixels or energies are not finite, got {request.num_steps} steps; use fewer --steps"
+    with as_before():
+        if to is not None and is_address(str(to)):
+            raise UserError(f"--to: a folder on a disk is needed, got {to}")
+        run = RunFolder.at(where).of("reader").pull((checkpoint_kind,))
+        config, method_class = _settings(run, request, data_root, methods)
+        device = resolve_device(config.resources.device)
+        set_threads(min(config.resources.threads, num_cores()))  # the run's machine may have more
+        saved = _checkpoint(run, checkpoint_kind, request)
+        prepared = prepare(config, device, split_own(config.data, images[0]) if images else None, method_class)
+        real_images, test = _real_images(config, prepared, images)
+        training = prepared.training
+        load_model(training.method, saved, run.address)
+        if request.source == "buffer":
+            load_memories(training.method, saved, training.view_shape, run.address)
+        training.method.eval()
+        batch = training.data.batch(0, 0)
+        generator = torch.Generator(device=device).manual_seed(request.seed)
+        start = _start(request, prepared, batch, generator)
+        trace = _trace(prepared, batch, start, generator, request.moments, on_progress)
+        if not (trace.positions.isfinite().all() and trace.energies.isfinite().all()):
+            raise RunError(
+                f"{run.address}: pixels or energies are not finite, got {request.num_steps} steps; use fewer --steps"
+            )
+        chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(request.seed))[: request.count]
+        real = prepared.preprocessing(test.images[chosen].to(device))
+        unmoved = ChainStart(real, torch.zeros(len(real), dtype=torch.int32, device=device))
+        beside = _trace(prepared, batch, unmoved, generator, (0,), silent)
+        judge = fit_judge(prepared.bank, prepared.preprocessing, config.evaluation.linear_l2, on_progress)
+
+        def measure(positions: Tensor, energies: Tensor) -> SampleMeasures:
+            return measure_samples(positions, energies, prepared.bank, prepared.preprocessing, judge, on_progress)
+
+        done = Samples(
+            method=config.method_name,
+            checkpoint=checkpoint_kind,
+            training_step=saved.step,
+            request=request,
+            judge=None if judge is None else judge.facts(test, prepared.preprocessing),
+            samples={
+                step: measure(*moment)
+                for step, *moment in zip(trace.steps, trace.positions, trace.energies, strict=True)
+            },
+            test_images=measure(beside.positions[0], beside.energies[0]),
+            real_images=real_images,
         )
-    chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(request.seed))[: request.count]
-    real = prepared.preprocessing(test.images[chosen].to(device))
-    unmoved = ChainStart(real, torch.zeros(len(real), dtype=torch.int32, device=device))
-    beside = _trace(prepared, batch, unmoved, generator, (0,), silent)
-    judge = fit_judge(prepared.bank, prepared.preprocessing, config.evaluation.linear_l2, on_progress)
-
-    def measure(positions: Tensor, energies: Tensor) -> SampleMeasures:
-        return measure_samples(positions, energies, prepared.bank, prepared.preprocessing, judge, on_progress)
-
-    done = Samples(
-        method=config.method_name,
-        checkpoint=checkpoint_kind,
-        training_step=saved.step,
-        request=request,
-        judge=None if judge is None else judge.facts(test, prepared.preprocessing),
-        samples={
-            step: measure(*moment) for step, *moment in zip(trace.steps, trace.positions, trace.energies, strict=True)
-        },
-        test_images=measure(beside.positions[0], beside.energies[0]),
-        real_images=real_images,
-    )
-    return _written(
-        done, trace, prepared.preprocessing.pixel_range, run, None if to is None else expanded(str(to)).absolute()
-    )
+        return _written(
+            done, trace, prepared.preprocessing.pixel_range, run, None if to is None else expanded(str(to)).absolute()
+        )
 
 
 def _settings(
