@@ -144,9 +144,9 @@ def by_batch_size() -> go.Figure:
         kind, _, of = name.partition(" of ")
         figure.add_hline(y=value, line={"color": GREY, "width": 2, "dash": "dash"})
         side = (
-            {"yanchor": "top", "yshift": 3}
+            {"yanchor": "top", "yshift": -1}
             if kind == "untrained encoder" and of != "ebclr"
-            else {"yanchor": "bottom", "yshift": -3}
+            else {"yanchor": "bottom", "yshift": 1}
         )
         beside = {"xanchor": "left", "xref": "paper", "showarrow": False, **side}
         text, place = (f"{kind}, without norm {value:.1f}", 0.45) if of == "ebclr" else (f"{kind} {value:.1f}", 0)

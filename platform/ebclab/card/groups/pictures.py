@@ -130,9 +130,9 @@ def _map(
             marker={"size": 5, "opacity": 0.75},
             **({"text": shown_files, "hovertemplate": "%{text}"} if files else {}),
         )
-    figure.update_xaxes(showticklabels=False, zeroline=False)
-    figure.update_yaxes(showticklabels=False, zeroline=False)
-    figure.update_layout(images=[*thumbnails])
+    figure.update_xaxes(showticklabels=False, zeroline=False, showgrid=False)
+    figure.update_yaxes(showticklabels=False, zeroline=False, showgrid=False)
+    figure.update_layout(images=[*thumbnails], legend_itemsizing="constant")
     return plot(f"Map of test images, {name}", note, figure, height=460)
 
 

@@ -48,6 +48,7 @@
       const { title } = layout[key];
       out[key] = { ...layout[key] };
       if (panels.length > 1 && width(key) < 240) out[key].nticks = Math.max(2, Math.floor(width(key) / 32));
+      if (panels.length > 1 && width(key) < 90) out[key].tickangle = 90; // ticks of a logarithmic axis have no room side by side
       if (title?.text) {
         const lines = inLines(title.text, width(key) + beside, 14);
         const size = Math.max(8, (width(key) + beside) / (0.58 * Math.max(...lines.map((line) => line.length))));
@@ -68,12 +69,16 @@
     return out;
   }
 
-  // A layout whose names of rows take at most a third of a narrow figure, in as many lines as they need.
+  // A layout whose names of rows take at most a third of a narrow figure, in as many lines as they need, for which it grows.
   function inThird(layout, at) {
     const rows = at._fullLayout.yaxis?.type === "category" ? at._fullLayout.yaxis._categories : [];
     if (!rows.length || at.clientWidth > 560) return layout;
     const ticktext = rows.map((name) => inLines(String(name), at.clientWidth / 3, 12).join("<br>"));
-    return { ...layout, yaxis: { ...layout.yaxis, tickvals: rows, ticktext } };
+    const lines = Math.max(...ticktext.map((name) => name.split("<br>").length));
+    const missing = lines > 1 && at._fullLayout.autosize ? Math.max(0, rows.length * (15 * lines + 4) - at._fullLayout._size.h) : 0;
+    const height = at._fullLayout.height + missing;
+    at.style.height = `${height}px`;
+    return { ...layout, height, yaxis: { ...layout.yaxis, tickvals: rows, ticktext } };
   }
 
   function save(text, name, type) {
