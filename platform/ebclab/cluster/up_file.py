@@ -40,7 +40,8 @@ def check_cluster_file(path: Path) -> list[str]:
         text = read_regular(path, LARGEST_YAML).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "no text"
-        raise UserError(f"{path}: cannot be read, got {reason}; name a file such as cluster/cluster.yaml") from error
+        remedy = "name a file for `ray up`, such as cluster/cluster.yaml in a clone of the repository"
+        raise UserError(f"{path}: cannot be read, got {reason}; {remedy}") from error
     is_for_kubernetes = any(
         line.startswith("apiVersion:") for line in text.splitlines()
     )  # it may hold several documents

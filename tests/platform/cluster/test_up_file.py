@@ -140,7 +140,7 @@ def test_the_files_as_they_are_lack_nothing_but_the_choices(name, ready, capsys)
 
 def test_other_files_are_refused(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (told,) = _refusal(ready.with_name("none.yaml"), capsys)
-    assert "none.yaml: cannot be read, got No such file or directory; name a file such as" in told
+    assert "none.yaml: cannot be read, got No such file or directory; name a file for `ray up`, such as" in told
     ready.write_text("a: [1")
     assert "not valid YAML" in _refusal(ready, capsys)[0]
     ready.write_text("kind: RayCluster")
