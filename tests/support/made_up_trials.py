@@ -4,8 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebclab.sweeps.display import SweepDisplay
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import Epoch, SweepLog, Trial
+from ebclab.sweeps.plan import SweepPlan
+from ebclab.sweeps.preflight import SweepLaunch, WarmStart
+from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import ConfirmedSettings, StoppingSavings, SweepResult
+from energy_contrast.catalog import METHODS
 
 
 def made_up_trial(name: str, values: Sequence[float] = (), **changes: Any) -> Trial:
@@ -36,6 +41,13 @@ def made_up_result(path: str, *candidates: ConfirmedSettings, **changes: Any) ->
     facts |= {"trials": {"finished": 4}, "winner": candidates[0], "candidates": candidates, "seconds": 4.0}
     facts |= {"saved": StoppingSavings(0, 0, 0.0, 4.0), "finished": "2026-11-20T12:00:00+00:00"}
     return SweepResult(path=path, **facts | changes)
+
+
+def launch_of(folder: SweepFolder, plan: SweepPlan, display: SweepDisplay, **given: Any) -> SweepLaunch:
+    """A launch of a sweep from random weights that learns from no other; ``given`` replace its facts."""
+    facts: dict[str, Any] = {"methods": METHODS, "split": None, "limits": Limits(), "weights": None}
+    facts |= {"warm_start": WarmStart()}
+    return SweepLaunch(folder, plan, display=display, **facts | given)
 
 
 class Remembering(SweepDisplay):

@@ -40,7 +40,6 @@ from ebclab.methods_by_name import as_file_name
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
-from ebclab.sweeps.folder import finished_result
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
@@ -204,7 +203,7 @@ def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     if planned.plan.config.init.weights is not None:
         return False
     there = folder.sweep(planned.name).of("reader").pull()
-    return finished_result(there, there.earlier_plan(methods_of(planned.plan.config)), planned.plan) is not None
+    return there.finished_result(there.earlier_plan(methods_of(planned.plan.config)), planned.plan) is not None
 
 
 def findings_of(folder: ComparisonFolder) -> ComparisonFindings:

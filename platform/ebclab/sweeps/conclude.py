@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -22,10 +22,10 @@ from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.jobs import Each, Kept, one_by_one
 from ebclab.runs.references import Protocol, try_references
 from ebclab.storage import atomic
-from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
+from ebclab.sweeps.preflight import SweepLaunch
 from ebclab.sweeps.results import (
     ConfirmedSettings,
     RunTest,
@@ -38,15 +38,11 @@ from ebclab.sweeps.results import (
     distinct,
     readings_of_test_set,
 )
-from energy_contrast.method import Method
 
 
 def conclude(
-    folder: SweepFolder,
-    plan: SweepPlan,
+    launch: SweepLaunch,
     log: SweepLog,
-    methods: Mapping[str, type[Method]],
-    display: SweepDisplay,
     probes: Sequence[str] = ("knn", "linear"),
     *,
     references: bool = True,
@@ -57,6 +53,7 @@ def conclude(
     ``probes`` are measured on the test set; without any, it is not read. ``references``: so are raw pixels and the
     untrained encoder. ``each`` does the readings.
     """
+    folder, plan, note = launch.folder, launch.plan, launch.display.note
     found = SweepFindings(plan, log)
     trials, candidates = found.search, found.confirmed
     if not found.order:
@@ -67,21 +64,21 @@ def conclude(
             "before the command is repeated, since failed trials are not trained again"
         )
     if repeats := len(trials) - len(distinct(trials)):
-        display.note(f"{repeats} of {count(len(trials), 'trial')} repeated the settings of another one")
+        note(f"{repeats} of {count(len(trials), 'trial')} repeated the settings of another one")
     winner = candidates[0] if candidates else ConfirmedSettings.of_trial(found.order[0])
     best = trial_config(plan.config, winner.settings, seed=plan.config.seed, epochs=plan.config.training.epochs)
     atomic.write_text(folder.best, to_yaml(best))
     _write_tensorboard(folder, plan, trials)
     place = found.start_place or 0  # 0: it is the winner
-    wanted = candidates if plan.tested == "all" else [candidates[at] for at in dict.fromkeys((0, place)) if candidates]
-    limit = SettingsTest.limit_in(log, plan)
     if probes:
-        measured = _measuring(folder, probes, limit, methods, display, each)
-        _read_test_set(folder, log, wanted, len(candidates), limit, measured, display)
+        wanted = (
+            candidates if plan.tested == "all" else [candidates[at] for at in dict.fromkeys((0, place)) if candidates]
+        )
+        limit = _read_test_set(launch, log, wanted, len(candidates), probes, each)
+        if references and next(SettingsTest.all_in(log), None) is not None:
+            protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
+            try_references(folder.references, protocols, note, each)
     test, of_start = (found.test, found.test_of_start) if probes else (None, None)
-    if references and probes and next(SettingsTest.all_in(log), None) is not None:
-        protocols = [(Protocol(plan.config, limit, probe), plan.confirming_seeds) for probe in probes]
-        try_references(folder.references, protocols, display.note, each)
     result = SweepResult(
         path=folder.address,
         method=plan.config.method_name,
@@ -103,30 +100,6 @@ def conclude(
     return result
 
 
-_Readings = Callable[[Sequence[str]], Iterator[tuple[str, dict[str, RunTest] | EbclabError]]]
-
-
-def _measuring(
-    folder: SweepFolder,
-    probes: Sequence[str],
-    limit: int,
-    methods: Mapping[str, type[Method]],
-    display: SweepDisplay,
-    each: Each,
-) -> _Readings:
-    """Return what measures runs, by name, on the test set; only what is done here shows its progress."""
-    is_here = each is one_by_one
-    options = {
-        "only": probes,
-        "train_limit": limit,
-        "methods": methods,
-        "load": Kept(load_both),
-        "must_have_test": True,
-        **({"on_progress": in_lines(display.note)} if is_here else {}),
-    }
-    return partial(each, partial(_tested, folder, options, is_here))
-
-
 def _tested(folder: SweepFolder, options: Mapping[str, Any], is_here: bool, name: str) -> dict[str, RunTest]:
     """Return what the probes measure of a run on the test set; a disk elsewhere cannot hold copies of all runs."""
     try:
@@ -138,50 +111,61 @@ def _tested(folder: SweepFolder, options: Mapping[str, Any], is_here: bool, name
 
 
 def _read_test_set(
-    folder: SweepFolder,
+    launch: SweepLaunch,
     log: SweepLog,
     wanted: Sequence[ConfirmedSettings],
     compared: int,
-    limit: int,
-    measured: _Readings,
-    display: SweepDisplay,
-) -> None:
+    probes: Sequence[str],
+    each: Each,
+) -> int:
     """Evaluate those confirming runs of some settings on the test set whose scores are not in the log yet.
 
-    The log names the runs before they read the test set, and has each score as soon as it is known. The labelled images
-    are those that the plan leaves to training and selection, ``limit`` of them or all. Settings of which a run cannot
-    be evaluated stay untested.
+    The log names the runs before they read the test set, and has each score as soon as it is known. Settings of which a
+    run cannot be evaluated stay untested. The number of labelled images is returned, 0 for all of those that the plan
+    leaves to training and selection.
     """
+    folder, note, limit = launch.folder, launch.display.note, SettingsTest.limit_in(log, launch.plan)
+
+    def say_untested(source: str, reason: str) -> None:
+        note(f"no test score: {reason}")
+        log.append("not_tested", trial=source, reason=reason)
+
     runs: dict[str, tuple[str, int]] = {}
     tested = {entry.source: SettingsTest.of_runs(log, entry.source) for entry in wanted}
     for source, seeds in ((entry.source, entry.seeds) for entry in wanted):
         new = {confirming_run(source, seed): (source, seed) for seed in seeds if seed not in tested[source]}
         if gone := [name for name in new if not folder.run(name).newest_checkpoint()]:
-            _say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left", log, display)
+            say_untested(source, f"{folder.run(gone[0]).address}: no checkpoint is left")
         else:
             runs |= new
     if runs:
         log.append("test_read", runs=list(runs))
-        display.note(f"reading the test set with {count(len(runs), 'run')}")
+        note(f"reading the test set with {count(len(runs), 'run')}")
+    options: dict[str, Any] = {"only": probes, "train_limit": limit, "methods": launch.methods}
+    options |= {"load": Kept(load_both), "must_have_test": True}
+    is_here = each is one_by_one
+    if is_here:  # only what is done here shows its progress
+        options["on_progress"] = in_lines(note)
     started, untested = time.monotonic(), set[str]()
-    for done, (name, outcome) in enumerate(measured(list(runs)), start=1):
+    for done, (name, outcome) in enumerate(each(partial(_tested, folder, options, is_here), list(runs)), start=1):
         source, seed = runs[name]
         if isinstance(outcome, StoreError):  # the run itself may be fine; the same command tries again
             raise outcome
         if isinstance(outcome, EbclabError):
             if source not in untested:
                 remedy = f"when that is mended, delete {folder.address_of(folder.result)} and repeat the command"
-                _say_untested(source, f"{outcome}; {remedy}", log, display)
+                say_untested(source, f"{outcome}; {remedy}")
             untested.add(source)
             continue
         tested[source][seed] = outcome
         _require_same_images(tested[source], folder.address)
-        by_probe = {probe: Measurements.of((seed,), (each.value,), (each.answers,)) for probe, each in outcome.items()}
-        scores = {probe: SeedScores.of(each, compared) for probe, each in by_probe.items()}
+        by_probe = {probe: Measurements.of((seed,), (of.value,), (of.answers,)) for probe, of in outcome.items()}
+        scores = {probe: SeedScores.of(measured, compared) for probe, measured in by_probe.items()}
         SettingsTest(source, (seed,), scores, limit).write(log)
         left = clock((time.monotonic() - started) / done * (len(runs) - done))
         more = f", about {left} left" if done < len(runs) else ""
-        display.note(f"{done} of {len(runs)} read: {source}, seed {seed}{more}")
+        note(f"{done} of {len(runs)} read: {source}, seed {seed}{more}")
+    return limit
 
 
 def _require_same_images(runs: Mapping[int, Mapping[str, RunTest]], where: str) -> None:
@@ -193,11 +177,6 @@ def _require_same_images(runs: Mapping[int, Mapping[str, RunTest]], where: str) 
             f"{where}: the test images are not those that earlier runs of the same settings were tested on; restore "
             "them, or choose another --name"
         )
-
-
-def _say_untested(source: str, reason: str, log: SweepLog, display: SweepDisplay) -> None:
-    display.note(f"no test score: {reason}")
-    log.append("not_tested", trial=source, reason=reason)
 
 
 def _write_tensorboard(folder: SweepFolder, plan: SweepPlan, trials: Sequence[Trial]) -> None:

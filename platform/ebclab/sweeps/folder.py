@@ -99,29 +99,27 @@ class SweepFolder(Workspace):
     def best(self) -> Path:
         return self.path / BEST
 
+    def finished_result(self, before: SweepPlan | None, plan: SweepPlan) -> SweepResult | None:
+        """Return the result of a finished sweep of this plan, or None if there is work left; refuse another plan.
 
-def finished_result(folder: SweepFolder, before: SweepPlan | None, plan: SweepPlan) -> SweepResult | None:
-    """Return the result of a finished sweep of this plan, or None if there is work left; refuse another plan.
+        ``before`` is the plan in the folder, None if there is none.
+        """
+        if before is None:
+            return None
+        require_same(before, plan, self.address)
+        if replace(before, config=plan.config, space=plan.space) != plan or not self.result.exists():
+            return None
+        return SweepResult.read(self.result, self.address_of(self.result))
 
-    ``before`` is the plan in the folder, None if there is none.
-    """
-    if before is None:
-        return None
-    require_same(before, plan, folder.address)
-    if replace(before, config=plan.config, space=plan.space) != plan or not folder.result.exists():
-        return None
-    return SweepResult.read(folder.result, (folder.remote / folder.result.name).address if folder.remote else "")
-
-
-@contextmanager
-def claim_sweep(folder: SweepFolder, plan: SweepPlan) -> Iterator[Syncer]:
-    """Claim the sweep's folder for this process alone and write its plan; yield the folder's syncer."""
-    with folder.claim() as syncer:
-        for path in folder.trials.glob("*"):
-            if path.is_symlink():
-                folder.run(path.name)  # refuses it here, and not in the process of a trial
-        write_plan(folder.plan, plan)  # first: a folder with other files and no plan does not count as a sweep
-        folder.trials.mkdir(exist_ok=True)
-        folder.result.unlink(missing_ok=True)
-        syncer.push()
-        yield syncer
+    @contextmanager
+    def claim_for(self, plan: SweepPlan) -> Iterator[Syncer]:
+        """Claim the folder for this process alone and write the plan; yield the folder's syncer."""
+        with self.claim() as syncer:
+            for path in self.trials.glob("*"):
+                if path.is_symlink():
+                    self.run(path.name)  # refuses it here, and not in the process of a trial
+            write_plan(self.plan, plan)  # first: a folder with other files and no plan does not count as a sweep
+            self.trials.mkdir(exist_ok=True)
+            self.result.unlink(missing_ok=True)
+            syncer.push()
+            yield syncer

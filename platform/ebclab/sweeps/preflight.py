@@ -1,10 +1,14 @@
-"""Before a sweep starts: checks, so that its trials do not all fail for the same reason, and how long it will take."""
+"""Before a sweep starts: what it is launched with, checks of that, and how long it will take.
+
+The checks are made so that its trials do not all fail for the same reason.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,13 +25,41 @@ from ebclab.evaluation.objectives import NEED_LABELS, labels_problem
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.runs.initial_weights import InitialWeights
 from ebclab.runs.trained_encoder import untrained_encoder
+from ebclab.sweeps.display import SweepDisplay
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, trial_config
-from ebclab.sweeps.space.space import Settings
+from ebclab.sweeps.resources import Limits
+from ebclab.sweeps.space.space import Point, Settings
 from ebclab.training.captured import AS_THEY_ARE
 from ebclab.training.loggers import require_installed
 from ebclab.training.loop import train_step
 from ebclab.training.setup import prepare, require_batches
 from energy_contrast.method import Method
+
+
+class WarmStart(NamedTuple):
+    """An earlier sweep that a sweep learns from."""
+
+    address: str | None = None  # None if there is none
+    results: Sequence[tuple[Point, float]] = ()  # its points in the space of the new sweep, and their objectives
+
+
+@dataclass(frozen=True)
+class SweepLaunch:
+    """What a launch trains, and with what."""
+
+    folder: SweepFolder
+    plan: SweepPlan
+    methods: Mapping[str, type[Method]]
+    split: Split
+    display: SweepDisplay
+    limits: Limits
+    warm_start: WarmStart
+    weights: InitialWeights | None  # initial weights of all trials' encoders; None means random weights
+
+    def require_runnable(self) -> list[str]:
+        """Refuse trials that could not be trained on the images or not be judged by them; return warnings."""
+        return require_runnable(self.plan, self.split, self.methods, self.weights)
 
 
 def require_runnable(

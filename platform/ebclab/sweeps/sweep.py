@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,10 +24,10 @@ from ebclab.methods_by_name import as_file_name
 from ebclab.runs.initial_weights import InitialWeights, kept_weights, read_initial_weights, with_digest
 from ebclab.runs.resume import with_own_images
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
-from ebclab.sweeps.folder import SweepFolder, finished_result
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
-from ebclab.sweeps.preflight import require_runnable
+from ebclab.sweeps.preflight import SweepLaunch, WarmStart
 from ebclab.sweeps.resources import Limits
 from ebclab.sweeps.results import SweepResult
 from ebclab.sweeps.space.check import own_settings
@@ -91,11 +91,11 @@ def sweep(
     folder = SweepFolder.named(sweeps, name).pull_free()
     before = folder.earlier_plan(methods, resume=resume)
     plan, weights = with_initial_weights(plan, folder, before)
-    result = finished_result(folder, before, plan)
+    result = folder.finished_result(before, plan)
     if result is not None:
         return result
     log = folder.read_log()
-    earlier = _what_was_learnt(log, warm_start, plan, methods)
+    learnt = _what_was_learnt(log, warm_start, plan, methods)
     folder.require_creatable()
     split = given or load(plan.config.data)
     require_same_images(folder.address, split, log.images)
@@ -104,18 +104,19 @@ def sweep(
             f"{folder.address}: the images of {split.train.name} have changed since they were checked, got "
             f"{split.content[:20]}, expected {checked[:20]}; repeat the command"
         )
+    shown = display or choose_sweep_display()
+    launch = SweepLaunch(folder, plan, methods, split, shown, limits or Limits(), learnt, weights)
     is_checked = checked and weights is None  # whether given weights fit is only known here
-    warnings = [] if is_checked else require_runnable(plan, split, methods, weights)
+    warnings = [] if is_checked else launch.require_runnable()
+    if not folder.log.exists():
+        for warning in warnings:
+            shown.note(f"warning: {warning}")
     set_ray_switches()
     from ebclab.sweeps.conclude import conclude  # imports TensorBoard
     from ebclab.sweeps.ray_tune.phase import trained_sweep  # now: Ray reads its switches when it is imported
 
-    shown = display or choose_sweep_display()
-    if not folder.log.exists():
-        for warning in warnings:
-            shown.note(f"warning: {warning}")
-    with trained_sweep(folder, plan, split, methods, shown, limits or Limits(), earlier, weights) as (log, each):
-        return conclude(folder, plan, log, methods, shown, probes, references=references, each=each)
+    with trained_sweep(launch) as (log, each):
+        return conclude(launch, log, probes, references=references, each=each)
 
 
 def require_same_images(where: str, split: Split, expected: str) -> None:
@@ -154,18 +155,15 @@ def with_initial_weights(
 
 def _what_was_learnt(
     log: SweepLog, warm_start: str | Path | None, plan: SweepPlan, methods: Mapping[str, type[Method]]
-) -> tuple[str | None, Sequence[tuple[Point, float]]]:
-    """Return the address of the earlier sweep, None when there is none, and its points with their objectives.
-
-    A resumed sweep has them in its log: the earlier one may have grown since, or be gone.
-    """
+) -> WarmStart:
+    """Return the earlier sweep to learn from; a resumed sweep has its results in the log, since that one may change."""
     known = log.learnt_from
     before = SweepFolder.at(warm_start).address if warm_start else known.get("warm_start")
     if before is None:
-        return None, []
+        return WarmStart()
     if before == known.get("warm_start") and "earlier" in known:
-        return before, [(dict(point), float(objective)) for point, objective in known["earlier"]]
-    return before, earlier_results(before, plan, methods)
+        return WarmStart(before, [(dict(point), float(objective)) for point, objective in known["earlier"]])
+    return WarmStart(before, earlier_results(before, plan, methods))
 
 
 _MUST_AGREE = ("evaluation.objective", *(f"data.{name}" for name in CHOOSE_IMAGES))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from made_up_trials import launch_of
 from safetensors.torch import load_file
 
 from ebclab.config import load_yaml_file, parse_experiment
@@ -21,7 +22,6 @@ from ebclab.storage.reading import with_checksum
 from ebclab.sweeps.conclude import conclude
 from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
-from energy_contrast.catalog import METHODS
 
 from .conftest import Ebclab
 
@@ -138,7 +138,7 @@ def test_an_old_log_leads_to_the_same_result_and_settings(ebclab: Ebclab) -> Non
     folder.result.unlink()
     folder.best.unlink()
     plan, log = folder.read_plan(), folder.read_log()
-    conclude(folder, plan, log, METHODS, SweepDisplay())
+    conclude(launch_of(folder, plan, SweepDisplay()), log)
     now = _json(folder.result)
     assert now["finished"] > before["finished"]
     assert now == with_checksum({name: value for name, value in now.items() if name != "digest"})

@@ -11,7 +11,7 @@ from ebclab.cli.sweep import print_result
 from ebclab.config.options import seconds_of
 from ebclab.document.text import print_facts
 from ebclab.errors import UserError
-from ebclab.sweeps.folder import SweepFolder, claim_sweep
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.results import ConfirmedSettings
 from ebclab.sweeps.space.check import own_settings
 from ebclab.sweeps.space.space import parse_space
@@ -85,10 +85,8 @@ def test_all_mistakes_come_at_once(ebclab: Ebclab) -> None:
 @pytest.mark.parametrize(("name", "given"), [("s", ["--name", "s"]), ("simclr-digits", [])])
 def test_a_sweep_with_another_space_is_refused_and_the_difference_shown(ebclab, name, given):
     space = parse_space({"parameters": RATE}, "test")
-    with claim_sweep(
-        SweepFolder(Path("sweeps", name)),
-        library.make_plan(library.compose("simclr"), library.SweepRequest(space=space)),
-    ):
+    plan = library.make_plan(library.compose("simclr"), library.SweepRequest(space=space))
+    with SweepFolder(Path("sweeps", name)).claim_for(plan):
         pass
     wider = _space({"optimizer.learning_rate": {"loguniform": [1e-5, 1.0]}})
     resumed = ("sweep", "simclr", *given, "--resume")

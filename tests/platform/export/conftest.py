@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from made_up_trials import launch_of
 from torch import nn
 
 from ebclab.config import compose, to_yaml
@@ -29,7 +30,6 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, make_plan, trial_config, write_plan
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.space.space import parse_space
-from energy_contrast.catalog import METHODS
 
 SPACE = {"optimizer.learning_rate": {"loguniform": [1e-5, 0.1]}, "method.temperature": {"uniform": [0.1, 1.0]}}
 
@@ -127,7 +127,7 @@ class FinishedSweep:
 
     def conclude(self) -> None:
         """Write the result as the engine does."""
-        conclude(self.folder, self.plan, self.log, METHODS, SweepDisplay())
+        conclude(launch_of(self.folder, self.plan, SweepDisplay()), self.log)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_up_trials import Remembering, made_up_trial, write
+from made_up_trials import Remembering, launch_of, made_up_trial, write
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import ebclab
@@ -33,7 +33,6 @@ from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.results import BASELINE, SeedScores, SettingsTest, SweepResult, readings_of_test_set
 from ebclab.sweeps.space.check import own_settings
 from ebclab.training.display import Listener
-from energy_contrast.catalog import METHODS
 
 Plans = Callable[..., SweepPlan]
 
@@ -64,9 +63,8 @@ class Sweep:
     def conclude(self, *probes: str, **changes: Any) -> SweepResult:
         """Change the plan and end the sweep."""
         self.plan = replace(self.plan, **changes)
-        return conclude(
-            self.folder, self.plan, self.log, METHODS, self.display, probes or ("knn", "linear"), each=self.each
-        )
+        launch = launch_of(self.folder, self.plan, self.display)
+        return conclude(launch, self.log, probes or ("knn", "linear"), each=self.each)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ebclab.errors import RunError, UserError
 from ebclab.reports.reading import read_sweep
 from ebclab.storage.lease import leased
 from ebclab.storage.object_store import COPIES
-from ebclab.sweeps.folder import SweepFolder, claim_sweep, finished_result
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SweepResult
 from ebclab.sweeps.sweep import earlier_results, sweep
@@ -35,14 +35,14 @@ def folder(tmp_path: Path) -> SweepFolder:
 
 
 def look(folder: SweepFolder, plan: SweepPlan, *, resume: bool = False) -> SweepResult | None:
-    return finished_result(folder, folder.earlier_plan(METHODS, resume=resume), plan)
+    return folder.finished_result(folder.earlier_plan(METHODS, resume=resume), plan)
 
 
 def finish(folder: SweepFolder, plan: SweepPlan) -> SweepResult:
     """Leave the folder as a sweep that has ended."""
     winner = ConfirmedSettings(source="0003", settings={}, seeds=(0,), values=(0.5,), seeds_asked=0, mean=0.5)
     result = made_up_result(folder.address, winner)
-    with claim_sweep(folder, plan):
+    with folder.claim_for(plan):
         folder.result.write_text(json.dumps(result.to_mapping()))
     return result
 
@@ -51,7 +51,7 @@ def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plan
     plan = sweep_plan()
     assert look(folder, plan) is None
     assert not folder.path.exists()  # looking makes nothing
-    with claim_sweep(folder, plan):
+    with folder.claim_for(plan):
         assert folder.trials.is_dir()
         assert folder.read_plan().to_mapping() == plan.to_mapping()
         assert not folder.result.exists()
@@ -61,17 +61,17 @@ def test_a_new_sweep_has_its_folder_and_plan_once_it_is_claimed(sweep_plan: Plan
 
 def test_a_second_claim_of_the_folder_is_one_sentence_until_the_first_ends(sweep_plan, folder):
     plan = sweep_plan()
-    with claim_sweep(folder, plan):
+    with folder.claim_for(plan):
         before = folder.plan.stat().st_mtime_ns
         with (
             pytest.raises(RunError, match="mine: another process works on this sweep; wait for it or stop it"),
-            claim_sweep(folder, replace(plan, trials=99)),
+            folder.claim_for(replace(plan, trials=99)),
         ):
             pass
         assert folder.plan.stat().st_mtime_ns == before
-        with claim_sweep(SweepFolder(folder.path.with_name("other")), plan):
+        with SweepFolder(folder.path.with_name("other")).claim_for(plan):
             pass
-    with claim_sweep(folder, plan):
+    with folder.claim_for(plan):
         pass
 
 
@@ -90,7 +90,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(sweep_plan: Plans, fol
 
 def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(sweep_plan, tmp_path, stored):
     plan, there = sweep_plan(), tmp_path / "store" / "mine"
-    with claim_sweep(stored, plan):
+    with stored.claim_for(plan):
         (stored.path / "tensorboard" / "0000").mkdir(parents=True)
         (stored.path / "tensorboard" / "0000" / "events").touch()
     assert (there / "sweep.yaml").is_file()
@@ -98,7 +98,7 @@ def test_empty_folders_that_a_deleted_sweep_leaves_in_a_copy_are_no_obstacle(swe
     left = SweepFolder.at(stored.address).pull()
     assert {path.name for path in left.path.iterdir() if path.is_dir()} >= {"trials", "tensorboard"}
     assert look(left, plan) is None
-    with claim_sweep(left, plan):
+    with left.claim_for(plan):
         assert (there / "sweep.yaml").is_file()
 
 
@@ -114,7 +114,7 @@ def test_what_is_said_of_a_sweep_in_a_store_names_its_address(sweep_plan, tmp_pa
     assert said(stored.read_plan) == f"{address}: no sweep here, sweep.yaml is missing; `ebclab sweep` makes sweeps"
     assert said(lambda: read_sweep(address)).startswith(f"{address}: no sweep here")
     assert said(lambda: earlier_results(address, plan)).startswith(f"{address}: no sweep here")
-    with claim_sweep(stored, plan):
+    with stored.claim_for(plan):
         pass
     other = replace(plan, epochs=plan.epochs + 1)
     assert said(lambda: look(stored, other)).startswith(f"{address}: this sweep was started with other settings")
@@ -127,7 +127,7 @@ def test_what_is_said_of_a_sweep_in_a_store_names_its_address(sweep_plan, tmp_pa
 
 
 def test_a_sweep_in_a_store_is_read_without_a_touch_of_the_copy_that_a_sweep_works_in(sweep_plan, stored):
-    with claim_sweep(stored, sweep_plan()):
+    with stored.claim_for(sweep_plan()):
         (stored.trials / "0000").mkdir()
         (stored.trials / "0000" / "new.txt").write_text("not uploaded yet")
         stored.log.write_text("")
@@ -146,10 +146,10 @@ def test_a_sweep_killed_before_it_had_written_its_plan_begins_again(sweep_plan, 
 
     with monkeypatch.context() as patched:
         patched.setattr("ebclab.sweeps.folder.write_plan", die)
-        with pytest.raises(KeyboardInterrupt), claim_sweep(folder, sweep_plan()):
+        with pytest.raises(KeyboardInterrupt), folder.claim_for(sweep_plan()):
             pass
     assert look(folder, sweep_plan()) is None
-    with claim_sweep(folder, sweep_plan()):
+    with folder.claim_for(sweep_plan()):
         assert folder.trials.is_dir()
 
 
@@ -183,7 +183,7 @@ def test_a_finished_sweep_of_which_more_is_asked_has_something_to_do(sweep_plan,
     finish(folder, sweep_plan())
     more = replace(sweep_plan(), **changes)
     assert look(folder, more) is None
-    with claim_sweep(folder, more):
+    with folder.claim_for(more):
         assert not folder.result.exists()  # it says what has finished, and this has not
     assert look(folder, more) is None
     assert folder.read_plan().to_mapping() == more.to_mapping()

@@ -24,9 +24,9 @@ from ebclab.encoders.build import digest_of, new_encoder
 from ebclab.errors import UserError
 from ebclab.runs.initial_weights import keep_weights
 from ebclab.sweeps import preflight
-from ebclab.sweeps import sweep as sweep_module
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.plan import SweepPlan, make_plan, require_same, write_plan
+from ebclab.sweeps.preflight import SweepLaunch
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.request import SweepRequest
 from ebclab.sweeps.resources import Limits
@@ -88,10 +88,10 @@ def test_a_plan_that_was_checked_with_these_images_is_not_checked_again(tmp_path
     def refuse(*_: Any) -> None:
         raise UserError("checked")
 
-    def killed(*given: Any) -> None:
-        raise KeyboardInterrupt(*given[2:3])
+    def killed(launch: SweepLaunch) -> None:
+        raise KeyboardInterrupt(launch.split)
 
-    monkeypatch.setattr(sweep_module, "require_runnable", refuse)
+    monkeypatch.setattr(preflight, "require_runnable", refuse)
     monkeypatch.setattr(phase, "trained_sweep", killed)
     with pytest.raises(UserError, match="checked"):
         sweep(plan, sweeps=tmp_path, load=load)
@@ -125,10 +125,10 @@ def test_a_new_sweep_says_once_that_chains_go_through_batch_norm_and_show_says_i
     plan = make_plan(compose("ebclr", overrides=small), SweepRequest(space=space, trials=2, top=1))
     said, display = "an image's energy depends on its neighbours", Remembering()
 
-    def killed(folder: SweepFolder, *_: Any) -> None:
-        folder.path.mkdir(exist_ok=True)
-        write_plan(folder.plan, plan)
-        folder.log.touch()
+    def killed(launch: SweepLaunch) -> None:
+        launch.folder.path.mkdir(exist_ok=True)
+        write_plan(launch.folder.plan, plan)
+        launch.folder.log.touch()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(phase, "trained_sweep", killed)

@@ -17,6 +17,7 @@ from ebclab.sweeps.display import SweepDisplay
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, write_plan
+from ebclab.sweeps.preflight import SweepLaunch
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.resources import TrialResources
 from ebclab.sweeps.sweep import earlier_results
@@ -147,13 +148,11 @@ def test_a_sweep_that_goes_on_knows_what_it_knew_when_it_started(sweep_plan, tmp
     plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
     learnt: list[Any] = []
 
-    def killed(folder: SweepFolder, *given: Any) -> None:
-        learnt.append(given[-2])
-        folder.path.mkdir(exist_ok=True)
-        write_plan(folder.plan, plan)
-        phase.write_start(
-            folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0), *given[-2], images=""
-        )
+    def killed(launch: SweepLaunch) -> None:
+        learnt.append(launch.warm_start)
+        launch.folder.path.mkdir(exist_ok=True)
+        write_plan(launch.folder.plan, plan)
+        phase.write_start(launch, launch.folder.read_log(), TrialResources(1, 0.0, 0.0, 1, worker_gpus=2.0))
         raise KeyboardInterrupt
 
     def run(**options: Any) -> None:
@@ -176,14 +175,14 @@ def test_a_sweep_that_learns_from_another_when_it_is_resumed_goes_on_knowing_tha
     plan, old = sweep_plan(), sweep(tmp_path / "old", sweep_plan(), (at(0.01, 0.2), 0.5, "finished"))
     new, learnt = sweep(tmp_path / "new", plan, (at(0.02, 0.3), 0.4, "finished")), list[Any]()
 
-    def killed(folder: SweepFolder, *given: Any) -> None:
-        learnt.append(given[-2])
-        phase.write_start(folder.read_log(), plan, TrialResources(1, 0.0, 0.0, 1), *given[-2], images="")
+    def killed(launch: SweepLaunch) -> None:
+        learnt.append(launch.warm_start)
+        phase.write_start(launch, launch.folder.read_log(), TrialResources(1, 0.0, 0.0, 1))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(phase, "trained_sweep", killed)
     for options in ({}, {"warm_start": old}, {"resume": True}, {"resume": True}):
         with pytest.raises(KeyboardInterrupt):
             run_sweep(plan, sweeps=new.parent, name=new.name, display=SweepDisplay(), **options)
-    assert learnt == [(None, [])] + [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
+    assert learnt == [(None, ())] + [(str(old), [(at(0.01, 0.2), 0.5)])] * 3
     assert sum("earlier" in event for event in SweepFolder(new).read_log().events) == 1

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,29 +33,27 @@ from ebclab.cluster.each import each_on_cluster
 from ebclab.cluster.join import Notices, cluster_session, cluster_size, nodes, nodes_to_come
 from ebclab.cluster.versions import Origin, require_same_versions
 from ebclab.config import to_yaml
-from ebclab.data.holdout import Split
 from ebclab.errors import EbclabError, InterruptedRunError, RunError, UserError
 from ebclab.evaluation.answers import Answers
 from ebclab.formatting import count
 from ebclab.runs import environment
 from ebclab.runs.death import how_it_died
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.initial_weights import InitialWeights, keep_weights
+from ebclab.runs.initial_weights import keep_weights
 from ebclab.runs.jobs import Each, one_by_one
 from ebclab.runs.stop_request import StopFlag, stop_on_signals
 from ebclab.storage import atomic
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import read_json_object, typed
-from ebclab.sweeps.display import SweepDisplay
-from ebclab.sweeps.folder import SweepFolder, claim_sweep
+from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan, trial_config
 from ebclab.sweeps.policies.population import explore
+from ebclab.sweeps.preflight import SweepLaunch
 from ebclab.sweeps.ray_tune.trial_worker import TrialSetup, run_turn
 from ebclab.sweeps.resources import Limits, TrialResources, share_out
 from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, SweepScheduler, Turn
 from ebclab.sweeps.space.space import Point, Settings
-from energy_contrast.method import Method
 
 
 def clone_run(folder: SweepFolder, plan: SweepPlan, trial: Trial, donor: Trial) -> tuple[Point, Settings]:
@@ -107,88 +105,44 @@ def _link(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def trained_sweep(
-    folder: SweepFolder,
-    plan: SweepPlan,
-    split: Split,
-    methods: Mapping[str, type[Method]],
-    display: SweepDisplay,
-    limits: Limits,
-    earlier: tuple[str | None, Sequence[tuple[Point, float]]] = (None, ()),
-    weights: InitialWeights | None = None,
-) -> Iterator[tuple[SweepLog, Each]]:
-    """Train all trials of a sweep that has passed all checks; yield the log while the folder is claimed.
-
-    With it comes what does other jobs on the cluster.
+def trained_sweep(launch: SweepLaunch) -> Iterator[tuple[SweepLog, Each]]:
+    """Train all trials of a sweep; yield the log, and what does other jobs on the cluster, while the folder is claimed.
 
     If this process has already joined a Ray instance, that one is used and left running.
-
-    Args:
-        earlier: Address of a sweep to learn from, None if there is none, and its points and objectives.
-        weights: Initial weights of all trials' encoders; None means random weights.
     """
-    with cluster_session(plan.config.resources.cluster, display):
+    folder, plan = launch.folder, launch.plan
+    with cluster_session(plan.config.resources.cluster, launch.display):
         require_same_versions()
-        resources = resources_of(plan, limits)
-        with claim_sweep(folder, plan) as syncer:
-            if weights is not None:
-                keep_weights(folder.initial_weights, weights)
+        resources = resources_of(plan, launch.limits)
+        with folder.claim_for(plan) as syncer:
+            if launch.weights is not None:
+                keep_weights(folder.initial_weights, launch.weights)
                 syncer.push()
             log = folder.read_log(syncer)
-            write_start(log, plan, resources, *earlier, images=split.content, searches=limits.searches)
-            display.note(
+            write_start(launch, log, resources)
+            launch.display.note(
                 f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
             )
-            setup = TrialSetup(
-                folder=folder,
-                config=plan.config,
-                methods=methods,
-                images=None if plan.config.resources.workers else split,
-                threads=resources.threads,
-                gpus=resources.gpus,
-                command=tuple(sys.argv),
-                weights=folder.initial_weights if weights is not None else None,
-                origin=Origin.here(),
-            )
-            search = SearchProposals(plan, earlier[1])
-            Phases(folder, plan, log, resources, display, search, limits.seconds).run(setup)
+            Phases(launch, log, resources).run()
             yield log, jobs_on_cluster(plan, resources)
 
 
-def jobs_on_cluster(plan: SweepPlan, resources: TrialResources) -> Each:
-    """Return what does jobs beside the trials: this process if it has all that they could have, else the cluster's.
-
-    The head of a cluster is mostly a small machine without a GPU.
-    """
-    if plan.config.resources.cluster == "local" and (not resources.all_gpus or cluster_size()[1] <= 1):
-        return one_by_one
-    return partial(each_on_cluster, cpus=max(1.0, resources.cpus), on_gpu=resources.all_gpus > 0)
-
-
-def write_start(
-    log: SweepLog,
-    plan: SweepPlan,
-    resources: TrialResources,
-    warm_start: str | None,
-    earlier: Sequence[tuple[Point, float]],
-    *,
-    images: str,
-    searches: int = 1,
-) -> None:
+def write_start(launch: SweepLaunch, log: SweepLog, resources: TrialResources) -> None:
     """Log that the sweep starts or is resumed, with its resources, the digest of its images and its machine.
 
     The results of an earlier sweep that it learns from are logged once, when it begins to learn from that.
     """
+    warm_start, earlier = launch.warm_start
     is_new = not log.trials or log.learnt_from.get("warm_start") != warm_start
     learnt = {"earlier": list(map(list, earlier))} if earlier and is_new else {}
     log.append(
         "started" if not log.trials else "resumed",
-        trials=plan.trials,
+        trials=launch.plan.trials,
         concurrent=resources.concurrent,
         gpus_per_trial=resources.all_gpus,
-        searches=searches,
+        searches=launch.limits.searches,
         warm_start=warm_start,
-        images=images,
+        images=launch.split.content,
         environment=environment.describe_environment(torch.device("cpu"), resources.threads, 1, sys.argv),
         **learnt,
     )
@@ -200,6 +154,16 @@ def resources_of(plan: SweepPlan, limits: Limits) -> TrialResources:
     most = max(plan.trials, plan.confirming_runs)
     found = share_out(plan.config.resources, limits, cpus=cpus, gpus=gpus, num_trials=most)
     return found.on([*nodes(), *nodes_to_come(found.concurrent)])
+
+
+def jobs_on_cluster(plan: SweepPlan, resources: TrialResources) -> Each:
+    """Return what does jobs beside the trials: this process if it has all that they could have, else the cluster's.
+
+    The head of a cluster is mostly a small machine without a GPU.
+    """
+    if plan.config.resources.cluster == "local" and (not resources.all_gpus or cluster_size()[1] <= 1):
+        return one_by_one
+    return partial(each_on_cluster, cpus=max(1.0, resources.cpus), on_gpu=resources.all_gpus > 0)
 
 
 class _Request(StopFlag):
@@ -214,30 +178,28 @@ class _Request(StopFlag):
         self._stop.set()
 
 
-class Phases:
+class Phases(FIFOScheduler):
     """The search of a sweep and, when it is over, the confirmation of its best settings by the same processes.
 
-    Args:
-        seconds: Time limit of the search, from now on; None means no limit.
+    It is Tune's scheduler, each turn of a trial one trial of Tune. Tune starts and reuses processes and holds no state
+    that matters: its requests and reports are passed on to the sweep scheduler, which makes all decisions.
 
     Attributes:
         folder: The folder of the sweep.
         scheduler: The scheduler of the present phase.
     """
 
-    def __init__(
-        self,
-        folder: SweepFolder,
-        plan: SweepPlan,
-        log: SweepLog,
-        resources: TrialResources,
-        display: SweepDisplay,
-        search: SearchProposals,
-        seconds: float | None = None,
-    ) -> None:
-        self.folder, self._plan, self._log, self._resources, self._display = folder, plan, log, resources, display
+    def __init__(self, launch: SweepLaunch, log: SweepLog, resources: TrialResources) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._launch, self._log, self._resources = launch, log, resources
+        self.folder, self._plan, self._display = launch.folder, launch.plan, launch.display
+        self._has_workers = launch.plan.config.resources.workers > 0
         self._open = ExitStack()
-        self._prepare(search, seconds)
+        self._prepare(SearchProposals(launch.plan, launch.warm_start.results), launch.limits.seconds)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle nothing: Tune pickles this object for a restore that is never used; displays cannot be pickled."""
+        return {}
 
     def _prepare(self, proposals: SearchProposals | ConfirmProposals, seconds: float | None = None) -> None:
         self._kind, self._seconds, self._began = proposals.kind, seconds, time.monotonic()
@@ -297,6 +259,72 @@ class Phases:
                 "the same command resumes from there"
             )
 
+    def run(self) -> None:
+        """Train all trials that are not over."""
+        self._begin()
+        try:
+            self.go_on()
+            if not self.scheduler.is_over:
+                self._train()
+        finally:
+            self._open.close()
+        self._require_not_stopped()
+
+    def _train(self) -> None:
+        """Train on the cluster that this process has joined; a resume does not need the hidden folder of Tune."""
+        launch, resources = self._launch, self._resources
+        setup = TrialSetup(
+            folder=self.folder,
+            config=self._plan.config,
+            methods=launch.methods,
+            images=None if self._has_workers else launch.split,
+            threads=resources.threads,
+            gpus=resources.gpus,
+            command=tuple(sys.argv),
+            weights=self.folder.initial_weights if launch.weights is not None else None,
+            origin=Origin.here(),
+        )
+        if resources.cpus or resources.gpus:
+            reserved = {"cpu": resources.cpus, "gpu": resources.gpus}
+        else:  # the trial's workers reserve for themselves; Tune demands a reservation, and this one costs nothing
+            reserved = {"cpu": 0, "node:__internal_head__": 0.001}
+        tuner = tune.Tuner(
+            tune.with_resources(tune.with_parameters(run_turn, setup=setup), reserved),
+            tune_config=tune.TuneConfig(
+                num_samples=-1,
+                max_concurrent_trials=resources.concurrent,  # by default, Tune lets only one turn wait for a process
+                search_alg=_Turns(self),
+                scheduler=self,
+                reuse_actors=True,
+                trial_name_creator=_name,
+                trial_dirname_creator=_name,
+            ),
+            run_config=tune.RunConfig(
+                name="tune", storage_path=str(self.folder.own(".ray")), verbose=0, callbacks=[_Heartbeat(self)]
+            ),
+        )
+        of_tune = logging.getLogger("ray.tune.tune")
+        of_tune.addFilter(_is_news)
+        try:
+            tuner.fit()
+        except tune.TuneError as error:  # what goes wrong in this class, such as a log that cannot be written
+            behind: BaseException | None = error
+            while isinstance(behind, tune.TuneError):
+                behind = behind.__cause__ or behind.__context__
+            if isinstance(behind, EbclabError | OSError):
+                raise behind from None
+            raise
+        finally:
+            of_tune.removeFilter(_is_news)
+
+    def next_turn(self) -> Turn | None:
+        """Return the next turn, if there is one; its workers are not those that were asked to stop before."""
+        turn = self.scheduler.next_turn()
+        if turn is not None and self._has_workers:
+            with logged():
+                self.folder.run(turn.run_name).stop.clear()
+        return turn
+
     def on_step(self) -> None:
         """Display the progress of the phase, and ask its trials to save or to stop."""
         stop = self.scheduler.stop
@@ -314,26 +342,6 @@ class Phases:
                     self._run(trial_id).stop.set()
                     self._asked.add(trial_id)
 
-    def next_turn(self) -> Turn | None:
-        """Return the next turn, if there is one; its workers are not those that were asked to stop before."""
-        turn = self.scheduler.next_turn()
-        if turn is not None and self._plan.config.resources.workers:
-            with logged():
-                self.folder.run(turn.run_name).stop.clear()
-        return turn
-
-    def end_workers(self, run_name: str) -> None:
-        """Ask the workers of a turn that is over to stop: Tune only tells their trial's process, when it needs it."""
-        if self._plan.config.resources.workers:
-            with logged():
-                self.folder.run(run_name).stop.set()
-
-    def on_death(self, trial_id: str, reason: str, *, preempted: bool) -> None:
-        """Pass the death of a trial's process on, and display it if the trial is started again."""
-        self.scheduler.on_death(trial_id, reason, preempted=preempted)
-        if not self._log.trials[trial_id].is_over:
-            self._display.note(f"trial {trial_id}: {reason}; it is started again")
-
     def _save_before(self, machines: list[str]) -> None:
         """Ask running trials to save before machines are taken away."""
         self._display.note(f"{', '.join(machines)} will be taken away: running trials save at their next log step")
@@ -344,60 +352,60 @@ class Phases:
     def _run(self, trial_id: str) -> RunFolder:
         return self.folder.run(self._log.trials[trial_id].run_name)
 
-    def run(self, setup: TrialSetup) -> None:
-        """Train all trials that are not over."""
-        self._begin()
-        try:
-            self.go_on()
-            if not self.scheduler.is_over:
-                run_sweep_trials(self, setup, self._resources)
-        finally:
-            self._open.close()
-        self._require_not_stopped()
+    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
+        """Choose none, so that Tune starts turns in order: a choice here could take the process of a waiting turn.
+
+        If the sweep is to end, turns that still wait for a process are stopped.
+        """
+        if self.scheduler.stop.is_set:
+            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
+                turn.init_local_path()  # has none before it waits for a process, and Tune then ends in an error
+                tune_controller.stop_trial(turn)
+        return None
+
+    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
+        """Take a report of a turn; return whether the turn continues."""
+        turn, seconds = _turn(trial), float(result["time_total_s"])
+        if "outcome" in result:
+            answers = typed(json.loads(result["answers"]), Answers) if result["answers"] else None
+            self.scheduler.on_outcome(turn.trial, result["outcome"], result["reason"], seconds, answers)
+            return str(TrialScheduler.STOP)
+        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
+        if not self.scheduler.on_epoch(turn.trial, result["epoch"], result["objective"], seconds, metrics):
+            return str(TrialScheduler.CONTINUE)
+        if self._has_workers:  # Tune only tells the trial's process, when it needs it
+            with logged():
+                self.folder.run(turn.run_name).stop.set()
+        return str(TrialScheduler.STOP)
+
+    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
+        """End the turn."""
+        self.scheduler.on_turn_over(_turn(trial).trial)
+
+    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """End a turn that never had a process."""
+        self.scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a process", 0.0)
+        self.scheduler.on_turn_over(_turn(trial).trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
+        """Handle the death of a turn's process, and display it if the trial is started again."""
+        name, run = _turn(trial).trial, self.folder.run(_turn(trial).run_name, "worker")
+        error, text = _error_of(trial)
+        preempted = isinstance(error, RayActorError) and error.preempted
+        died, pid = ("its machine was taken away", "") if preempted else death_in_words(text)
+        reason = died + how_it_died(run.ray, 0, pid) if died else (text.strip() or "no text").splitlines()[-1]
+        self.scheduler.on_death(name, reason, preempted=preempted)
+        if not self._log.trials[name].is_over:
+            self._display.note(f"trial {name}: {reason}; it is started again")
+        self.scheduler.on_turn_over(name)
 
 
-def run_sweep_trials(phases: Phases, setup: TrialSetup, resources: TrialResources) -> None:
-    """Train all trials of a sweep on the cluster that this process has joined.
+def _turn(trial: TuneTrial) -> Turn:
+    return Turn(**trial.config["turn"])
 
-    Each turn of a trial is one trial of Tune. Tune starts and reuses processes and holds no state that matters: the
-    searcher, scheduler and callback below pass everything on to the sweep scheduler, which makes all decisions. A
-    resume does not need the hidden folder that Tune writes to.
-    """
-    if resources.cpus or resources.gpus:
-        reserved = {"cpu": resources.cpus, "gpu": resources.gpus}
-    else:  # the trial's workers reserve for themselves; Tune demands a reservation, and this one costs nothing
-        reserved = {"cpu": 0, "node:__internal_head__": 0.001}
-    tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(run_turn, setup=setup), reserved),
-        tune_config=tune.TuneConfig(
-            num_samples=-1,
-            max_concurrent_trials=resources.concurrent,  # by default, Tune lets only one turn wait for a process
-            search_alg=_Turns(phases),
-            scheduler=_Judge(phases),
-            reuse_actors=True,
-            trial_name_creator=_name,
-            trial_dirname_creator=_name,
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=str(setup.folder.own(".ray")),
-            verbose=0,
-            callbacks=[_Heartbeat(phases.on_step)],
-        ),
-    )
-    of_tune = logging.getLogger("ray.tune.tune")
-    of_tune.addFilter(_is_news)
-    try:
-        tuner.fit()
-    except tune.TuneError as error:  # what goes wrong in the classes below, such as a log that cannot be written
-        behind: BaseException | None = error
-        while isinstance(behind, tune.TuneError):
-            behind = behind.__cause__ or behind.__context__
-        if isinstance(behind, EbclabError | OSError):
-            raise behind from None
-        raise
-    finally:
-        of_tune.removeFilter(_is_news)
+
+def _name(trial: TuneTrial) -> str:
+    return f"{_turn(trial).run_name}-{trial.trial_id}"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -405,22 +413,19 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("Trials did not complete")
 
 
-def _name(trial: TuneTrial) -> str:
-    return f"{_turn(trial).run_name}-{trial.trial_id}"
+def _error_of(trial: TuneTrial) -> tuple[object, str]:
+    """Return the error that ended a turn, None if Tune has kept its text alone, and the text.
+
+    They are in the driver's folder; Tune's own methods look for the copies that it makes at the end of the sweep.
+    """
+    if trial.pickled_error_file:
+        with suppress(Exception), open(trial.pickled_error_file, "rb") as file:  # whatever an own class raises
+            error = ray.cloudpickle.load(file)
+            return error, str(error)
+    return None, Path(trial.error_file).read_text(encoding="utf-8")
 
 
-def _turn(trial: TuneTrial) -> Turn:
-    return Turn(**trial.config["turn"])
-
-
-class _Unsaved:
-    """Pickles as empty: Tune pickles these objects for a restore that is never used; displays cannot be pickled."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-
-class _Turns(_Unsaved, Searcher):
+class _Turns(Searcher):
     """Answers Tune's request for the next trial with the sweep scheduler's next turn."""
 
     def __init__(self, phases: Phases) -> None:
@@ -440,78 +445,16 @@ class _Turns(_Unsaved, Searcher):
     def save(self, checkpoint_path: str) -> None:
         pass
 
-    def restore(self, checkpoint_path: str) -> None:
-        pass
 
-
-class _Judge(_Unsaved, FIFOScheduler):
-    """Passes a trial's reports from Tune to the sweep scheduler, which says whether its turn continues."""
-
-    def __init__(self, phases: Phases) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._phases = phases
-
-    def choose_trial_to_run(self, tune_controller: Any) -> TuneTrial | None:
-        """Choose none, so that Tune starts turns in order: a choice here could take the process of a waiting turn.
-
-        If the sweep is to end, turns that still wait for a process are stopped.
-        """
-        if self._phases.scheduler.stop.is_set:
-            for turn in [turn for turn in tune_controller.get_live_trials() if turn.status == TuneTrial.PENDING]:
-                turn.init_local_path()  # has none before it waits for a process, and Tune then ends in an error
-                tune_controller.stop_trial(turn)
-        return None
-
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
-        scheduler, name, seconds = self._phases.scheduler, _turn(trial).trial, float(result["time_total_s"])
-        if "outcome" in result:
-            answers = typed(json.loads(result["answers"]), Answers) if result["answers"] else None
-            scheduler.on_outcome(name, result["outcome"], result["reason"], seconds, answers)
-            return str(TrialScheduler.STOP)
-        metrics = {key.removeprefix("metrics/"): value for key, value in result.items() if key.startswith("metrics/")}
-        ends = scheduler.on_epoch(name, result["epoch"], result["objective"], seconds, metrics)
-        if ends:
-            self._phases.end_workers(_turn(trial).run_name)
-        return str(TrialScheduler.STOP if ends else TrialScheduler.CONTINUE)
-
-    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
-        self._phases.scheduler.on_turn_over(_turn(trial).trial)
-
-    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        self._phases.scheduler.on_outcome(_turn(trial).trial, "interrupted", "stopped before it had a process", 0.0)
-        self._phases.scheduler.on_turn_over(_turn(trial).trial)
-
-    def on_trial_error(self, tune_controller: Any, trial: TuneTrial) -> None:
-        name, run = _turn(trial).trial, self._phases.folder.run(_turn(trial).run_name, "worker")
-        error, text = _error_of(trial)
-        preempted = isinstance(error, RayActorError) and error.preempted
-        died, pid = ("its machine was taken away", "") if preempted else death_in_words(text)
-        reason = died + how_it_died(run.ray, 0, pid) if died else (text.strip() or "no text").splitlines()[-1]
-        self._phases.on_death(name, reason, preempted=preempted)
-        self._phases.scheduler.on_turn_over(name)
-
-
-def _error_of(trial: TuneTrial) -> tuple[object, str]:
-    """Return the error that ended a turn, None if Tune has kept its text alone, and the text.
-
-    They are in the driver's folder; Tune's own methods look for the copies that it makes at the end of the sweep.
-    """
-    if trial.pickled_error_file:
-        with suppress(Exception), open(trial.pickled_error_file, "rb") as file:  # whatever an own class raises
-            error = ray.cloudpickle.load(file)
-            return error, str(error)
-    return None, Path(trial.error_file).read_text(encoding="utf-8")
-
-
-class _Heartbeat(_Unsaved, TrialProgressCallback):
+class _Heartbeat(TrialProgressCallback):
     """Calls back several times a second from Tune's loop; replaces Tune's own printed lines about trials."""
 
-    def __init__(self, on_step: Callable[[], None]) -> None:
+    def __init__(self, phases: Phases) -> None:
         super().__init__()
-        self._on_step = on_step
+        self._phases = phases
 
     def on_step_end(self, iteration: int, trials: list[TuneTrial], **info: Any) -> None:
-        self._on_step()
+        self._phases.on_step()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         pass

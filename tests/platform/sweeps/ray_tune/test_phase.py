@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 from made_up_images import put
-from made_up_trials import Remembering
+from made_up_trials import Remembering, launch_of
 from ray import tune
 from ray.core.generated.common_pb2 import ActorDiedErrorContext, NodeDeathInfo
 from ray.exceptions import ActorDiedError
@@ -27,8 +27,8 @@ from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.ray_tune import phase
 from ebclab.sweeps.ray_tune.phase import Phases
-from ebclab.sweeps.resources import TrialResources
-from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, Turn
+from ebclab.sweeps.resources import Limits, TrialResources
+from ebclab.sweeps.scheduler import ConfirmProposals, Turn
 
 RESOURCES = TrialResources(2, 1, 0, 1)
 
@@ -39,16 +39,12 @@ class Made:
 
     plan: SweepPlan
     folder: Path
-    setup: Any = None
     seconds: float | None = None
 
     def __post_init__(self) -> None:
         self.log, self.shown = SweepLog(self.folder / "trials.jsonl"), Remembering()
-        search = SearchProposals(self.plan)
-        self.phases = Phases(SweepFolder(self.folder), self.plan, self.log, RESOURCES, self.shown, search, self.seconds)
-
-    def run(self) -> None:
-        self.phases.run(self.setup)
+        launch = launch_of(SweepFolder(self.folder), self.plan, self.shown, limits=Limits(seconds=self.seconds))
+        self.phases = Phases(launch, self.log, RESOURCES)
 
 
 def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_trial_is_given_up(
@@ -66,10 +62,10 @@ def test_a_machine_with_other_versions_ends_the_phase_with_its_sentence_and_no_t
         assert phases.scheduler is scheduler  # nothing follows a search that was not finished
         assert scheduler.is_over
 
-    monkeypatch.setattr(phase, "run_sweep_trials", refuse_the_second)
+    monkeypatch.setattr(Phases, "_train", refuse_the_second)
     made = Made(sweep_plan(trials=3), tmp_path)
     with pytest.raises(UserError, match=r"^node gpu-7: torch 1\.0, got 2\.0$") as raised:
-        made.run()
+        made.phases.run()
     assert raised.value.exit_code == 2
     assert [trial.state for trial in made.log.trials.values()] == ["interrupted", "waiting"]
     assert not any(trial.is_over for trial in SweepLog(made.log.path).trials.values())
@@ -91,10 +87,10 @@ def test_a_log_that_cannot_be_written_while_tune_runs_is_one_sentence(sweep_plan
     monkeypatch.setattr(tune, "Tuner", Tuner)
     monkeypatch.setattr(tune, "with_parameters", lambda function, **_: function)
     monkeypatch.setattr(tune, "with_resources", lambda function, _: function)
-    made = Made(sweep_plan(trials=3), tmp_path, SimpleNamespace(folder=SweepFolder(tmp_path)))
+    made = Made(sweep_plan(trials=3), tmp_path)
     made.log.path.mkdir()
     with pytest.raises(RunError, match=r"trials\.jsonl: cannot be written, got Is a directory$"):
-        made.run()
+        made.phases.run()
 
 
 def test_a_stop_before_a_turn_waits_for_a_process_is_no_error_of_tune(cluster, sweep_plan, tmp_path, monkeypatch):
@@ -107,9 +103,9 @@ def test_a_stop_before_a_turn_waits_for_a_process_is_no_error_of_tune(cluster, s
 
     monkeypatch.setattr(Phases, "next_turn", interrupted)
     with join.cluster_session(cluster, Remembering()):
-        made = Made(sweep_plan(trials=3), tmp_path, SimpleNamespace(folder=SweepFolder(tmp_path)))
+        made = Made(sweep_plan(trials=3), tmp_path)
         with pytest.raises(InterruptedRunError, match="stopped with 3 trials to go"):
-            made.run()
+            made.phases.run()
     assert [trial.state for trial in made.log.trials.values()] == ["interrupted"]
 
 
@@ -144,16 +140,16 @@ def test_the_confirmation_follows_the_search_in_one_run_of_tune_unless_somebody_
             signal.raise_signal(signal.SIGINT)
         return ConfirmProposals(*given)
 
-    monkeypatch.setattr(phase, "run_sweep_trials", run_of_tune)
+    monkeypatch.setattr(Phases, "_train", run_of_tune)
     monkeypatch.setattr(phase, "ConfirmProposals", confirmation)
     seconds = 0.0 if asked == "when the time is over" else None
     made = Made(sweep_plan(trials=2, top=1, seeds=2), tmp_path, seconds=seconds)
     handler = signal.getsignal(signal.SIGINT)
     if asked is None:
-        made.run()
+        made.phases.run()
     else:
         with pytest.raises(InterruptedRunError, match=f"stopped with {0 if asked == 'between' else 2} trials to go"):
-            made.run()
+            made.phases.run()
     assert runs == [made.phases]
     assert signal.getsignal(signal.SIGINT) is handler
     kinds, shown = {
@@ -183,13 +179,13 @@ def test_a_machine_that_will_go_is_told_once_by_its_name_and_running_trials_are_
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_are_told_that_their_trial_is_over(sweep_plan, tmp_path, workers):
     made = Made(sweep_plan(f"resources.workers={workers}", trials=2), tmp_path)
-    judge, turn = phase._Judge(made.phases), made.phases.scheduler.next_turn()
+    turn = made.phases.scheduler.next_turn()
     trial: Any = SimpleNamespace(config={"turn": vars(turn)})
     told = {"time_total_s": 1.0, "epoch": 1, "objective": 0.5}
     asked = SweepFolder(tmp_path).run("0000").stop
-    assert judge.on_trial_result(None, trial, told) == "CONTINUE"
+    assert made.phases.on_trial_result(None, trial, told) == "CONTINUE"
     assert not asked.is_set
-    assert judge.on_trial_result(None, trial, {**told, "epoch": 2, "metrics/loss": math.nan}) == "STOP"
+    assert made.phases.on_trial_result(None, trial, {**told, "epoch": 2, "metrics/loss": math.nan}) == "STOP"
     assert SweepFolder(tmp_path).run("0000").stop.is_set == bool(workers)
     other = SweepFolder(tmp_path).run("0001").stop
     other.set()  # of an earlier turn
@@ -269,7 +265,7 @@ def test_a_machine_that_was_taken_away_is_told_from_a_process_that_died(
         config={"turn": vars(turn)},
         pickled_error_file=str(pickled),
     )
-    phase._Judge(made.phases).on_trial_error(None, trial)
+    made.phases.on_trial_error(None, trial)
     (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
     assert (restarted["reason"], restarted.get("preempted", False)) == (reason, preempted)
     assert made.shown.notes == [f"trial 0000: {reason}; it is started again"]
@@ -293,6 +289,6 @@ def test_the_reason_is_found_where_tune_keeps_the_text_of_an_error_alone(sweep_p
         pickled_error_file=pickled and str(put(tmp_path / "error.pkl", pickled)),
         error_file=str(tmp_path / "error.txt"),
     )
-    phase._Judge(made.phases).on_trial_error(None, trial)
+    made.phases.on_trial_error(None, trial)
     (restarted,) = [event for event in made.log.events if event["event"] == "restarted"]
     assert restarted["reason"].startswith(reason)
