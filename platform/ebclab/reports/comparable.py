@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import create_trial
+from optuna.trial import FrozenTrial, create_trial
 
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.policies.suggest import quiet_optuna
-from ebclab.sweeps.space.space import Parameter, Space, is_number
+from ebclab.sweeps.policies.suggest import new_study
+from ebclab.sweeps.space.space import Parameter, Point, Space, is_number
 
 LEAST_TRIALS = 8
 """Minimum number of trials for which an importance is computed."""
@@ -69,22 +69,21 @@ def as_text(value: object) -> str:
     return html.escape(text, quote=False)
 
 
-def study_of(space: Space, compared: Footing) -> optuna.Study:
-    """Return the compared trials as an optuna study, for its plots and importances."""
-    names = labels(space)
-    distributions = {names[name]: as_distribution(parameter) for name, parameter in space.by_name.items()}
-    with quiet_optuna():
-        study = optuna.create_study(direction="maximize", study_name="sweep")
-    study.add_trials(
-        [
-            create_trial(
-                value=value,
-                params={names[name]: as_optuna_value(p, trial.point[name]) for name, p in space.by_name.items()},
-                distributions=distributions,
-            )
-            for trial, value in zip(compared.trials, compared.values, strict=True)
-        ]
+def frozen(space: Space, point: Point, names: Mapping[str, str] | None = None, **facts: Any) -> FrozenTrial:
+    """Return a trial at a point of the space as optuna takes it, with other ``names`` of the settings if given."""
+    named = {name if names is None else names[name]: parameter for name, parameter in space.by_name.items()}
+    return create_trial(
+        params={name: _as_optuna_value(parameter, point[parameter.name]) for name, parameter in named.items()},
+        distributions={name: _as_distribution(parameter) for name, parameter in named.items()},
+        **facts,
     )
+
+
+def study_of(space: Space, compared: Footing) -> optuna.Study:
+    """Return the compared trials as an optuna study, for its plots."""
+    study, names = new_study(study_name="sweep"), labels(space)
+    pairs = zip(compared.trials, compared.values, strict=True)
+    study.add_trials([frozen(space, trial.point, names, value=value) for trial, value in pairs])
     return study
 
 
@@ -101,8 +100,7 @@ def importance(space: Space, compared: Footing) -> dict[str, float]:
 
     kinds: dict[str, BaseDistribution] = {name: FloatDistribution(0, 1) for name in space.by_name}
     kinds |= {p.name: CategoricalDistribution(range(len(p.levels))) for p in space.parameters if p.choices}
-    with quiet_optuna():
-        study = optuna.create_study(direction="maximize")
+    study = new_study()
     for trial, value in zip(compared.trials, compared.values, strict=True):
         shares = {name: _share(parameter, trial.point[name]) for name, parameter in space.by_name.items()}
         study.add_trial(create_trial(value=value, params=shares, distributions=kinds))
@@ -128,17 +126,17 @@ def why_no_importance(compared: Footing) -> str:
     return "All comparable trials measured the same: no setting explains any difference."
 
 
-def as_distribution(parameter: Parameter) -> BaseDistribution:
+def _as_distribution(parameter: Parameter) -> BaseDistribution:
     """Return a range as optuna's distribution."""
     if parameter.kind == "choice":
-        return CategoricalDistribution([as_optuna_value(parameter, choice) for choice in parameter.choices])
+        return CategoricalDistribution([_as_optuna_value(parameter, choice) for choice in parameter.choices])
     if parameter.kind == "int":
         return IntDistribution(int(parameter.low), int(parameter.high), log=parameter.log)
     low, high = min(parameter.ends), max(parameter.ends)
     return FloatDistribution(low, high, log=parameter.kind == "loguniform" and low > 0)
 
 
-def as_optuna_value(parameter: Parameter, value: Any) -> Any:
+def _as_optuna_value(parameter: Parameter, value: Any) -> Any:
     """Return a value in its range as optuna takes it: a number, or text."""
     inside = parameter.find(value)
     return inside if is_number(inside) else as_text(inside)

@@ -16,7 +16,7 @@ from typing import Any
 import optuna
 import plotly.graph_objects as go
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState
 
 from ebclab.config import to_mapping
 from ebclab.config.check import short
@@ -44,7 +44,7 @@ from ebclab.evaluation.objectives import MEASURED_WITH, difference_format, forma
 from ebclab.formatting import PROBES, clock, count
 from ebclab.interval import POINTS, SHARE, Interval
 from ebclab.reports import sweep_plots
-from ebclab.reports.comparable import as_distribution, as_optuna_value, as_text, is_inside, why_no_importance
+from ebclab.reports.comparable import as_text, frozen, is_inside, why_no_importance
 from ebclab.reports.place import page_place
 from ebclab.reports.plots import BLUE, GREEN, GREY, ORANGE, ending, plot
 from ebclab.reports.reading import SweepRecord, learnt, read_sweep, verdict
@@ -55,7 +55,7 @@ from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.log import Trial
-from ebclab.sweeps.policies.suggest import quiet_optuna
+from ebclab.sweeps.policies.suggest import new_study
 from ebclab.sweeps.results import (
     BASELINE,
     ConfirmedSettings,
@@ -300,7 +300,7 @@ def _objective(record: SweepRecord) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """Resources that the trials of a sweep used."""
+    """Resources that the trials of a sweep used so far; idle machines and lost turns are not in the log."""
 
     search_hours: float  # total training time of all search trials, in hours
     confirm_hours: float  # total training time of all confirming runs, in hours
@@ -308,9 +308,17 @@ class Cost:
     price: float | None  # price of one GPU for one hour; None if unknown
     gpu_hours: float  # GPU-hours of all trials; fractions of a GPU count as such
 
-    @property
-    def trial_hours(self) -> float:
-        return self.search_hours + self.confirm_hours
+    @classmethod
+    def of(cls, record: SweepRecord, price: float | None) -> Cost:
+        """Return the cost of a sweep."""
+        search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
+        return cls(
+            search_hours=sum(trial.seconds for trial in search) / 3600,
+            confirm_hours=sum(trial.seconds for trial in confirm) / 3600,
+            gpus_per_trial=record.gpus_per_trial,
+            price=price,
+            gpu_hours=sum(trial.gpu_seconds for trial in (*search, *confirm)) / 3600,
+        )
 
     @property
     def used_gpus(self) -> bool:
@@ -321,17 +329,6 @@ class Cost:
     def money(self) -> float | None:
         """GPU-hours times the price; None if the price is unknown."""
         return None if self.price is None else self.gpu_hours * self.price
-
-
-def cost_of(record: SweepRecord, price: float | None) -> Cost:
-    """Return the cost of a sweep so far; idle machines and lost turns are not in the log and not included."""
-    search, confirm = record.log.of_kind("search"), record.log.of_kind("confirm")
-    gpu_hours = sum(trial.gpu_seconds for trial in (*search, *confirm)) / 3600
-    return Cost(_hours(search), _hours(confirm), record.gpus_per_trial, price, gpu_hours)
-
-
-def _hours(trials: Sequence[Trial]) -> float:
-    return sum(trial.seconds for trial in trials) / 3600
 
 
 _SHOULD_AGREE = (
@@ -488,7 +485,7 @@ def _together(records: Sequence[SweepRecord]) -> Iterator[Block]:
 
 
 def _sweep(record: SweepRecord, price: float | None, name: str, several: bool) -> Iterator[Section]:
-    cost, measured = cost_of(record, price), how_measured(record)
+    cost, measured = Cost.of(record, price), how_measured(record)
     title = f"{record.name}: {record.title}" if several else record.title
     yield Section(title, tuple(_head(record, cost)), name, is_head=True)
     rerun = [Command(*command) for command in commands(record).items()]
@@ -539,7 +536,7 @@ def _tiles(record: SweepRecord, cost: Cost) -> Iterator[tuple[str, str]]:
     )
     yield str(len(record.search)), f"trials of {record.plan.trials}"
     gpus = f", {cost.gpu_hours:.3g} GPU-hours" if cost.used_gpus else ""
-    yield clock(3600 * cost.trial_hours), f"of training, h:mm:ss{gpus}"
+    yield clock(3600 * (cost.search_hours + cost.confirm_hours)), f"of training, h:mm:ss{gpus}"
     if cost.money is not None:
         yield f"{cost.money:,.2f}", f"at {cost.price} a GPU-hour" if cost.used_gpus else "no GPU was used"
     if saved.seconds:
@@ -737,7 +734,7 @@ def _curve(trial: Trial) -> dict[str, object]:
 
 def _numbers(record: SweepRecord, price: float | None) -> dict[str, object]:
     """Return everything on the page about a sweep, and all of its curves, as plain values."""
-    cost = cost_of(record, price)
+    cost = Cost.of(record, price)
     return {
         "sweep": record.name,
         "path": record.folder.address,
@@ -796,8 +793,7 @@ def write_journal(folders: Sequence[str | Path], to: Path) -> list[str]:
             kept = [trial for trial in trials if trial.is_over and is_inside(space, trial)]
             if len(kept) < len(trials):
                 left_out.append(f"{record.name}: {len(trials) - len(kept)} of {len(trials)} trials were left out")
-            with quiet_optuna():
-                study = optuna.create_study(study_name=str(record.folder.path), storage=storage, direction="maximize")
+            study = new_study(study_name=str(record.folder.path), storage=storage)
             study.add_trials([_frozen(space, trial) for trial in kept])
         try:
             atomic.write_bytes(to, path.read_bytes())
@@ -806,14 +802,14 @@ def write_journal(folders: Sequence[str | Path], to: Path) -> list[str]:
     return left_out
 
 
-def _frozen(space: Space, trial: Trial) -> optuna.trial.FrozenTrial:
+def _frozen(space: Space, trial: Trial) -> FrozenTrial:
     states = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED}
     state = TrialState.FAIL if not trial.curve else states.get(trial.state, TrialState.FAIL)
-    return create_trial(
+    return frozen(
+        space,
+        trial.point,
         state=state,
         value=None if state == TrialState.FAIL else trial.value,
-        params={name: as_optuna_value(parameter, trial.point[name]) for name, parameter in space.by_name.items()},
-        distributions={name: as_distribution(parameter) for name, parameter in space.by_name.items()},
         intermediate_values=trial.objectives,
         user_attrs={"trial": trial.id, "seconds": round(trial.seconds, 3), "reason": trial.reason},
     )

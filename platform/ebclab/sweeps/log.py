@@ -227,7 +227,8 @@ class SweepLog:
         bad = []
         for number, record in json_lines(raw):
             try:
-                self._apply(_checked(record or {}))
+                record = record or {}  # ``_apply`` itself converts the fields of the many epochs
+                self._apply(record if record.get("event") == "epoch" else with_types(record, _FIELDS))
             except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                 bad.append(number)
         for trial in self.trials.values():
@@ -254,7 +255,10 @@ class SweepLog:
     def _apply(self, record: Event) -> None:
         event = record["event"]
         if event == "trial":
-            trial = _new_trial(record)
+            if not is_folder_name(record["trial"]):
+                raise ValueError(f"not the name of a folder, got {record['trial']!r}")
+            trial = Trial(record["trial"], **{name: record[name] for name in _PROPOSED})
+            trial.point, trial.settings = dict(trial.point), dict(trial.settings)
             self.trials[trial.id] = trial
             return
         if event not in _OF_TRIALS:
@@ -285,11 +289,6 @@ class SweepLog:
             trial.spend(seconds, self._gpus)
 
 
-def _checked(record: Event) -> Event:
-    """Return a line of the log with fields of their types; ``_apply`` converts those of the many epochs by itself."""
-    return record if record.get("event") == "epoch" else with_types(record, _FIELDS)
-
-
 def gpus_of(launch: Mapping[str, Any]) -> float:
     """Return the GPUs of a trial, or the share of one, that a start or a resume has written down; 0 without any."""
     return float(launch.get("gpus_per_trial", 0.0))
@@ -299,20 +298,6 @@ def sharing_a_gpu(launch: Mapping[str, Any]) -> int:
     """Return how many trials could share a GPU after a start or a resume; 0 if each had whole ones, or none."""
     share, concurrent = gpus_of(launch), int(launch.get("concurrent", 0)) * int(launch.get("searches", 1))
     return min(concurrent, int(1 / share + 1e-9)) if 0 < share < 1 else 0
-
-
-def _new_trial(record: Event) -> Trial:
-    if not is_folder_name(record["trial"]):
-        raise ValueError(f"not the name of a folder, got {record['trial']!r}")
-    return Trial(
-        id=record["trial"],
-        kind=record["kind"],
-        number=record["number"],
-        point=dict(record["point"]),
-        settings=dict(record["settings"]),
-        seed=record["seed"],
-        epochs=record["epochs"],
-    )
 
 
 def finite(value: Any) -> Any:

@@ -247,35 +247,6 @@ def to_confirm(plan: SweepPlan, log: SweepLog) -> dict[str, Settings]:
     return settings
 
 
-def confirmed_settings(plan: SweepPlan, log: SweepLog) -> list[ConfirmedSettings]:
-    """Return the confirmed settings, the winner first: those with most finished seeds, then with the best mean.
-
-    Runs whose last objective is not a number are left out.
-    """
-    settings, done = to_confirm(plan, log), dict[str, list[Trial]]()
-    for source in settings:
-        for seed in plan.confirming_seeds:
-            trial = log.trials.get(confirming_run(source, seed))
-            if trial is not None and trial.state == "finished" and math.isfinite(trial.value):
-                done.setdefault(source, []).append(trial)
-    confirmed = []
-    for source, trials in done.items():
-        seeds = tuple(trial.seed for trial in trials)
-        measured = Measurements.of(seeds, [trial.value for trial in trials], [trial.answers for trial in trials])
-        confirmed.append(
-            ConfirmedSettings.of(
-                measured,
-                len(done),
-                is_rate=plan.config.evaluation.objective in SHARES,
-                source=source,
-                settings=settings[source],
-                seeds=seeds,
-                seeds_asked=plan.seeds,
-            )
-        )
-    return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
-
-
 @dataclass(frozen=True)
 class SweepFindings:
     """What a sweep has found according to its log, computed when it is asked for."""
@@ -294,8 +265,28 @@ class SweepFindings:
 
     @cached_property
     def confirmed(self) -> list[ConfirmedSettings]:
-        """The confirmed settings, the winner first."""
-        return confirmed_settings(self.plan, self.log)
+        """The confirmed settings, the winner first: those with most finished seeds, then with the best mean.
+
+        Runs whose last objective is not a number are left out.
+        """
+        settings, done = to_confirm(self.plan, self.log), dict[str, list[Trial]]()
+        for source in settings:
+            runs = (self.log.trials.get(confirming_run(source, seed)) for seed in self.plan.confirming_seeds)
+            if good := [run for run in runs if run and run.state == "finished" and math.isfinite(run.value)]:
+                done[source] = good
+        confirmed = [
+            ConfirmedSettings.of(
+                Measurements.of([run.seed for run in runs], [run.value for run in runs], [run.answers for run in runs]),
+                len(done),
+                is_rate=self.plan.config.evaluation.objective in SHARES,
+                source=source,
+                settings=settings[source],
+                seeds=tuple(run.seed for run in runs),
+                seeds_asked=self.plan.seeds,
+            )
+            for source, runs in done.items()
+        ]
+        return sorted(confirmed, key=lambda entry: (len(entry.values), entry.mean), reverse=True)
 
     @cached_property
     def differences(self) -> list[Interval | None]:

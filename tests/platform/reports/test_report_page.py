@@ -24,7 +24,7 @@ from ebclab.errors import RunError
 from ebclab.evaluation.comparison import Measurements
 from ebclab.reports import document as output
 from ebclab.reports.comparable import LEAST_TRIALS, MOST_TRIALS, Footing, as_text, footing, importance
-from ebclab.reports.document import commands, cost_of, ranked, write_journal, write_report
+from ebclab.reports.document import Cost, commands, ranked, write_journal, write_report
 from ebclab.reports.plots import thinned
 from ebclab.reports.reading import read_sweep
 from ebclab.reports.sweep_plots import _axis as plot_axis
@@ -305,7 +305,7 @@ def test_a_sweep_in_a_store_is_named_by_its_address_and_was_last_heard_of_when_i
 
 
 def test_gpu_hours_are_trial_hours_times_the_share_of_a_gpu(filled):
-    cost = cost_of(read_sweep(filled.path), price=7.2)
+    cost = Cost.of(read_sweep(filled.path), price=7.2)
     assert cost.search_hours == pytest.approx((8 * 40 + 10 + 20 + 20 + 20) / 3600)
     assert cost.confirm_hours == pytest.approx(9 * 40 / 3600)
     assert cost.money == pytest.approx((390 + 360) / 3600 * 0.5 * 7.2)
@@ -330,11 +330,11 @@ def test_gpu_hours_of_a_sweep_that_was_resumed_with_other_gpus_are_those_of_each
     folder.log.append("epoch", trial="0000", epoch=2, objective=0.6, seconds=130.0, metrics={})
     folder.log.append("ended", trial="0000", state="finished", reason="", seconds=150.0)
     record = read_sweep(folder.path)
-    cost = cost_of(record, price=3.0)
+    cost = Cost.of(record, price=3.0)
     assert cost.gpu_hours == pytest.approx((100 * 2 + 50 * 0.25) / 3600)
     assert cost.money == pytest.approx(3 * cost.gpu_hours)
     folder.log.append("resumed", concurrent=1, gpus_per_trial=0.0)
-    later = cost_of(read_sweep(folder.path), price=3.0)
+    later = Cost.of(read_sweep(folder.path), price=3.0)
     assert (later.gpu_hours, later.used_gpus) == (cost.gpu_hours, True)
     plot = objective_against_time(record)
     (text,) = [text for trace in plot.figure["data"] if trace["mode"] == "markers" for text in trace["text"]]

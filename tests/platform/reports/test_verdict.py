@@ -16,7 +16,7 @@ from ebclab.interval import Interval
 from ebclab.reports.document import lead, write_report
 from ebclab.reports.reading import measured_for_all, read_sweep
 from ebclab.runs.references import PIXELS, UNTRAINED
-from ebclab.sweeps.results import SeedScores, SettingsTest, confirmed_settings
+from ebclab.sweeps.results import SeedScores, SettingsTest
 
 pytestmark = pytest.mark.usefixtures("_without_plots_of_settings")
 
@@ -34,7 +34,7 @@ def test_the_winner_is_named_with_what_is_within_noise_of_it_and_of_the_start(fi
     Against 0006: 1, 0, 1; against the start: 10, 11, 12, so 11 -+ t_2 / sqrt(3), far beyond 0 but for t_2 = 7.65.
     """
     record = read_sweep(filled.path)
-    assert [entry.source for entry in confirmed_settings(record.plan, record.log)] == ["0007", "0006", "baseline"]
+    assert [entry.source for entry in record.confirmed] == ["0007", "0006", "baseline"]
     assert record.start_place == 2
     half = stats.t.isf(0.05 / 3 / 2, 2) / 3**0.5
     assert lead(record).startswith(

@@ -21,7 +21,7 @@ from ebclab.runs.stop_request import StopFlag
 from ebclab.sweeps.log import Epoch, State, SweepLog, Trial
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.stopping import decide
-from ebclab.sweeps.results import BASELINE, confirmed_settings, ranked, to_confirm
+from ebclab.sweeps.results import BASELINE, SweepFindings, ranked, to_confirm
 from ebclab.sweeps.scheduler import ConfirmProposals, SearchProposals, SweepScheduler, Turn
 from ebclab.sweeps.space.check import own_settings
 
@@ -442,7 +442,7 @@ def test_when_the_search_grows_confirmed_runs_keep_their_names_and_those_of_wors
     assert [one.id for one in done] == ["confirm-0002-seed1"]
     assert grown.left(done) == 1
     assert grown.propose(done).id == "confirm-0004-seed1"
-    (confirmed,) = confirmed_settings(replace(plan, trials=5), log)
+    (confirmed,) = SweepFindings(replace(plan, trials=5), log).confirmed
     assert (confirmed.source, confirmed.seeds) == ("0002", (1,))
 
 
@@ -457,7 +457,7 @@ def test_only_runs_that_finished_with_a_number_confirm_settings(sweep_plan, log,
     plan = sweep_plan(trials=4, top=1, seeds=3, baseline=False)
     for one, state, value in zip(proposed(ConfirmProposals(plan, log)), states, values, strict=True):
         write(log, replace(one, state=state, curve={5: Epoch(0.5, 1.0), 6: Epoch(value, 2.0)}))
-    (confirmed,) = confirmed_settings(plan, log)
+    (confirmed,) = SweepFindings(plan, log).confirmed
     assert (confirmed.source, confirmed.seeds, confirmed.seeds_asked) == ("0002", seeds, 3)
     assert confirmed.values == tuple(values[seed - 1] for seed in seeds)
     assert confirmed.settings == log.trials["0002"].settings
@@ -474,7 +474,7 @@ def test_confirmed_settings_have_the_intervals_of_all_that_were_compared(sweep_p
         last = Epoch(right.double().mean().item(), 1.0)
         answers = Answers.of(right, torch.arange(50))
         write(log, replace(one, state="finished", curve={6: last}, answers=answers))
-    for entry in confirmed_settings(plan, log):
+    for entry in SweepFindings(plan, log).confirmed:
         expected = mean_interval(torch.cat(tables[entry.source]).double().numpy(), 0.05 / 3)
         assert (entry.low, entry.high) == pytest.approx(expected, abs=1e-12)
         assert (entry.images, len(entry.answers)) == (50, 2)

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import optuna
@@ -89,11 +88,10 @@ def _known_trials(
 
 def _most_promising(space: Space, known: list[FrozenTrial], seed: int) -> Point:
     """Return the point that TPE proposes after the trials ``known``."""
-    with quiet_optuna():
-        sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.add_trials(known)
-        params = study.ask({name: _distribution(parameter) for name, parameter in space.by_name.items()}).params
+    sampler = optuna.samplers.TPESampler(n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed)
+    study = new_study(sampler=sampler)
+    study.add_trials(known)
+    params = study.ask({name: _distribution(parameter) for name, parameter in space.by_name.items()}).params
     return {name: _from_optuna(parameter, params[name]) for name, parameter in space.by_name.items()}
 
 
@@ -125,13 +123,12 @@ def _from_optuna(parameter: Parameter, value: Any) -> Any:
     return parameter.levels[value] if parameter.levels else parameter.find(rounded(value))
 
 
-@contextmanager
-def quiet_optuna() -> Iterator[None]:
-    """Keep optuna from logging that it made a study, and restore its log level afterwards."""
+def new_study(**options: Any) -> optuna.Study:
+    """Return a new study that maximises, without optuna's log message about that."""
     logger = logging.getLogger("optuna")
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
-        yield
+        return optuna.create_study(direction="maximize", **options)
     finally:
         logger.setLevel(level)
