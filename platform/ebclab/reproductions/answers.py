@@ -6,7 +6,7 @@ Claims are answered by our numbers, with the intervals that say so, and by the p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -25,12 +25,13 @@ from ebclab.reports.reading import all_learnt, measured_for_all
 from ebclab.reproductions.claims import Cell, Claim, Inequality, clauses
 from ebclab.reproductions.plan import PlannedCell, StudyPlan
 from ebclab.reproductions.study import FACTORS, Study, Unit
-from ebclab.runs.references import REFERENCES, UNTRAINED, Name, Protocol, References
+from ebclab.runs.references import REFERENCES, Name, References
 
 _FEWEST_POINTS = 3  # two always lie on a line
 _OPEN = "the interval has both sides"
 
 Answer = Literal["holds", "does not hold", "cannot be told"]
+_IN_PRINT: Mapping[bool | None, Answer] = {None: "cannot be told", True: "holds", False: "does not hold"}
 
 
 @dataclass(frozen=True)
@@ -59,71 +60,116 @@ class AnsweredClaim:
     parts: tuple[AnsweredComparison, ...]
 
 
-def answer_claims(
-    study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
-) -> tuple[AnsweredClaim, ...]:
-    """Answer the claims of a study by the cells that were measured; the others say why they are ``missing``."""
-    return tuple(_answered(claim, study, measured, missing) for claim in study.claims)
+@dataclass(frozen=True)
+class StudyNumbers:
+    """What the claims of a study are asked of."""
 
+    study: Study
+    measured: Mapping[Cell, Measurements]  # what the runs of a cell measured
+    missing: Mapping[Cell, str]  # why a cell has no number
 
-def _answered(
-    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
-) -> AnsweredClaim:
-    """Return the answer to a claim.
+    @property
+    def answers(self) -> tuple[AnsweredClaim, ...]:
+        return tuple(map(self._answered, self.study.claims))
 
-    All comparisons of a claim have to hold, so that each may have the whole chance of error (an intersection-union
-    test), divided by the alternatives of which one suffices. One that says the opposite suffices too: those intervals
-    share the chance.
-    """
-    if claim.untold:
-        return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
-    if claim.correlate:
-        part = _correlation(claim, study, measured, missing)
-        return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
-    wanted = clauses(claim, study.columns_of)
-    count = len({part for clause in wanted for some in clause for part in some})
-    compare = partial(_part, study, measured, missing, CHANCE / max(map(len, wanted)), CHANCE / count)
-    answered = [[list(map(compare, some)) for some in clause] for clause in wanted]
-    answer = _all(_any(_all(part.answer for part in some) for some in clause) for clause in answered)
-    said: dict[bool | None, Answer] = {None: "cannot be told", True: "holds", False: "does not hold"}
-    in_print = _all(_any(_all(said[part.in_print] for part in some) for some in clause) for clause in answered)
-    parts = [part for clause in answered for some in clause for part in some]
-    asked = [part for clause in wanted for some in clause for part in some]
-    return AnsweredClaim(claim.says, answer, _why(answer, list(zip(asked, parts, strict=True))), in_print, tuple(parts))
+    def _answered(self, claim: Claim) -> AnsweredClaim:
+        """Return the answer to a claim.
 
+        All comparisons of a claim have to hold, so that each may have the whole chance of error (an intersection-union
+        test), divided by the alternatives of which one suffices. One that says the opposite suffices too: those
+        intervals share the chance.
+        """
+        if claim.untold:
+            return AnsweredClaim(claim.says, "cannot be told", claim.untold, "cannot be told", ())
+        if claim.correlate:
+            part = self._correlation(claim)
+            return AnsweredClaim(claim.says, part.answer, in_words(part), "cannot be told", (part,))
+        wanted = clauses(claim, self.study.columns_of)
+        asked = [part for clause in wanted for some in clause for part in some]
+        compare = partial(self._part, CHANCE / max(map(len, wanted)), CHANCE / len(set(asked)))
+        found = {part: compare(part) for part in asked}
 
-def _correlation(
-    claim: Claim, study: Study, measured: Mapping[Cell, Measurements], missing: Mapping[Cell, str]
-) -> AnsweredComparison:
-    """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
-    pairs = list(zip(claim.correlate, claim.against, strict=True))
-    points: dict[int, list[tuple[float, float]]] = {}
-    both = [
-        (measured[row, column], measured[row, against])
-        for row, (column, against) in product(study.rows, pairs)
-        if (row, column) in measured and (row, against) in measured
-    ]
-    for one, other in both:
-        for seed in one.by_seed:
-            points.setdefault(seed, []).append((one.by_seed[seed], other.by_seed.get(seed, math.nan)))
-    low, high = claim.bounds
-    titles = " and ".join(study.columns[column].title for column in pairs[0])
-    compares = f"r over {len(both) or len(pairs) * len(study.rows)} points, the first of {titles}"
-    found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
-    low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
-    by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
-    if not by_seed:
-        lacking = [missing[row, column] for row, column in product(study.rows, pairs[0]) if (row, column) in missing]
-        why = lacking[0] if lacking else f"at least {_FEWEST_POINTS} points that differ are needed"
-        return found(None, None, None, "cannot be told", why, None)
-    over_seeds = contrast_with_chance([(1.0, Measurements(by_seed, {}))], CHANCE)
-    if over_seeds.low is None or over_seeds.high is None:
-        return found(over_seeds.mean, None, None, "cannot be told", over_seeds.open, None)
-    answer: Answer = "holds" if low < over_seeds.low and over_seeds.high < high else "cannot be told"
-    if over_seeds.high < low or high < over_seeds.low:
-        answer = "does not hold"
-    why = _OPEN if answer == "cannot be told" else ""
-    return found(over_seeds.mean, max(over_seeds.low, -1.0), min(over_seeds.high, 1.0), answer, why, None)
+        def by(said: Callable[[AnsweredComparison], Answer]) -> Answer:
+            return _all(_any(_all(said(found[part]) for part in some) for some in clause) for clause in wanted)
+
+        answer, in_print = by(lambda part: part.answer), by(lambda part: _IN_PRINT[part.in_print])
+        compared = [(part, found[part]) for part in asked]
+        return AnsweredClaim(claim.says, answer, _why(answer, compared), in_print, tuple(part for _, part in compared))
+
+    def _correlation(self, claim: Claim) -> AnsweredComparison:
+        """Return Pearson's r over rows and columns, the mean over seeds with its interval."""
+        pairs = list(zip(claim.correlate, claim.against, strict=True))
+        points: dict[int, list[tuple[float, float]]] = {}
+        both = [
+            (self.measured[row, column], self.measured[row, against])
+            for row, (column, against) in product(self.study.rows, pairs)
+            if (row, column) in self.measured and (row, against) in self.measured
+        ]
+        for one, other in both:
+            for seed in one.by_seed:
+                points.setdefault(seed, []).append((one.by_seed[seed], other.by_seed.get(seed, math.nan)))
+        low, high = claim.bounds
+        titles = " and ".join(self.study.columns[column].title for column in pairs[0])
+        compares = f"r over {len(both) or len(pairs) * len(self.study.rows)} points, the first of {titles}"
+        found = partial(AnsweredComparison, compares, f"{low:g} to {high:g}", "plain")
+        low, high = -math.inf if low <= -1 else low, math.inf if high >= 1 else high  # what no r exceeds
+        by_seed = {seed: pearson for seed, some in points.items() if (pearson := _pearson(some)) is not None}
+        if not by_seed:
+            lacking = [self.missing[cell] for cell in product(self.study.rows, pairs[0]) if cell in self.missing]
+            why = lacking[0] if lacking else f"at least {_FEWEST_POINTS} points that differ are needed"
+            return found(None, None, None, "cannot be told", why, None)
+        over_seeds = contrast_with_chance([(1.0, Measurements(by_seed, {}))], CHANCE)
+        if over_seeds.low is None or over_seeds.high is None:
+            return found(over_seeds.mean, None, None, "cannot be told", over_seeds.open, None)
+        answer: Answer = "holds" if low < over_seeds.low and over_seeds.high < high else "cannot be told"
+        if over_seeds.high < low or high < over_seeds.low:
+            answer = "does not hold"
+        why = _OPEN if answer == "cannot be told" else ""
+        return found(over_seeds.mean, max(over_seeds.low, -1.0), min(over_seeds.high, 1.0), answer, why, None)
+
+    def _part(self, chance_of_holding: float, chance_of_failing: float, part: Inequality) -> AnsweredComparison:
+        cells = [cell for cell, _ in part.weights]
+        unit = self.study.columns[cells[0][1]].unit
+        needs = f"{part.low:g} to {part.high:g}" if math.isfinite(part.high) else f"above {part.low:g}"
+        answered = partial(AnsweredComparison, self._compared(part), needs, unit, in_print=self._in_print(part))
+        if lacking := [cell for cell in cells if cell not in self.measured]:
+            return answered(None, None, None, "cannot be told", self.missing.get(lacking[0], "no number"))
+        factor, terms = FACTORS[unit], [(weight, self.measured[cell]) for cell, weight in part.weights]
+        found = factor * contrast_with_chance(terms, chance_of_holding)
+        if found.low is None or found.high is None:
+            return answered(found.mean, None, None, "cannot be told", found.open)
+        if part.low < found.low and found.high < part.high:
+            return answered(found.mean, found.low, found.high, "holds", "")
+        wide = contrast_with_chance(terms, chance_of_failing)
+        low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
+        if high < part.low or low > part.high:
+            return answered(found.mean, low, high, "does not hold", "")
+        return answered(found.mean, low, high, "cannot be told", _OPEN)
+
+    def _in_print(self, part: Inequality) -> bool | None:
+        numbers = [self.study.published_number(*cell) for cell, _ in part.weights]
+        values = [None if each is None else each.value for each in numbers]
+        if any(value is None for value in values):
+            return None
+        total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
+        total = round(total, 9)  # printed decimals
+        return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
+
+    def _compared(self, part: Inequality) -> str:
+        """Return a weighted sum of cells in words; what all cells share is said once."""
+        cells = [cell for cell, _ in part.weights]
+        rows, columns = {row for row, _ in cells}, {column for _, column in cells}
+        names = []
+        for (row, column), weight in part.weights:
+            title = self.study.columns[column].title if len(rows) == 1 else self.study.rows[row].title
+            if len(rows) > 1 and len(columns) > 1:
+                title += f" ({self.study.columns[column].title})"
+            times = "" if abs(weight) == 1 else f"{abs(weight):g} x "
+            names.append(f"{'-' if weight < 0 else '+'} {times}{title}")
+        text = " ".join(names).removeprefix("+ ")
+        if len(rows) == 1:
+            return f"{self.study.rows[cells[0][0]].title}, {text}"
+        return f"{self.study.columns[cells[0][1]].title}, {text}" if len(columns) == 1 else text
 
 
 def _pearson(points: Sequence[tuple[float, float]]) -> float | None:
@@ -172,63 +218,6 @@ def in_words(part: AnsweredComparison) -> str:
     return f"{part.compares}: {part.number:{sign}}{between}, {part.needs} is needed{why}"
 
 
-def _part(
-    study: Study,
-    measured: Mapping[Cell, Measurements],
-    missing: Mapping[Cell, str],
-    chance_of_holding: float,
-    chance_of_failing: float,
-    part: Inequality,
-) -> AnsweredComparison:
-    cells = [cell for cell, _ in part.weights]
-    unit = study.columns[cells[0][1]].unit
-    needs = f"{part.low:g} to {part.high:g}" if math.isfinite(part.high) else f"above {part.low:g}"
-    answered = partial(AnsweredComparison, _compared(part, study), needs, unit, in_print=_in_print(part, study))
-    if lacking := [cell for cell in cells if cell not in measured]:
-        return answered(None, None, None, "cannot be told", missing.get(lacking[0], "no number"))
-    factor, terms = FACTORS[unit], [(weight, measured[cell]) for cell, weight in part.weights]
-    found = factor * contrast_with_chance(terms, chance_of_holding)
-    if found.low is None or found.high is None:
-        return answered(found.mean, None, None, "cannot be told", found.open)
-    if part.low < found.low and found.high < part.high:
-        return answered(found.mean, found.low, found.high, "holds", "")
-    wide = contrast_with_chance(terms, chance_of_failing)
-    low, high = factor * (wide.low or 0.0), factor * (wide.high or 0.0)
-    if high < part.low or low > part.high:
-        return answered(found.mean, low, high, "does not hold", "")
-    return answered(found.mean, low, high, "cannot be told", _OPEN)
-
-
-def _in_print(part: Inequality, study: Study) -> bool | None:
-    numbers = [study.published_number(*cell) for cell, _ in part.weights]
-    values = [None if each is None else each.value for each in numbers]
-    if any(value is None for value in values):
-        return None
-    total = sum(weight * (value or 0.0) for (_, weight), value in zip(part.weights, values, strict=True))
-    total = round(total, 9)  # printed decimals
-    return part.low <= total <= part.high if math.isfinite(part.high) else total > part.low
-
-
-def _compared(part: Inequality, study: Study) -> str:
-    """Return a weighted sum of cells in words; what all cells share is said once."""
-    cells = [cell for cell, _ in part.weights]
-    rows, columns = {row for row, _ in cells}, {column for _, column in cells}
-    names = []
-    for (row, column), weight in part.weights:
-        title = study.columns[column].title if len(rows) == 1 else study.rows[row].title
-        if len(rows) > 1 and len(columns) > 1:
-            title += f" ({study.columns[column].title})"
-        times = "" if abs(weight) == 1 else f"{abs(weight):g} x "
-        names.append(f"{'-' if weight < 0 else '+'} {times}{title}")
-    text = " ".join(names).removeprefix("+ ")
-    if len(rows) == 1:
-        return f"{study.rows[cells[0][0]].title}, {text}"
-    return f"{study.columns[cells[0][1]].title}, {text}" if len(columns) == 1 else text
-
-
-_MEASURED = ("knn", "linear")
-
-
 @dataclass(frozen=True)
 class BesideRows:
     """What a reference scores beside the rows of a column that share its encoder; accuracies are in [0, 1]."""
@@ -240,23 +229,6 @@ class BesideRows:
     over: dict[str, Interval]  # how much higher each measured row is; 95 % each
 
 
-def _cells(plan: StudyPlan) -> list[tuple[PlannedCell, Protocol]]:
-    """Return the cells that have references, with their protocol; none at scale smoke, whose numbers say nothing."""
-    found = []
-    for cell in plan.cells if plan.scale != "smoke" else ():
-        wanted, config = cell.wanted, plan.runs.get(next(iter(cell.runs.values()), ""))
-        is_own = config is not None and wanted.dataset in ("", config.data.name)
-        if config is not None and is_own and wanted.measure in _MEASURED and not (wanted.protocol or cell.curve):
-            found.append((cell, Protocol(config, 0, wanted.measure)))
-    return found
-
-
-def protocols(plan: StudyPlan) -> list[tuple[Protocol, tuple[int, ...]]]:
-    """Return what the references of a plan are measured by, each with the seeds of the runs beside them."""
-    by_key = {(each.probe, each.key(UNTRAINED)): (each, tuple(cell.runs)) for cell, each in _cells(plan)}
-    return list(by_key.values())
-
-
 def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: References) -> tuple[BesideRows, ...]:
     """Return the measured references of a plan by name and column, and how much higher the rows are.
 
@@ -264,9 +236,8 @@ def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: R
     test), and a row that is not above is said of that row alone.
     """
     groups: dict[tuple[Name, str, str], list[tuple[PlannedCell, Measurements]]] = {}
-    with_protocol = _cells(plan)
     for name in REFERENCES:
-        for cell, protocol in with_protocol:
+        for cell, protocol in plan.beside_references:
             if scores := known.scores(name, protocol, list(cell.runs)):
                 groups.setdefault((name, cell.column, protocol.key(name)), []).append((cell, scores))
     return tuple(
@@ -288,7 +259,7 @@ def beside_rows(plan: StudyPlan, measured: Mapping[Cell, Measurements], known: R
 def learnt(plan: StudyPlan, beside: tuple[BesideRows, ...]) -> str:
     """Return whether runs, after their last measured epoch, are above the references; empty if they have none."""
     last: dict[tuple[str, tuple[str, ...]], PlannedCell] = {}
-    for cell, protocol in _cells(plan):
+    for cell, protocol in plan.beside_references:
         epochs = protocol.config.training.epochs
         key = cell.wanted.measure, tuple(cell.runs.values())
         if key not in last or (cell.wanted.epoch or epochs) > (last[key].wanted.epoch or epochs):

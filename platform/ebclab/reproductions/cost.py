@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ebclab.config import ExperimentConfig
 from ebclab.data.sources.catalogue import DATASETS
 from ebclab.evaluation.evaluate import PROBES
-from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.plan import StudyPlan
 
 ARITHMETIC: Mapping[str, float] = {
@@ -130,7 +129,7 @@ def _reference_seconds(plan: StudyPlan) -> float:
     """Return the time for raw pixels, once, and for the untrained encoder of each seed."""
     return sum(
         PROBE_SECONDS * DATASETS[protocol.config.data.name].num_images["train"] * (1 + len(seeds))
-        for protocol, seeds in protocols(plan)
+        for protocol, seeds in plan.protocols
         if protocol.config.data.name in DATASETS
     )
 

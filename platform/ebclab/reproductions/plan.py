@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
@@ -26,7 +27,7 @@ from ebclab.reproductions.study import (
     paper_of,
     shared_at,
 )
-from ebclab.runs.references import FILE
+from ebclab.runs.references import FILE, UNTRAINED, Protocol
 from ebclab.runs.resume import MAY_CHANGE, changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.kinds import REPRODUCTION
@@ -39,6 +40,7 @@ POINTS = 20
 
 _PLACE = ":PATH"
 _DATA = "data.name="
+_BESIDE = ("knn", "linear")  # probes by which references are measured
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,23 @@ class StudyPlan:
         for name, reason in {cell.column: cell.not_run for cell in self.cells if cell.not_run}.items():
             titles.setdefault(reason, []).append(self.study.columns[name].title)
         return {", ".join(each): reason for reason, each in titles.items()}
+
+    @cached_property
+    def beside_references(self) -> list[tuple[PlannedCell, Protocol]]:
+        """The cells that have references, with their protocol; none at scale smoke, whose numbers say nothing."""
+        found = []
+        for cell in self.cells if self.scale != "smoke" else ():
+            wanted, config = cell.wanted, self.runs.get(next(iter(cell.runs.values()), ""))
+            is_own = config is not None and wanted.dataset in ("", config.data.name)
+            if config is not None and is_own and wanted.measure in _BESIDE and not (wanted.protocol or cell.curve):
+                found.append((cell, Protocol(config, 0, wanted.measure)))
+        return found
+
+    @property
+    def protocols(self) -> list[tuple[Protocol, tuple[int, ...]]]:
+        """What references are measured by, each with the seeds of the runs beside them."""
+        cells = self.beside_references
+        return list({(each.probe, each.key(UNTRAINED)): (each, tuple(cell.runs)) for cell, each in cells}.values())
 
     def cells_of(self, run: str) -> list[PlannedCell]:
         """Return the cells that use a run."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 from ebclab.data.sources.catalogue import DATASETS, missing_files
@@ -12,7 +11,6 @@ from ebclab.data.sources.load import splits_of
 from ebclab.errors import DataError, RunError, TrainingError, UnmeasuredError, UserError
 from ebclab.formatting import clock, count
 from ebclab.hardware import as_before, usable_processors
-from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.document import write_table
 from ebclab.reproductions.measure import RunOutcome, measure_run
 from ebclab.reproductions.plan import ReproductionFolder, StudyPlan, plan_study
@@ -120,18 +118,16 @@ def run_plan(
     """
     require_data(plan, data_root)
     threads = max(1, usable_processors() // at_once) if at_once > 1 else 0
-    work = partial(_outcome, plan, folder, data_root, threads)
-    outcomes: dict[str, RunOutcome] = {}
+    work, names, outcomes = _Work(plan, folder, data_root, threads), list(plan.runs), dict[str, RunOutcome]()
     with folder.enter(plan) as syncer:
+        results: Iterator[tuple[str, RunOutcome | TrainingError]]
         if at_once > 1:
-            note(f"{count(len(plan.runs), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")
-            done = [name for name in plan.runs if _is_done(plan, folder, name)]  # needs no process, which takes seconds
-            left = [name for name in plan.runs if name not in done]
-            results: Iterator[tuple[str, RunOutcome | TrainingError]] = chain(
-                ((name, work(name)) for name in done), work_at_once(work, left, at_once)
-            )
+            note(f"{count(len(names), 'run')}, {at_once} at once, each with {count(threads, 'thread')}")
+            done = [name for name in names if work.is_done(name)]  # needs no process, which takes seconds
+            left = [name for name in names if name not in done]
+            results = chain(((name, work(name)) for name in done), work_at_once(work, left, at_once))
         else:
-            results = _in_sequence(work, list(plan.runs), note, display)
+            results = _in_sequence(work, names, note, display)
         for name, outcome in results:
             if isinstance(outcome, TrainingError):  # of a process that was killed: the run may be fine
                 raise TrainingError(f"{name}: {outcome}")
@@ -139,61 +135,59 @@ def run_plan(
             if outcome.problem:
                 note(f"{name}: failed, {outcome.problem}")
             elif at_once > 1:
-                note(f"{len(outcomes)} of {len(plan.runs)} done: {name}, {clock(outcome.seconds)} of training")
+                note(f"{len(outcomes)} of {len(names)} done: {name}, {clock(outcome.seconds)} of training")
             syncer.push()
         if any(not each.problem for each in outcomes.values()):
-            try_references(folder.references, protocols(plan), note)
+            try_references(folder.references, plan.protocols, note)
             syncer.push()
-    return {name: outcomes[name] for name in plan.runs}
+    return {name: outcomes[name] for name in names}
 
 
-def _is_done(plan: StudyPlan, folder: ReproductionFolder, name: str) -> bool:
-    """Return whether a run of a plan has finished and all its values are saved; if damaged, training it says so."""
-    try:
-        result = RunFolder.named(folder.inside, name).of("reader").pull().read_result()
-        return result is not None and folder.read_numbers(name, result.finished).keys() >= {*plan.wanted_of(name)}
-    except RunError:
-        return False
+@dataclass(frozen=True)
+class _Work:
+    """What is done for each run of a plan."""
 
+    plan: StudyPlan
+    folder: ReproductionFolder
+    data_root: str | None
+    threads: int  # of a run whose settings name no number; 0 means all that are usable
 
-def _outcome(
-    plan: StudyPlan,
-    folder: ReproductionFolder,
-    data_root: str | None,
-    threads: int,
-    name: str,
-    display: Listener | None = None,
-) -> RunOutcome:
-    """Train one run of a plan, unless it has finished, and measure the values that are not saved yet.
+    def is_done(self, name: str) -> bool:
+        """Return whether a run has finished and all its values are saved; if damaged, training it says so."""
+        try:
+            result = RunFolder.named(self.folder.inside, name).of("reader").pull().read_result()
+            wanted = self.plan.wanted_of(name)
+            return result is not None and self.folder.read_numbers(name, result.finished).keys() >= {*wanted}
+        except RunError:
+            return False
 
-    ``threads`` are those of a run whose settings name no number; 0 means all that are usable.
-    """
-    config = plan.runs[name]
-    resources = replace(config.resources, threads=config.resources.threads or threads)
-    try:
-        run = pretrain(
-            replace(config, resources=resources), runs=folder.inside, name=name, display=display or Listener()
+    def __call__(self, name: str, display: Listener | None = None) -> RunOutcome:
+        """Train a run, unless it has finished, and measure the values that are not saved yet."""
+        config, wanted = self.plan.runs[name], self.plan.wanted_of(name)
+        resources = replace(config.resources, threads=config.resources.threads or self.threads)
+        try:
+            run = pretrain(
+                replace(config, resources=resources), runs=self.folder.inside, name=name, display=display or Listener()
+            )
+            known = self.folder.read_numbers(name, run.summary.finished)
+            if missing := [each for each in wanted if each not in known]:
+                known = known | measure_run(run, missing, self.data_root)
+                self.folder.write_numbers(name, run.summary.finished, known)
+        except (TrainingError, UnmeasuredError) as error:
+            return RunOutcome(problem=str(error))
+        environment, data = read_environment(run.path / ENVIRONMENT), RunFolder.at(run.path).read_config().data
+        return RunOutcome(
+            run.summary.seconds,
+            {each: known[each] for each in wanted},
+            "; ".join(filter(None, [machine_in_words(environment, "a run"), versions_in_words(environment)])),
+            command_in_words(environment),
+            str(environment.get("commit") or ""),
+            f"{data.name} {data.digest[:12]}".strip(),
         )
-        wanted = plan.wanted_of(name)
-        known = folder.read_numbers(name, run.summary.finished)
-        if missing := [each for each in wanted if each not in known]:
-            known = known | measure_run(run, missing, data_root)
-            folder.write_numbers(name, run.summary.finished, known)
-    except (TrainingError, UnmeasuredError) as error:
-        return RunOutcome(problem=str(error))
-    environment, data = read_environment(run.path / ENVIRONMENT), RunFolder.at(run.path).read_config().data
-    return RunOutcome(
-        run.summary.seconds,
-        {each: known[each] for each in wanted},
-        "; ".join(filter(None, [machine_in_words(environment, "a run"), versions_in_words(environment)])),
-        command_in_words(environment),
-        str(environment.get("commit") or ""),
-        f"{data.name} {data.digest[:12]}".strip(),
-    )
 
 
 def _in_sequence(
-    work: Callable[..., RunOutcome], names: Sequence[str], note: Callable[[str], None], display: Listener | None
+    work: _Work, names: Sequence[str], note: Callable[[str], None], display: Listener | None
 ) -> Iterator[tuple[str, RunOutcome]]:
     for place, name in enumerate(names, start=1):
         note(f"run {place} of {len(names)}: {name}")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from ebclab.evaluation.comparison import ENOUGH_SEEDS, Measurements, mean_and_interval
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.interval import Interval, NumberFormat
-from ebclab.reproductions.answers import AnsweredClaim, BesideRows, answer_claims, beside_rows, learnt
+from ebclab.reproductions.answers import AnsweredClaim, BesideRows, StudyNumbers, beside_rows, learnt
 from ebclab.reproductions.claims import Cell
 from ebclab.reproductions.cost import StudyCost, estimate
 from ebclab.reproductions.measure import RunOutcome, first_kept
@@ -195,7 +195,7 @@ def table_of_plan(
     return ReproducedTable(
         plan,
         cells,
-        answer_claims(plan.study, whole, missing),
+        StudyNumbers(plan.study, whole, missing).answers,
         sum(each.seconds for each in outcomes.values()),
         estimate(plan),
         tuple(f"{name}: {each.problem}" for name, each in outcomes.items() if each.problem),

@@ -10,7 +10,7 @@ from scipy import stats
 from ebclab.errors import ConfigError
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements, contrast_with_chance, difference_with_chance
-from ebclab.reproductions.answers import AnsweredClaim, answer_claims
+from ebclab.reproductions.answers import AnsweredClaim, StudyNumbers
 from ebclab.reproductions.study import Study
 
 from .conftest import refused, study_of
@@ -30,7 +30,7 @@ def _measured(values: Values) -> dict[tuple[str, str], Measurements]:
 
 
 def _answer(claim: dict[str, Any], values: Values, **given: Any) -> AnsweredClaim:
-    return answer_claims(_study(claim, **given), _measured(values), {})[0]
+    return StudyNumbers(_study(claim, **given), _measured(values), {}).answers[0]
 
 
 NEAR = [0.50, 0.51, 0.49]
@@ -125,7 +125,9 @@ def test_what_leaves_a_claim_open_is_said():
     one = _answer({"above": "x/a", "below": "y/a"}, {cell: some[:1] for cell, some in LOW.items()})
     assert (one.answer, one.why) == ("cannot be told", "A, x - y: +20.00, above 0 is needed (one seed)")
     claim = {"above": "x/a", "below": "x/b"}
-    missing = answer_claims(_study(claim), _measured({("x", "a"): NEAR}), {("x", "b"): "not run at this scale: large"})
+    missing = StudyNumbers(
+        _study(claim), _measured({("x", "a"): NEAR}), {("x", "b"): "not run at this scale: large"}
+    ).answers
     assert (missing[0].answer, missing[0].why) == ("cannot be told", "not run at this scale: large")
     claim = {"correlate": "b", "against": "a", "bounds": [-2, 2]}
     one_seed = _answer(claim, {cell: some[:1] for cell, some in CLOUD.items()})

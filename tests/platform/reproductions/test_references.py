@@ -6,7 +6,6 @@ import pytest
 from made_up_comparison import IMAGES, right
 
 from ebclab.document.text import as_markdown
-from ebclab.reproductions.answers import protocols
 from ebclab.reproductions.document import table_document
 from ebclab.reproductions.measure import Found, RunOutcome
 from ebclab.reproductions.plan import ReproductionFolder, plan_study
@@ -39,7 +38,7 @@ def _table(
             outcomes[run].numbers.setdefault(cell.wanted, Found(0.5, "ess"))
     made = [
         Reference(name, protocol.key(name), seed, number / IMAGES, right(number))
-        for protocol, _ in protocols(plan)
+        for protocol, _ in plan.protocols
         for name, number in ((PIXELS, 60), (UNTRAINED, 80))
         if name in measured
         for seed in (seeds if name == UNTRAINED else (0,))
@@ -109,7 +108,7 @@ def test_of_one_seed_that_was_measured_nothing_can_be_told():
     outcomes = {run: RunOutcome(problem="nan") for run in table.plan.runs}
     wanted = next(cell.wanted for cell in table.plan.cells if cell.column == "knn")
     outcomes |= {f"{row}-seed0": RunOutcome(1.0, {wanted: Found(0.9, "kNN", right(180))}) for row in ("cold", "warm")}
-    keys = [protocol for protocol, _ in protocols(table.plan)]
+    keys = [protocol for protocol, _ in table.plan.protocols]
     made = tuple(Reference(PIXELS, each.key(PIXELS), 0, 0.3, right(60)) for each in keys)
     said = table_of_plan(table.plan, outcomes, (), References(made)).learnt
     assert said.startswith("With one seed it cannot be told")

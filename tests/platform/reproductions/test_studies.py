@@ -8,7 +8,7 @@ import pytest
 from ebclab.config import compose
 from ebclab.config.names import is_folder_name
 from ebclab.errors import UserError
-from ebclab.reproductions.answers import answer_claims
+from ebclab.reproductions.answers import StudyNumbers
 from ebclab.reproductions.cost import estimate
 from ebclab.reproductions.plan import plan_study
 from ebclab.reproductions.request import SCALES
@@ -182,7 +182,7 @@ def test_what_the_papers_print_contradicts_two_of_their_claims():
     refuted = {
         (name, claim.says, part.compares)
         for name in STUDIES
-        for claim in answer_claims(study_named(name), {}, {})
+        for claim in StudyNumbers(study_named(name), {}, {}).answers
         if claim.in_print == "does not hold"
         for part in claim.parts
         if part.in_print is False
