@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
-from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison, write_comparison
+from ebclab.comparisons.plan import ComparisonFolder, ComparisonPlan, PlannedSweep, make_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.evaluation.answers import Answers
 from ebclab.evaluation.comparison import Measurements
@@ -92,8 +92,7 @@ class MadeUp:
         self.plan: ComparisonPlan = make_comparison(request)
         self.folder = ComparisonFolder(path)
         path.mkdir(parents=True)
-        write_comparison(self.folder.plan, self.plan)
-        self.folder.add_version(self.plan, [])
+        self.folder.write_plan(self.plan)
 
     def copied(self, path: Path) -> Self:
         """Return the same comparison in another folder, where it may change."""

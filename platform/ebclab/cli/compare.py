@@ -140,7 +140,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     """Print the search spaces and searches of a comparison, with their maximum cost, and what it can find."""
     from ebclab.comparisons.compare import check_searches, costs, reading_cost
     from ebclab.comparisons.document import facts
-    from ebclab.comparisons.findings import ComparisonFindings
+    from ebclab.comparisons.findings import ComparisonFindings, read_findings
     from ebclab.comparisons.power import pilot_seconds, planned_power, power_facts, power_warnings
     from ebclab.formatting import clock
     from ebclab.runs.jobs import Kept
@@ -148,7 +148,8 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     from ebclab.training.setup import load_images
 
     load = Kept(load_images)
-    _, warnings = check_searches(plan, load=load)
+    not_begun = ComparisonFindings(plan)
+    _, warnings = check_searches(not_begun, load=load)
     for method in plan.request.methods:
         planned = next(planned for planned in plan.sweeps if planned.method == method)
         rows = tuple(describe_space(planned.plan.space, planned.plan.config))
@@ -167,7 +168,7 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
     print_blocks([Table("searches", ("search", "runs", "epochs", "a run", "together"), tuple(searches))])
     total, (reads, reading) = sum(each.seconds for each in found), reading_cost(plan, load)
     pilot = pilot_seconds(folder)
-    lines, powers = facts(ComparisonFindings(plan)), planned_power(plan, folder)
+    lines, powers = facts(not_begun), planned_power(read_findings(folder, plan), folder)
     lines |= {
         "longest time": (
             f"{clock(total + reading + pilot)}: {clock(total)} of training, one run after the other, divided by how "
@@ -184,9 +185,8 @@ def _print_plan(plan: ComparisonPlan, folder: ComparisonFolder) -> None:
 
 def _print_result(found: ComparisonRun) -> None:
     """Print whether anything was learnt, two tables, the other conclusions and the location of the page."""
-    from ebclab.comparisons.document import differences, tuned_and_default
+    from ebclab.comparisons.document import answer, differences, tuned_and_default
     from ebclab.comparisons.power import measured_power, power_facts, power_warnings
-    from ebclab.comparisons.wording import answer
     from ebclab.evaluation.comparison import few_seeds
 
     findings = found.findings

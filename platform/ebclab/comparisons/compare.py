@@ -6,7 +6,7 @@ Also what it costs, measured with a few training steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,29 +14,26 @@ from pathlib import Path
 
 from ebclab.cluster.switches import set_ray_switches
 from ebclab.comparisons.document import write_findings
-from ebclab.comparisons.findings import ComparisonFindings, MeasuredSweep, not_begun, read_findings
+from ebclab.comparisons.findings import ComparisonFindings, not_begun, read_findings
 from ebclab.comparisons.plan import (
     PILOT,
     ComparisonFolder,
     ComparisonPlan,
-    EpochsOf,
+    Key,
     PlannedSweep,
     growth,
     make_comparison,
-    write_comparison,
 )
 from ebclab.comparisons.power import num_test_images, pilot_plan, planned_power, power_warnings
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config.experiment import methods_of
-from ebclab.config.names import LONGEST_NAME, require_folder_name
+from ebclab.config.names import require_folder_name
 from ebclab.config.sections import DataConfig
 from ebclab.data.holdout import Split
 from ebclab.data.sources.load import splits_of
-from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, DataError, EbclabError, TrainingError, UserError
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
-from ebclab.methods_by_name import as_file_name
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
 from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, try_references
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
@@ -86,22 +83,22 @@ def compare(
             f"{at_once}; leave one of the two out"
         )
     plan, folder, grown = plan_of_request(request, comparisons=comparisons, name=name, limits=limits)
+    found = read_findings(folder, plan)
     left = [planned for planned in plan.sweeps if not _is_finished(planned, folder)]
     load, digests, failed = Kept(load_images), dict[DataConfig, str](), list[str]()
     if left:
-        digests, warnings = check_searches(plan, folder, load)
-        for warning in [*warnings, *power_warnings(planned_power(plan, folder))]:
+        digests, warnings = check_searches(found, folder.address, load)
+        for warning in [*warnings, *power_warnings(planned_power(found, folder))]:
             shown.note(f"warning: {warning}")
     if at_once > 1:
         load = Kept(load_images)  # every process of a search loads its own: none are kept here
     with folder.claim() as syncer:
-        if not any(version.digest == plan.digest for version in folder.read_versions()[-1:]):
-            folder.add_version(plan, grown)
-        write_comparison(folder.plan, plan)
+        folder.write_plan(plan, grown)
         syncer.push()
         shown.note(f"plan {plan.digest}: {len(left)} of {len(plan.sweeps)} searches to do, in {folder.address}")
         with _one_ray(plan, shown, limits) if left else nullcontext(one_by_one) as each:
-            try_references(folder.references, _protocols(plan, map(not_begun, left)), shown.note, each)
+            beside_left = ComparisonFindings(plan, tuple(map(not_begun, left)))
+            try_references(folder.references, beside_left.protocols, shown.note, each)
             syncer.push()
             beside = replace(limits or Limits(), searches=min(at_once, len(left)) or 1)
             searches = {
@@ -114,18 +111,18 @@ def compare(
                     probes=(request.metric,),
                     references=False,
                     load=load,
-                    checked=digests[planned.plan.config.data],
+                    checked=digests[planned.config.data],
                 )
                 for planned in left
             }
-            for name, problem in _searched(searches, shown, at_once):
-                if problem:
-                    failed.append(f"{name}: {problem}")
-                    shown.note(failed[-1])
-            found = read_findings(folder, plan)
+            for line in _failures(searches, shown, at_once):
+                failed.append(line)
+                shown.note(line)
+            if left:
+                found = read_findings(folder, plan)
             found.require_same_images(folder.address)
             found.require_measured(folder.address)
-            try_references(folder.references, _protocols(plan, found.sweeps), shown.note, each)
+            try_references(folder.references, found.protocols, shown.note, each)
         found = replace(found, references=folder.read_references())
         write_findings(folder, found)
         syncer.push()
@@ -136,12 +133,13 @@ Searches = Mapping[str, partial[SweepResult]]
 """What runs each of several searches, by its name; its copy in another process loads images itself."""
 
 
-def _searched(searches: Searches, display: SweepDisplay, at_once: int) -> Iterator[tuple[str, str]]:
-    """Run searches on the Ray that this process has joined; yield each with why it failed, empty if it did not."""
+def _failures(searches: Searches, display: SweepDisplay, at_once: int) -> Iterator[str]:
+    """Run searches on the Ray that this process has joined; yield a line for each that failed."""
     if at_once <= 1 or not searches:
         for number, name in enumerate(searches, start=1):
             display.note(f"search {number} of {len(searches)}: {name}")
-            yield name, _problem_of(searches[name], display)
+            if problem := _problem_of(searches[name], display):
+                yield f"{name}: {problem}"
         return
     from ebclab.cluster.join import joined_address
 
@@ -151,7 +149,8 @@ def _searched(searches: Searches, display: SweepDisplay, at_once: int) -> Iterat
     for done, (name, outcome) in enumerate(ended, start=1):
         left = (time.monotonic() - began) / done * (len(searches) - done)
         display.note(f"{done} of {len(searches)} searches done: {name}" + f", about {clock(left)} left" * (left > 0))
-        yield name, str(outcome)
+        if outcome:
+            yield f"{name}: {outcome}"
 
 
 def _problem_of(search: partial[SweepResult], display: SweepDisplay) -> str:
@@ -188,22 +187,18 @@ def run_pilot(plan: ComparisonPlan, folder: ComparisonFolder, num_seeds: int, li
     The runs say how far seeds scatter, on held-out images; test images are not read.
     """
     shown, pilot = choose_sweep_display(), pilot_plan(plan, num_seeds)
-    check_searches(plan)
+    check_searches(ComparisonFindings(plan))
     with folder.claim(), _one_ray(plan, shown, limits):
         shown.note(f"pilot: {pilot.config.method_name} with default settings and {num_seeds} seeds")
         sweep(pilot, sweeps=folder.inside, name=PILOT, limits=limits, display=shown, probes=(), references=False)
 
 
-def _protocols(plan: ComparisonPlan, sweeps: Iterable[MeasuredSweep]) -> Iterator[tuple[Protocol, Sequence[int]]]:
-    return ((each.protocol(plan.request.metric), each.planned.plan.confirming_seeds) for each in sweeps)
-
-
 def _is_finished(planned: PlannedSweep, folder: ComparisonFolder) -> bool:
     """Return whether a sweep is finished; False if it starts from given weights, for which ``sweep`` itself decides."""
-    if planned.plan.config.init.weights is not None:
+    if planned.config.init.weights is not None:
         return False
     there = folder.sweep(planned.name).of("reader").pull()
-    return there.finished_result(there.earlier_plan(methods_of(planned.plan.config)), planned.plan) is not None
+    return there.finished_result(there.earlier_plan(methods_of(planned.config)), planned.plan) is not None
 
 
 def findings_of(folder: ComparisonFolder) -> ComparisonFindings:
@@ -237,13 +232,11 @@ def plan_of_request(
     if name is not None:
         require_folder_name(name)
     plan = make_comparison(request)
-    chosen = name or default_name(plan)
+    chosen = name or plan.default_name
     folder = ComparisonFolder.named(comparisons, chosen).pull_free()
     before = folder.read_plan() if folder.has_plan() else None
     if request.budget == "seconds":
-        measured = (
-            costs if plan.sweeps[0].plan.config.resources.cluster == "local" else partial(_costs_on_cluster, limits)
-        )
+        measured = costs if plan.sweeps[0].config.resources.cluster == "local" else partial(_costs_on_cluster, limits)
         plan = make_comparison(request, equal_seconds(plan, before, measured))
     grown = growth(before, plan, folder.address) if before else []
     return replace(plan, written_digest="" if grown or before is None else before.digest), folder, grown
@@ -253,12 +246,6 @@ def _costs_on_cluster(limits: Limits | None, plan: ComparisonPlan) -> list[Sweep
     """Return what sweeps cost on the machines that will train them, which may have GPUs where this one has none."""
     with _one_ray(plan, choose_sweep_display(), limits) as each:
         return costs(plan, each)
-
-
-def default_name(plan: ComparisonPlan) -> str:
-    """Return the default name of a comparison: methods and the first dataset."""
-    methods = map(as_file_name, plan.request.methods)
-    return "-".join([*methods, short_name(plan.tasks[0].dataset)])[:LONGEST_NAME]
 
 
 @contextmanager
@@ -289,37 +276,31 @@ class SweepCost:
         return self.run_seconds * self.runs
 
 
-def images_trained_on(plan: ComparisonPlan, folder: ComparisonFolder, data: DataConfig) -> set[str]:
-    """Return the digests of the images of the sweeps of this data that have begun."""
-    same = (each for each in plan.sweeps if each.plan.config.data == data)
-    return {folder.sweep(each.name).of("reader").pull().read_log().images for each in same} - {""}
-
-
 Load = Callable[[DataConfig], Split]
 """Loads the images of a run, the same ones once."""
 
 
 def check_searches(
-    plan: ComparisonPlan, folder: ComparisonFolder | None = None, load: Load | None = None
+    found: ComparisonFindings, where: str = "", load: Load | None = None
 ) -> tuple[dict[DataConfig, str], list[str]]:
-    """Refuse a comparison with a sweep that could not run, beside those in ``folder``.
+    """Refuse a comparison with a sweep that could not run, beside those that have begun in the folder ``where``.
 
     Return the digests of the images with which sweeps were checked, by their data, and warnings.
     """
-    load = load or Kept(load_images)
+    plan, load = found.plan, load or Kept(load_images)
     digests, problems, warnings = dict[DataConfig, str](), dict[str, None](), dict[str, None]()
     for dataset in dict.fromkeys(task.dataset for task in plan.tasks):
         if "test" not in splits_of(dataset):
             problems[f"data.name: methods are compared on test images, got {dataset}, which has none"] = None
-    for planned in _different(plan).values():
+    for planned in plan.different.values():
         try:
-            data = planned.plan.config.data
+            data = planned.config.data
             split = load(data)
-            if folder is not None and data not in digests:
-                for begun in images_trained_on(plan, folder, data):
-                    require_same_images(folder.address, split, begun)
+            if data not in digests:
+                for begun in found.images_of(data):
+                    require_same_images(where, split, begun)
             digests[data] = split.content
-            lines = require_runnable(planned.plan, split, methods_of(planned.plan.config))
+            lines = require_runnable(planned.plan, split, methods_of(planned.config))
             warnings |= dict.fromkeys(f"{planned.where}: {line}" for line in lines)
         except DataError:
             raise
@@ -341,15 +322,15 @@ def check_searches(
 
 def costs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = None) -> list[SweepCost]:
     """Return the maximum cost of each sweep, from measuring a few steps of each method at each batch size."""
-    seconds, load = dict[tuple[str, str, int], float](), load or Kept(load_images)
-    for planned, outcome in each(partial(_epoch_seconds, load), [*_different(plan).values()]):
+    seconds, load = dict[Key, float](), load or Kept(load_images)
+    for planned, outcome in each(partial(_epoch_seconds, load), [*plan.different.values()]):
         if isinstance(outcome, EbclabError):
             raise outcome
         seconds[planned.key] = outcome
     return [
         SweepCost(
             planned,
-            seconds[planned.key] * planned.plan.config.training.epochs,
+            seconds[planned.key] * planned.config.training.epochs,
             planned.plan.trials + planned.plan.confirming_runs,
         )
         for planned in plan.sweeps
@@ -357,7 +338,7 @@ def costs(plan: ComparisonPlan, each: Each = one_by_one, load: Load | None = Non
 
 
 def _epoch_seconds(load: Load, planned: PlannedSweep) -> float:
-    config = planned.plan.config
+    config = planned.config
     threads = max(1, config.resources.threads)
     return epoch_seconds(config, load(config.data), methods_of(config), threads=threads)
 
@@ -368,7 +349,7 @@ def reading_cost(plan: ComparisonPlan, load: Load | None = None) -> tuple[int, f
     one, beside = dict[str, float](), dict[tuple[str, int], float]()
     number, seconds = 0, 0.0
     for planned in plan.sweeps:
-        config, sweep = planned.plan.config, planned.plan
+        config, sweep = planned.config, planned.plan
         protocol = Protocol(config, config.data.train_limit, probe)
         key = protocol.key(UNTRAINED)
         if key not in one:
@@ -382,16 +363,15 @@ def equal_seconds(
     plan: ComparisonPlan,
     before: ComparisonPlan | None,
     measured: Callable[[ComparisonPlan], list[SweepCost]] | None = None,
-) -> EpochsOf:
+) -> dict[Key, int]:
     """Return epochs for which runs of all methods take as long as the first method's, for each batch size.
 
     In ``plan`` all methods train for the same number of epochs. A plan to continue, ``before``, keeps its epochs, and
     methods that join it have the seconds of its first method. Seconds are ``measured``, by default in this process.
     """
-    epochs = {planned.key: planned.plan.config.training.epochs for planned in before.sweeps} if before else {}
-    if all(planned.key in epochs for planned in plan.sweeps):
+    epochs, asked = before.epochs if before else {}, plan.epochs
+    if epochs.keys() >= asked.keys():
         return epochs
-    asked = {planned.key: planned.plan.config.training.epochs for planned in plan.sweeps}
     seconds = {each.planned.key: each.run_seconds / asked[each.planned.key] for each in (measured or costs)(plan)}
     methods = plan.request.methods
     like = next((name for name in before.request.methods if name in methods), methods[0]) if before else methods[0]
@@ -410,11 +390,3 @@ def equal_seconds(
     if problems:
         raise ConfigError(list(problems))
     return epochs
-
-
-def _different(plan: ComparisonPlan) -> dict[tuple[str, str, int], PlannedSweep]:
-    """Return the first sweep of each method, dataset and batch size."""
-    found: dict[tuple[str, str, int], PlannedSweep] = {}
-    for planned in plan.sweeps:
-        found.setdefault(planned.key, planned)
-    return found

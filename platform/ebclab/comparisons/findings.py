@@ -27,6 +27,7 @@ from ebclab.comparisons.statistics import (
     probability_of_improvement,
     tuning_curve,
 )
+from ebclab.config.sections import DataConfig
 from ebclab.data.sources.location import last_part
 from ebclab.errors import RunError, UserError
 from ebclab.evaluation.answers import Answers
@@ -157,7 +158,7 @@ class MeasuredSweep:
     @property
     def is_by_plan(self) -> bool:
         """Whether probes on the test images have the labelled images of the plan; in older versions they had all."""
-        return self.train_limit == self.planned.plan.config.data.train_limit
+        return self.train_limit == self.planned.config.data.train_limit
 
     @property
     def found_better(self) -> bool:
@@ -166,7 +167,7 @@ class MeasuredSweep:
 
     def protocol(self, metric: Metric) -> Protocol:
         """Return the protocol by which the runs are measured on the test images."""
-        return Protocol(self.planned.plan.config, self.train_limit, metric)
+        return Protocol(self.planned.config, self.train_limit, metric)
 
     def accuracy(self, settings: Literal["tuned", "default"] = "tuned") -> Interval | None:
         """Return the accuracy of the tuned or the default settings; None if it is not measured."""
@@ -198,45 +199,41 @@ class MeasuredSweep:
 
 def not_begun(planned: PlannedSweep) -> MeasuredSweep:
     """Return a sweep without measurements."""
-    return MeasuredSweep(planned, train_limit=planned.plan.config.data.train_limit)
+    return MeasuredSweep(planned, train_limit=planned.config.data.train_limit)
 
 
 def read_sweep(planned: PlannedSweep, log: SweepLog, metric: Metric = "knn") -> MeasuredSweep:
     """Return the measurements in the log of a sweep; those of ``metric`` on the test images are compared."""
-    search = log.of_kind("search")
-    over = [trial for trial in search if trial.is_over]
-    seconds = sum(trial.seconds for trial in search)
-    first = [trial for trial in over if trial.number == 0]
-    draws = tuple(Draw.of(trial) for trial in over if trial.number > 0)
+    plan, search = planned.plan, log.of_kind("search")
     begun = log.last_event("resumed") or log.last_event("started") or {}
-    empty = replace(
+    over = [trial for trial in search if trial.is_over]
+    is_measured = bool(ranked(over))
+    confirmed = to_confirm(plan, log) if is_measured else {}
+    shares = importance(plan.space, footing(plan.space, search).thinned()) if is_measured else None
+    runs = {source: _runs(source, settings, planned, log, metric) for source, settings in confirmed.items()}
+    tuned = next((each for source, each in runs.items() if each and source != BASELINE), None)
+    default = runs.get(BASELINE) or (tuned if tuned is not None and tuned.settings == plan.start else None)
+    seeds_over = _seeds_over(planned, log, confirmed) if is_measured else 0
+    if is_measured:
+        problem = _what_is_missing(planned, len(over), tuned, seeds_over)
+    else:
+        reasons = sorted({trial.reason for trial in over if trial.reason})
+        problem = f"no trial measured anything: {'; '.join(reasons) or 'none is over'}"
+    return replace(
         not_begun(planned),
-        draws=draws,
-        default_draw=Draw.of(first[0]) if first else None,
-        search_seconds=seconds,
-        train_limit=SettingsTest.limit_in(log, planned.plan),
+        draws=tuple(Draw.of(trial) for trial in over if trial.number > 0),
+        default_draw=next((Draw.of(trial) for trial in over if trial.number == 0), None),
+        tuned=tuned,
+        default=default if plan.baseline else None,
+        importance=shares,
+        search_seconds=sum(trial.seconds for trial in search),
+        test_readings=sum(event["event"] == "test_read" for event in log.events),
+        train_limit=SettingsTest.limit_in(log, plan),
         environment=begun.get("environment") or {},
         images=log.images,
         sharing=max((sharing_a_gpu(each) for each in log.events if each["event"] in LAUNCHES), default=0),
-    )
-    if not ranked(over):
-        reasons = {trial.reason for trial in over if trial.reason}
-        return replace(empty, problem=f"no trial measured anything: {'; '.join(sorted(reasons)) or 'none is over'}")
-    confirmed = to_confirm(planned.plan, log)
-    groups = {source: _runs(source, settings, planned, log, metric) for source, settings in confirmed.items()}
-    known = {source: runs for source, runs in groups.items() if runs is not None}
-    tuned = next((runs for source, runs in known.items() if source != BASELINE), None)
-    default = known.get(BASELINE) or (tuned if tuned is not None and tuned.settings == planned.plan.start else None)
-    compared = footing(planned.plan.space, search)
-    seeds_over = _seeds_over(planned, log, confirmed)
-    return replace(
-        empty,
-        tuned=tuned,
-        default=default if planned.plan.baseline else None,
-        importance=importance(planned.plan.space, compared.thinned()),
-        test_readings=sum(event["event"] == "test_read" for event in log.events),
         seeds_over=seeds_over,
-        problem=_what_is_missing(planned, len(over), tuned, seeds_over),
+        problem=problem,
     )
 
 
@@ -404,6 +401,16 @@ class ComparisonFindings:
         """Smallest relevant difference, in [0, 1]."""
         return self.request.margin / 100
 
+    @property
+    def protocols(self) -> list[tuple[Protocol, Sequence[int]]]:
+        """What references are measured by, with the seeds of the runs beside them."""
+        metric = self.request.metric
+        return [(each.protocol(metric), each.planned.plan.confirming_seeds) for each in self.sweeps]
+
+    def images_of(self, data: DataConfig) -> set[str]:
+        """Return the digests of the images that sweeps of this data saw."""
+        return {each.images for each in self.sweeps if each.planned.config.data == data} - {""}
+
     @cached_property
     def searches(self) -> tuple[MeasuredSweep, ...]:
         """The random searches of each method on each task, in the order of tasks."""
@@ -562,6 +569,12 @@ class ComparisonFindings:
         ]
         return len(done), len(self._asked_for()["tuned"])
 
+    @property
+    def shared_gpu(self) -> str:
+        """A caveat about seconds, after a space, where trials shared a GPU; empty if none did."""
+        most = max((each.sharing for each in self.sweeps), default=0)
+        return f" Up to {most} runs shared a GPU: the seconds of a run depend on what ran beside it." * (most > 1)
+
     @cached_property
     def paces(self) -> tuple[Pace, ...]:
         """Time of each method to the target, and to the final score of the methods it is compared with."""
@@ -590,7 +603,7 @@ class ComparisonFindings:
         """Refuse sweeps, in the folder ``where``, that saw other images, whether now or in earlier launches."""
         seen: dict[str, MeasuredSweep] = {}
         for sweep in self.sweeps:
-            first = seen.setdefault(str(sweep.planned.plan.config.data), sweep)
+            first = seen.setdefault(str(sweep.planned.config.data), sweep)
             if sweep.images and first.images and sweep.images != first.images:
                 raise UserError(
                     f"{where}: {sweep.planned.name} saw other images than {first.planned.name}, got "
@@ -606,7 +619,7 @@ def _pace(sweep: MeasuredSweep, runs: SettingsRuns, goal: str, score: float) -> 
     seconds = median(found[1] if found else math.inf for found in reached)
     if not math.isfinite(epochs):
         return Pace(sweep.method, sweep.task, goal, score, None, None, None)
-    budget = sweep.planned.plan.config.training.epochs
+    budget = sweep.planned.config.training.epochs
     return Pace(sweep.method, sweep.task, goal, score, epochs, seconds, epochs / budget)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import ExperimentConfig, compose, did_you_mean, to_mapping
 from ebclab.config.check import as_written, settings_of
 from ebclab.config.experiment import SECTIONS, known_method
-from ebclab.config.names import is_folder_name
+from ebclab.config.names import LONGEST_NAME, is_folder_name
 from ebclab.data.sources.location import short_name
 from ebclab.errors import ConfigError, RunError
 from ebclab.evaluation.objectives import ANSWERED
@@ -56,6 +56,10 @@ class Task:
     repeat: int = 0  # index of the repeat, from 0
 
 
+Key = tuple[str, str, int]
+"""Method, dataset and batch size."""
+
+
 @dataclass(frozen=True)
 class PlannedSweep:
     """One sweep of a comparison."""
@@ -66,8 +70,11 @@ class PlannedSweep:
     plan: SweepPlan
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Method, dataset and batch size."""
+    def config(self) -> ExperimentConfig:
+        return self.plan.config
+
+    @property
+    def key(self) -> Key:
         return self.method, self.task.dataset, self.task.batch_size
 
     @property
@@ -115,6 +122,24 @@ class ComparisonPlan:
         return tuple(dict.fromkeys(planned.task for planned in self.sweeps))
 
     @property
+    def different(self) -> dict[Key, PlannedSweep]:
+        """The first sweep of each method, dataset and batch size."""
+        found: dict[Key, PlannedSweep] = {}
+        for planned in self.sweeps:
+            found.setdefault(planned.key, planned)
+        return found
+
+    @property
+    def epochs(self) -> dict[Key, int]:
+        return {planned.key: planned.config.training.epochs for planned in self.sweeps}
+
+    @property
+    def default_name(self) -> str:
+        """Name of a comparison that gets none: its methods and its first dataset."""
+        methods = map(as_file_name, self.request.methods)
+        return "-".join([*methods, short_name(self.tasks[0].dataset)])[:LONGEST_NAME]
+
+    @property
     def digest(self) -> str:
         """SHA-256, first 16 digits, of all that determines the results; data folders and resources are excluded."""
         if self.written_digest:
@@ -133,11 +158,6 @@ def _saved(plan: ComparisonPlan, digest: str) -> _SavedComparison:
         for planned in plan.sweeps
     }
     return _SavedComparison(format=FORMAT, digest=digest, asked=plan.request, sweeps=sweeps)
-
-
-def write_comparison(path: Path, plan: ComparisonPlan) -> None:
-    """Write a plan as YAML."""
-    atomic.write_text(path, yaml.safe_dump(asdict(_saved(plan, plan.digest)), sort_keys=False))
 
 
 MAY_GROW = ("trials", "seeds", "repeats")
@@ -239,11 +259,14 @@ class ComparisonFolder(Workspace):
         where = self.address_of(self.versions)
         return read_typed(self.versions, tuple[PlanVersion, ...], where, what="not the plans of a comparison")
 
-    def add_version(self, plan: ComparisonPlan, grown: list[str]) -> None:
-        """Append this plan to the versions of the comparison."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        versions = [*self.read_versions(), PlanVersion(plan.digest, now, tuple(grown))]
-        atomic.write_json(self.versions, list(map(asdict, versions)))
+    def write_plan(self, plan: ComparisonPlan, grown: Sequence[str] = ()) -> None:
+        """Write a plan, and before it its version, with what it adds to the version before."""
+        versions, text = self.read_versions(), yaml.safe_dump(asdict(_saved(plan, plan.digest)), sort_keys=False)
+        if not any(each.digest == plan.digest for each in versions[-1:]):
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            versions = (*versions, PlanVersion(plan.digest, now, tuple(grown)))
+            atomic.write_json(self.versions, list(map(asdict, versions)))
+        atomic.write_text(self.plan, text)
 
 
 SAME_SECTIONS = ("data", "views", "encoder", "evaluation")
@@ -254,11 +277,8 @@ SEEDS_APART = 1_000
 MOST_PRACTICE = 10
 """A search with a time budget has at most this many times the trials of the random search."""
 
-EpochsOf = Mapping[tuple[str, str, int], int]
-"""Epochs by method, dataset and batch size, for runs of equal training time."""
 
-
-def make_comparison(request: ComparisonRequest, epochs_of: EpochsOf | None = None) -> ComparisonPlan:
+def make_comparison(request: ComparisonRequest, epochs_of: Mapping[Key, int] | None = None) -> ComparisonPlan:
     """Return the plan of a comparison; ``epochs_of`` are those of the runs of each method, if they differ."""
     if lines := request.problems():
         raise ConfigError(lines)
@@ -306,7 +326,7 @@ def _tasks(request: ComparisonRequest, problems: dict[str, None]) -> Iterator[Ta
 
 
 def _configs(
-    request: ComparisonRequest, task: Task, epochs_of: EpochsOf, problems: dict[str, None]
+    request: ComparisonRequest, task: Task, epochs_of: Mapping[Key, int], problems: dict[str, None]
 ) -> dict[str, ExperimentConfig]:
     """Return the settings of the methods whose settings are valid; a problem common to all methods is added once."""
     configs, wrong = {}, dict[str, list[str]]()
@@ -329,7 +349,7 @@ def _config(request: ComparisonRequest, method: str, task: Task, epochs: int | N
         BATCH_SIZE: task.batch_size,
         EPOCHS: epochs or request.epochs,
     }
-    own = request.assignments_for(method)
+    own = request.assignments_of[method]
     for key in ("data.name", BATCH_SIZE):
         if any(text.partition("=")[0].strip() == key for text in own):
             option = "--dataset" if key == "data.name" else "--batch-size"
@@ -380,7 +400,7 @@ def different_settings(
 
 def _sweep(request: ComparisonRequest, config: ExperimentConfig, arm: Arm) -> SweepPlan:
     """Return the plan of one sweep: the method's search space without the settings that the comparison fixes."""
-    own = request.space_for(config.method_name)
+    own = request.space_of.get(config.method_name)
     space = load_space(None if own is None else fetched(own), known_method(config))
     searched = {name for name in space.by_name if name.partition(".")[0] == "views" or name == BATCH_SIZE}
     _require_inside(space, config.training.batch_size)

@@ -11,8 +11,7 @@ from plotly.subplots import make_subplots
 
 from ebclab.comparisons.findings import ComparisonFindings, MeasuredSweep
 from ebclab.comparisons.plan import Task
-from ebclab.comparisons.statistics import CONFIDENCE, score_distribution
-from ebclab.comparisons.wording import shared_gpu
+from ebclab.comparisons.statistics import CONFIDENCE, TuningCurve, score_distribution
 from ebclab.config.yaml_text import JsonObject
 from ebclab.document.document import Plot
 from ebclab.formatting import PROBES, count
@@ -65,117 +64,103 @@ def _named(findings: ComparisonFindings, task: Task) -> str:
     return as_text(findings.named(task))
 
 
-def _panels(findings: ComparisonFindings, tasks: Sequence[Task], x: str, y: str) -> tuple[go.Figure, int]:
-    """Return a figure with a panel for each task, and its height."""
-    columns = min(len(tasks), _COLUMNS)
-    rows = -(-len(tasks) // columns)
-    figure = make_subplots(
-        rows,
-        columns,
-        subplot_titles=[_named(findings, task) for task in tasks],
-        shared_yaxes="all",
-        horizontal_spacing=0.04,
-        vertical_spacing=0.16 / rows,
-    )
-    for row in range(1, rows + 1):
-        figure.update_yaxes(title=y, tickformat=".1%", row=row, col=1)
-        for column in range(1, columns + 1):
-            figure.update_xaxes(title=x, row=row, col=column)
-    return figure, 130 + 270 * rows
+class _Panels:
+    """A figure of sweeps with a panel for each task; all lines of a method have one entry in the legend."""
 
+    def __init__(self, findings: ComparisonFindings, found: Sequence[MeasuredSweep], x: str, *, few: bool) -> None:
+        self._findings, self._tasks = findings, list(dict.fromkeys(each.task for each in found))
+        self._columns = min(len(self._tasks), _COLUMNS)
+        rows = -(-len(self._tasks) // self._columns)
+        self.height = 130 + 270 * rows
+        self.figure = make_subplots(
+            rows,
+            self._columns,
+            subplot_titles=[_named(findings, task) for task in self._tasks],
+            shared_yaxes="all",
+            horizontal_spacing=0.04,
+            vertical_spacing=0.16 / rows,
+        )
+        for row in range(1, rows + 1):
+            self.figure.update_yaxes(title="held-out score", tickformat=".1%", row=row, col=1)
+        self.figure.update_xaxes(title=x, **({"dtick": 1} if few else {}))
 
-def _place(index: int, tasks: Sequence[Task]) -> dict[str, int]:
-    columns = min(len(tasks), _COLUMNS)
-    return {"row": index // columns + 1, "col": index % columns + 1}
+    def _place(self, task: Task) -> dict[str, int]:
+        row, column = divmod(self._tasks.index(task), self._columns)
+        return {"row": row + 1, "col": column + 1}
+
+    def add_line(self, each: MeasuredSweep, x: Any, y: Any) -> None:
+        """Draw a line of a method in the panel of its task."""
+        colour, mark = _style(self._findings, each.method)
+        self.figure.add_scatter(
+            x=x,
+            y=y,
+            mode="lines+markers",
+            name=each.method,
+            legendgroup=each.method,
+            showlegend=all(line.name != each.method for line in self.figure.data),
+            line={"color": colour, "width": 2},
+            marker={"symbol": mark, "size": 5},
+            **self._place(each.task),
+        )
+
+    def add_curve(self, each: MeasuredSweep, curve: TuningCurve, by_seconds: bool) -> None:
+        """Draw the median of the best draw with its band, and over draws also the score of the default settings."""
+        colour, _ = _style(self._findings, each.method)
+        seconds = sum(draw.seconds for draw in each.draws) / len(each.draws)
+        x = [n * seconds if by_seconds else n for n in curve.trials]
+        beside: JsonObject = {"mode": "lines", "showlegend": False, "legendgroup": each.method}
+        beside |= self._place(each.task)
+        known, most = curve.known_until, max(curve.median)
+        upper = [high if n <= known else most for n, high in zip(curve.trials, curve.high, strict=True)]
+        self.figure.add_scatter(
+            x=[*x, *reversed(x)],
+            y=[*upper, *reversed(curve.low)],
+            fill="toself",
+            fillcolor=colour,
+            opacity=0.13,
+            line={"width": 0},
+            hoverinfo="skip",
+            **beside,
+        )
+        self.add_line(each, x, curve.median)
+        if each.default_draw is not None and not by_seconds:
+            self.figure.add_scatter(
+                x=[x[0], x[-1]],
+                y=[each.default_draw.score] * 2,
+                line={"color": colour, "width": 1, "dash": "dot"},
+                hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
+                **beside,
+            )
+
+    def plot(self, title: str, note: str) -> Plot:
+        """Return the plot."""
+        return in_panels(plot(title, note, self.figure, height=self.height))
 
 
 def tuning_curves(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     """Plot the median best score after n draws, with its band, over draws or over the seconds that they take."""
-    found = [each for each in findings.searches if each.curve]
+    found = [(each, each.curve) for each in findings.searches if each.curve]
     if not found:
         return None
-    tasks = list(dict.fromkeys(each.task for each in found))
+    few = not by_seconds and max(len(each.draws) for each, _ in found) <= _FEW
     x = "seconds of training" if by_seconds else "random draws"
-    figure, height = _panels(findings, tasks, x, "held-out score")
-    for each in found:
-        _add_curve(figure, findings, each, tasks, by_seconds)
-    figure.update_xaxes(type="log" if by_seconds else "linear")
-    if not by_seconds and max(len(each.draws) for each in found) <= _FEW:
-        figure.update_xaxes(dtick=1)
-    figure.update_yaxes(range=_span(found))
+    panels = _Panels(findings, [each for each, _ in found], x, few=few)
+    for each, curve in found:
+        panels.add_curve(each, curve, by_seconds)
+    panels.figure.update_xaxes(type="log" if by_seconds else "linear")
+    values = [score for _, curve in found for score in curve.median]
+    values += [each.default_draw.score for each, _ in found if each.default_draw]
+    room = max(max(values) - min(values), 0.01)
+    # a band often begins at 0, or at a diverged draw; a range with all of it would compress the lines
+    panels.figure.update_yaxes(range=[max(0.0, min(values) - room / 2), min(1.0, max(values) + room / 10)])
     over = "the seconds that n draws take on average" if by_seconds else "n draws"
     note = (
         f"Line: the median of the best held-out score after {over}. Band: holds the whole curve with {CONFIDENCE:.0%}, "
         "whatever the distribution of scores; where it is cut at the top, the draws say nothing about an upper end. "
         "Panels span the lines; a band may continue below."
     )
-    note += shared_gpu(findings) if by_seconds else " Dotted: the default settings."
-    title = "What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws"
-    return in_panels(plot(title, note, figure, height=height))
-
-
-def _span(found: Sequence[MeasuredSweep]) -> list[float]:
-    """Return the range of the y axes: medians and default scores, with a margin below for the bands.
-
-    A band often begins at 0, or at a diverged draw; a range that included it completely would compress the lines.
-    """
-    values = [score for each in found if each.curve for score in each.curve.median]
-    values += [each.default_draw.score for each in found if each.default_draw]
-    room = max(max(values) - min(values), 0.01)
-    return [max(0.0, min(values) - room / 2), min(1.0, max(values) + room / 10)]
-
-
-def _add_curve(
-    figure: go.Figure, findings: ComparisonFindings, each: MeasuredSweep, tasks: Sequence[Task], by_seconds: bool
-) -> None:
-    """Draw the median of the best draw with its band, and over draws also the score of the default settings."""
-    curve, (colour, _) = each.curve, _style(findings, each.method)
-    if curve is None:
-        return
-    seconds = sum(draw.seconds for draw in each.draws) / len(each.draws)
-    x = [n * seconds if by_seconds else n for n in curve.trials]
-    beside: JsonObject = {"mode": "lines", "showlegend": False, "legendgroup": each.method}
-    beside |= _place(tasks.index(each.task), tasks)
-    upper = [
-        high if n <= curve.known_until else max(curve.median) for n, high in zip(curve.trials, curve.high, strict=True)
-    ]
-    figure.add_scatter(
-        x=[*x, *reversed(x)],
-        y=[*upper, *reversed(curve.low)],
-        fill="toself",
-        fillcolor=colour,
-        opacity=0.13,
-        line={"width": 0},
-        hoverinfo="skip",
-        **beside,
-    )
-    _add_line(figure, findings, each, tasks, x, curve.median)
-    if each.default_draw is not None and not by_seconds:
-        figure.add_scatter(
-            x=[x[0], x[-1]],
-            y=[each.default_draw.score] * 2,
-            line={"color": colour, "width": 1, "dash": "dot"},
-            hovertemplate=f"{each.method}, default settings: %{{y:.1%}}<extra></extra>",
-            **beside,
-        )
-
-
-def _add_line(
-    figure: go.Figure, findings: ComparisonFindings, each: MeasuredSweep, tasks: Sequence[Task], x: Any, y: Any
-) -> None:
-    """Draw a line of a method in the panel of its task; the first one of a method is in the legend."""
-    colour, mark = _style(findings, each.method)
-    figure.add_scatter(
-        x=x,
-        y=y,
-        mode="lines+markers",
-        name=each.method,
-        legendgroup=each.method,
-        showlegend=all(line.name != each.method for line in figure.data),
-        line={"color": colour, "width": 2},
-        marker={"symbol": mark, "size": 5},
-        **_place(tasks.index(each.task), tasks),
-    )
+    note += findings.shared_gpu if by_seconds else " Dotted: the default settings."
+    return panels.plot("What tuning is worth, by seconds" if by_seconds else "What tuning is worth, by draws", note)
 
 
 def default_and_tuned(findings: ComparisonFindings) -> Plot | None:
@@ -308,28 +293,22 @@ def learning(findings: ComparisonFindings, *, by_seconds: bool) -> Plot | None:
     found = [each for each in findings.searches if each.tuned and each.tuned.curves]
     if not found:
         return None
-    tasks = list(dict.fromkeys(each.task for each in found))
     x = "seconds of training" if by_seconds else "epochs"
-    figure, height = _panels(findings, tasks, x, "held-out score")
-    if not by_seconds and max(each.planned.plan.config.training.epochs for each in found) <= _FEW:
-        figure.update_xaxes(dtick=1)
+    few = not by_seconds and max(each.planned.config.training.epochs for each in found) <= _FEW
+    panels = _Panels(findings, found, x, few=few)
     for each in found:
         curves = each.tuned.curves if each.tuned else ()
-        length = min(len(curve.epochs) for curve in curves)
-        if length:
+        if length := min(len(curve.epochs) for curve in curves):
             along = [curve.seconds if by_seconds else curve.epochs for curve in curves]
             x_mean = np.mean([line[:length] for line in along], axis=0)
-            _add_line(
-                figure, findings, each, tasks, x_mean, np.mean([curve.scores[:length] for curve in curves], axis=0)
-            )
-    note = f"Means over the seeds of the tuned settings.{_falls(found)}{by_seconds * shared_gpu(findings)}"
-    title = "Learning, by seconds" if by_seconds else "Learning, by epochs"
-    return in_panels(plot(title, note, figure, height=height))
+            panels.add_line(each, x_mean, np.mean([curve.scores[:length] for curve in curves], axis=0))
+    note = f"Means over the seeds of the tuned settings.{_falls(found)}{by_seconds * findings.shared_gpu}"
+    return panels.plot("Learning, by seconds" if by_seconds else "Learning, by epochs", note)
 
 
 def _falls(found: Sequence[MeasuredSweep]) -> str:
     """Return a sentence about the learning rate, after a space; empty if all methods keep it."""
-    kept = [each.method for each in found if each.planned.plan.config.optimizer.schedule == "constant"]
+    kept = [each.method for each in found if each.planned.config.optimizer.schedule == "constant"]
     if len(kept) == len(found):
         return ""
     but = f", except of {', '.join(dict.fromkeys(kept))}" if kept else ""

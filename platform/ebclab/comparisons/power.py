@@ -264,9 +264,9 @@ def measured_power(findings: ComparisonFindings) -> tuple[Power, ...]:
     return _powers(findings, {place: noise for place, noise in known.items() if noise is not None})
 
 
-def planned_power(plan: ComparisonPlan, folder: ComparisonFolder) -> tuple[Power, ...]:
+def planned_power(findings: ComparisonFindings, folder: ComparisonFolder) -> tuple[Power, ...]:
     """Return what a comparison can find, by the noise that is known before it runs, or else by an assumed one."""
-    findings = read_findings(folder, plan)
+    plan = findings.plan
     piloted, known = _pilot_noise(plan, folder), dict[Task, tuple[Noise, int] | None]()
     configs = {_place(each.task): each.plan.config for each in plan.sweeps}
     whole = {plan.request.seeds: findings}

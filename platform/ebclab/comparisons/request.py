@@ -158,15 +158,20 @@ class ComparisonRequest:
             return tuple((name, self.reference) for name in self.methods if name != self.reference)
         return tuple((one, other) for i, other in enumerate(self.methods) for one in self.methods[i + 1 :])
 
-    def assignments_for(self, method: str) -> list[str]:
-        """Return the settings, ``KEY=VALUE``, for all methods, followed by those for this method only."""
-        common = [text for text in self.assignments if not _named_method(text)]
-        return common + [text.removeprefix(f"{method}:") for text in self.assignments if _named_method(text) == method]
+    @property
+    def assignments_of(self) -> dict[str, list[str]]:
+        """The settings of each method, ``KEY=VALUE``: those for all methods, followed by those for this one only."""
+        named = [(_named_method(text), text) for text in self.assignments]
+        common = [text for name, text in named if not name]
+        return {
+            method: common + [text.removeprefix(f"{method}:") for name, text in named if name == method]
+            for method in self.methods
+        }
 
-    def space_for(self, method: str) -> str | None:
-        """Return the file of a method's custom search space; None if it uses the shipped one."""
-        given = dict(text.partition("=")[::2] for text in self.spaces)
-        return given.get(method)
+    @property
+    def space_of(self) -> dict[str, str]:
+        """The files of custom search spaces, by method; other methods have the shipped ones."""
+        return dict(text.partition("=")[::2] for text in self.spaces)
 
 
 def _sides(question: str) -> list[tuple[str, int]]:

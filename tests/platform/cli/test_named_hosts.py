@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import ebclab as library
-from ebclab.comparisons.plan import make_comparison, write_comparison
+from ebclab.comparisons.plan import ComparisonFolder, make_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.errors import UserError
@@ -125,7 +125,7 @@ def _send_comparison(dataset: str, *settings: str) -> list[str]:
     request = ComparisonRequest(
         methods=("simclr", "flatclr"), batch_sizes=(16,), datasets=(dataset,), assignments=settings, epochs=1
     )
-    write_comparison(place / "comparison.yaml", make_comparison(request))
+    ComparisonFolder(place).write_plan(make_comparison(request))
     return ["compare", "--name", "sent"]
 
 

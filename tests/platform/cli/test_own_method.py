@@ -9,7 +9,7 @@ from made_up_method import HARDEST
 
 from ebclab.cli.app import parser
 from ebclab.cli.submit import named_code, parsed
-from ebclab.comparisons.plan import ComparisonFolder, make_comparison, write_comparison
+from ebclab.comparisons.plan import ComparisonFolder, make_comparison
 from ebclab.comparisons.request import ComparisonRequest
 from ebclab.config import compose
 from ebclab.submission import stage_code, with_sent_files
@@ -86,7 +86,7 @@ def test_a_comparison_of_it_is_planned_and_continued_only_by_who_writes_it(ebcla
 
     folder = Path("comparisons/mine")
     folder.mkdir(parents=True)
-    write_comparison(folder / "comparison.yaml", plan)
+    ComparisonFolder(folder).write_plan(plan)
     _forget()
     assert ComparisonFolder(folder.absolute()).read_plan().digest == plan.digest
     refused = ebclab("compare", "--name", "mine")

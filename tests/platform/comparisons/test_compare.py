@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from ebclab.cli import main
 from ebclab.cli.report import _comparison_now
 from ebclab.comparisons import compare as compare_module
 from ebclab.comparisons.compare import SweepCost, check_searches, compare, equal_seconds, plan_of_request, reading_cost
+from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import make_comparison
 from ebclab.config import compose
 from ebclab.data.sources.load import load_split
@@ -97,7 +99,7 @@ def test_a_place_that_is_not_this_comparisons_is_left_alone(made_up, tmp_path, n
 def test_what_cannot_be_trained_is_said_of_every_method_at_once() -> None:
     asked = request_for("moco", "simclr", "dcl", batch_sizes=(126, 134), assignments=("data.train_limit=140",))
     with pytest.raises(ConfigError) as error:
-        check_searches(make_comparison(asked))
+        check_searches(ComparisonFindings(make_comparison(asked)))
     said = {line.partition(":")[0] for line in error.value.problems}
     assert said == {
         "moco at batch size 126",  # eight groups of batch norm do not divide it
@@ -114,7 +116,7 @@ def test_images_without_a_test_set_are_refused(here: Path) -> None:
         Image.fromarray(np.full((8, 8), number, dtype=np.uint8)).save(path)
     asked = request_for("simclr", "dcl", datasets=("folder:set",), batch_sizes=(16,))
     with pytest.raises(ConfigError, match=r"data\.name: methods are compared on test images, got folder:.*has none"):
-        check_searches(make_comparison(asked))
+        check_searches(ComparisonFindings(make_comparison(asked)))
 
 
 def test_a_comparison_with_a_failed_search_is_shown_and_ends_with_1(made_up, tmp_path, monkeypatch, capsys):
@@ -159,21 +161,19 @@ def test_growth_on_other_images_is_refused_before_the_plan_is_written(made_up, t
     assert content_of(made.folder.path) == before
 
 
-def test_methods_whose_images_may_differ_are_each_compared_with_their_own(made_up, monkeypatch):
+def test_methods_whose_images_may_differ_are_each_compared_with_their_own(made_up):
     of_one = ("simclr:data.train_limit=200", "dcl:data.train_limit=300")
     plan = make_comparison(request_for("simclr", "dcl", assignments=of_one, may_differ=("data.train_limit",)))
     made = made_up(request_for("simclr", "dcl"))
     digests = {each.method: load_images(each.plan.config.data).content for each in plan.sweeps}
     assert len({*digests.values()}) == 2
-    monkeypatch.setattr(compare_module, "images_trained_on", lambda plan, folder, data: {digests[_with(plan, data)]})
-    check_searches(plan, made.folder)
-    monkeypatch.setattr(compare_module, "images_trained_on", lambda plan, folder, data: {digests["dcl"]})
-    with pytest.raises(UserError, match="the images of digits are not those that trials were trained on"):
-        check_searches(plan, made.folder)
-
-
-def _with(plan, data):
-    return next(each.method for each in plan.sweeps if each.plan.config.data == data)
+    for method in digests:
+        made.folder.sweep(f"{method}-digits-b64").read_log().append("started", images=digests[method])
+    found = read_findings(made.folder, plan)
+    check_searches(found, "here")
+    others = tuple(replace(each, images=digests["dcl"]) for each in found.sweeps)
+    with pytest.raises(UserError, match="here: the images of digits are not those that trials were trained on"):
+        check_searches(replace(found, sweeps=others), "here")
 
 
 def test_searches_that_saw_other_images_are_not_compared_even_if_all_have_ended(made_up, tmp_path, monkeypatch, capsys):
@@ -198,7 +198,7 @@ def quick_look(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_practice_of_less_than_one_trial_is_refused() -> None:
     asked = request_for("simclr", "dcl", practice_seconds=1e-4, assignments=("data.train_limit=160",))
     with pytest.raises(ConfigError, match="--practice: less than one trial of simclr at batch size 64"):
-        check_searches(make_comparison(asked))
+        check_searches(ComparisonFindings(make_comparison(asked)))
 
 
 def test_searches_that_end_by_the_clock_are_not_run_at_once(tmp_path: Path) -> None:

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from made_up_comparison import COLLAPSED, IMAGES, MadeUp, Scores, request_for, right
 
-from ebclab.comparisons.document import comparison_document, facts, over_all_tasks, tuned_and_default
+from ebclab.comparisons.document import (
+    answer,
+    comparison_document,
+    facts,
+    over_all_tasks,
+    tuned_and_default,
+    what_it_does_not_show,
+)
 from ebclab.comparisons.findings import WORST, Side, verdict_of
 from ebclab.comparisons.plan import Task
-from ebclab.comparisons.wording import answer, what_it_does_not_show
 from ebclab.document.text import as_markdown
 from ebclab.evaluation.answers import table_of
 from ebclab.evaluation.seeds_and_images import difference_interval

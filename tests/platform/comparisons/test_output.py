@@ -10,7 +10,15 @@ import pytest
 from made_up_comparison import MadeUp, request_for, right
 
 from ebclab.comparisons import document
-from ebclab.comparisons.document import as_mapping, comparison_document, facts, tables, what_was_tuned, write_findings
+from ebclab.comparisons.document import (
+    as_mapping,
+    comparison_document,
+    facts,
+    tables,
+    what_it_does_not_show,
+    what_was_tuned,
+    write_findings,
+)
 from ebclab.comparisons.findings import ComparisonFindings, read_findings
 from ebclab.comparisons.plan import PlanVersion, make_comparison
 from ebclab.comparisons.plots import (
@@ -23,7 +31,6 @@ from ebclab.comparisons.plots import (
     tuning_curves,
     what_matters,
 )
-from ebclab.comparisons.wording import what_it_does_not_show
 from ebclab.document.document import Plot, Table
 from ebclab.document.html import in_script
 from ebclab.document.text import as_markdown

@@ -9,7 +9,7 @@ from made_up_comparison import request_for
 
 from ebclab.cli.compare import CompareOptions
 from ebclab.comparisons.compare import plan_of_request
-from ebclab.comparisons.plan import ComparisonFolder, Task, growth, make_comparison, write_comparison
+from ebclab.comparisons.plan import ComparisonFolder, Task, growth, make_comparison
 from ebclab.errors import ConfigError, UserError
 
 
@@ -150,11 +150,12 @@ def test_the_digest_is_of_what_decides_numbers() -> None:
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     plan = make_comparison(request_for("simclr", "dcl", practice_seconds=5.0, questions=("simclr@64,dcl@64",)))
-    write_comparison(tmp_path / "comparison.yaml", plan)
+    ComparisonFolder(tmp_path).write_plan(plan)
     again = ComparisonFolder(tmp_path).read_plan()
-    write_comparison(tmp_path / "again.yaml", again)
+    (tmp_path / "again").mkdir()
+    ComparisonFolder(tmp_path / "again").write_plan(again)
     assert again.request == plan.request
-    assert (tmp_path / "again.yaml").read_text() == (tmp_path / "comparison.yaml").read_text()
+    assert (tmp_path / "again" / "comparison.yaml").read_text() == (tmp_path / "comparison.yaml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_damaged_plan_is_a_sentence(tmp_path: Path, old: str, new: str) -> None:
     path = tmp_path / "comparison.yaml"
-    write_comparison(path, make_comparison(request_for("simclr", "dcl")))
+    ComparisonFolder(tmp_path).write_plan(make_comparison(request_for("simclr", "dcl")))
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(UserError, match=r"is not a comparison's plan, got .*restore the file"):
         ComparisonFolder(tmp_path).read_plan()
@@ -187,7 +188,7 @@ def test_a_comparison_may_grow() -> None:
 def test_a_plan_keeps_the_digest_that_it_was_written_with(tmp_path: Path) -> None:
     asked, folder = request_for("simclr", "dcl"), tmp_path / "mine"
     folder.mkdir()
-    write_comparison(folder / "comparison.yaml", make_comparison(asked))
+    ComparisonFolder(folder).write_plan(make_comparison(asked))
     digest = make_comparison(asked).digest
     text = (folder / "comparison.yaml").read_text()
     assert f"digest: {digest}" in text
@@ -204,7 +205,7 @@ def test_a_stored_plan_whose_option_replaced_a_setting_goes_on_though_both_are_r
     assert len(both.problems()) == 2
     folder.mkdir()
     stored = replace(make_comparison(asked), request=both)
-    write_comparison(folder / "comparison.yaml", stored)
+    ComparisonFolder(folder).write_plan(stored)
     kept = CompareOptions(given={}, name="mine", comparisons=str(tmp_path)).request()
     assert kept == asked
     plan, _, grown = plan_of_request(kept, comparisons=tmp_path, name="mine")

@@ -162,11 +162,11 @@ def test_before_it_runs_the_noise_is_that_of_a_like_comparison_or_assumed(few, m
     now = type(earlier.folder)(tmp_path / "now")
     sources = []
     for more in ({}, {"epochs": 3}, {"batch_sizes": (32,)}, {"metric": "linear"}, {"seeds": 8}):
-        (told,) = planned_power(make_comparison(request_for("dhel", "simclr", **more)), now)
+        (told,) = planned_power(read_findings(now, make_comparison(request_for("dhel", "simclr", **more))), now)
         sources.append((told.design.noise.source, told.design.images))
     like, unlike = ("measured in the comparison comparison", 200), (ASSUMED.source, 355)
     assert sources == [like, unlike, unlike, unlike, like]
-    assert results_read == ["now", "comparison", "now", "now", "now", "now", "comparison"]  # of like ones alone
+    assert results_read == ["comparison", "comparison"]  # of like ones alone
     assert not os.path.lexists(now.path)
 
 
@@ -176,7 +176,7 @@ def test_a_grown_comparison_is_planned_by_the_noise_that_all_methods_have(few: N
     comparison = made_up(request_for("simclr", "dcl", seeds=5), {"simclr": simclr})
     counts = ((150, 152, 151), simclr["tuned_runs"][:3])
     tables = [table_of([right(each, seed) for seed, each in enumerate(runs, start=1)]) for runs in counts]
-    (told,) = planned_power(comparison.plan, comparison.folder)
+    (told,) = planned_power(comparison.findings(), comparison.folder)
     expected = noise_of_pairs([(tables[0], tables[1])], "measured in its own runs")
     assert told.design.noise[:4] == pytest.approx(expected[:4])
     assert told.design.noise.source == expected.source
@@ -224,14 +224,15 @@ def test_a_pilot_says_how_far_seeds_scatter_before_an_earlier_comparison_does(fe
     log = SweepLog(now.pilot.log)
     write_search(log, pilot, {"default": 0.75, "draws": ()})
     write_confirmation(log, pilot, {"tuned_runs": (150, 152, 157)})
-    (told,) = planned_power(plan, now)
+    (told,) = planned_power(read_findings(now, plan), now)
     assert [place.batch_size for place in told.places] == [64, 32]
     assert told.design.noise.spread == pytest.approx(np.std([0.75, 0.76, 0.785], ddof=1))
     by = "measured by 3 pilot runs of simclr at batch size 64, on 200 held-out images"
     assert told.design.noise.source.startswith(by)
     assert pilot_seconds(now) == 2.0 + 3 * 3.0
     for other in (request_for("dcl", "simclr"), request_for("simclr", "dcl", epochs=3)):
-        assert all(by not in each.design.noise.source for each in planned_power(make_comparison(other), now))
+        found = read_findings(now, make_comparison(other))
+        assert all(by not in each.design.noise.source for each in planned_power(found, now))
 
 
 @pytest.mark.parametrize("number", [1, 0, -2])
