@@ -64,12 +64,12 @@ class TriedHeads:
 
     @property
     def most_accurate(self) -> LinearHead:
-        """The one of highest accuracy, as Kornblith et al. (2019) choose; of equally good ones the strongest."""
-        return self.heads[self.accuracies.index(max(self.accuracies))]
+        """The one of highest accuracy, as Kornblith et al. (2019) choose."""
+        return self.heads[best_place(self.accuracies)]
 
     @property
     def likeliest(self) -> LinearHead:
-        return self.heads[self.losses.index(min(self.losses))]
+        return self.heads[best_place([-loss for loss in self.losses])]
 
 
 def require_every_class(y: Tensor, num_classes: int) -> None:
@@ -162,9 +162,9 @@ def try_penalties(
     return TriedHeads(tuple(heads), tuple(accuracies), tuple(losses))
 
 
-def best_penalty(scores: Sequence[float]) -> float:
-    """Return the best of ``PENALTIES`` by the score of each; of equally good ones the strongest."""
-    return PENALTIES[scores.index(max(scores))]
+def best_place(scores: Sequence[float]) -> int:
+    """Return the place of the best of ``PENALTIES`` by the score of each; of equally good ones the strongest."""
+    return scores.index(max(scores))
 
 
 def num_folds(labels: LabelList) -> int:
@@ -188,7 +188,7 @@ def few_labels_head(
         for place, head in enumerate(_HeadFitting(x[~part], y[~part], classes).path()):
             right[place] += int((head.logits(x[part].double()).argmax(dim=1) == y[part]).sum())
         on_progress(number + 1, folds, f"part left out to choose a penalty for {len(y):,} labels")
-    return fit_head(x, y, classes, best_penalty(right))
+    return fit_head(x, y, classes, PENALTIES[best_place(right)])
 
 
 def moments(train: Tensor) -> tuple[Tensor, Tensor]:

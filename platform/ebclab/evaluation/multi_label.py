@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from ebclab.errors import DataError
-from ebclab.evaluation.linear import PENALTIES, LinearHead, best_penalty, moments, solved
+from ebclab.evaluation.linear import PENALTIES, LinearHead, best_place, moments, solved
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.optimization.softmax_regression import SoftmaxRegression
 
@@ -54,7 +54,7 @@ def fit_each_class(
         logits = _fitted(features[~is_held_out], marks[~is_held_out], l2, class_names).logits(held_x)
         means.append(mean_precision(logits, held_marks, class_names))
         on_progress(len(means), len(PENALTIES), "penalty of the classifiers")
-    return _fitted(features, marks, best_penalty(means), class_names)
+    return _fitted(features, marks, PENALTIES[best_place(means)], class_names)
 
 
 def _fitted(features: Tensor, marks: Tensor, l2: float, class_names: Sequence[str]) -> LinearHead:
