@@ -14,7 +14,7 @@ from typing import Any
 from ebclab.card.card import Card, CardFolder, Findings, GroupResult
 from ebclab.card.groups import GROUPS
 from ebclab.card.images import MeasuredSet
-from ebclab.card.measuring import Measuring, Need
+from ebclab.card.measuring import Measuring
 from ebclab.card.request import CardRequest
 from ebclab.config.names import did_you_mean
 from ebclab.errors import EbclabError, UserError
@@ -66,7 +66,7 @@ class CardTask:
         kept = self.folder.read(group, key) if self.folder else None
         if kept is not None:
             return kept
-        missing = [problem for need in GROUPS[group].needs if (problem := _missing(need, self.measuring))]
+        missing = [problem for need in GROUPS[group].needs if (problem := need.problem(self.measuring))]
         return GroupResult(group, key, _NOTHING, 0.0, missing[0]) if missing else None
 
     def keep(self, result: GroupResult) -> None:
@@ -151,16 +151,3 @@ def measure_group(name: str, key: str, measuring: Measuring) -> GroupResult:
 
 def _identity(measured: MeasuredSet) -> list[str | bool]:
     return [measured.name, measured.digest, measured.tests_held_out]
-
-
-def _missing(need: Need, measuring: Measuring) -> str:
-    """Return why a group with this requirement cannot be measured; empty if it can."""
-    if need == "labels or marks" and measuring.measured.may_have_several_labels:
-        return ""
-    if need in ("labels", "labels or marks"):
-        return measuring.measured.label_problem
-    if need == "outside" and not measuring.outside:
-        return "no images from outside were named; add --ood NAME, such as --ood rotated"
-    if need == "other dataset" and not measuring.others:
-        return "no other dataset was named; add a second --dataset"
-    return measuring.subject.energy_problem if need == "energy" else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -53,16 +53,11 @@ class FeatureStore:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._known: dict[str, Tensor | EbclabError] = {}
-        self._digests: dict[int, tuple[ImageSet, str]] = {}
+        self._digest = cache(lambda images: short_digest(images.images, images.keys))
 
     def name(self, subject: Subject, images: ImageSet) -> str:
         """Return the name of features: equal names mean the same encoder and the same images."""
-        if id(images) not in self._digests:
-            self._digests[id(images)] = (
-                images,
-                short_digest(images.images, images.keys),
-            )  # keep the images, so that their id is not reused
-        return hashlib.sha256(f"{subject.digest} {self._digests[id(images)][1]}".encode()).hexdigest()[:24]
+        return hashlib.sha256(f"{subject.digest} {self._digest(images)}".encode()).hexdigest()[:24]
 
     def known(self, name: str, count: int) -> Tensor | None:
         """Return the features (n, D) of ``count`` images from memory or disk; None if there are none."""
@@ -99,8 +94,6 @@ def _sum(features: Tensor) -> Tensor:
     """Return the SHA-256 of features as a tensor (32,) uint8."""
     return torch.tensor(list(hashlib.sha256(features.numpy().tobytes()).digest()), dtype=torch.uint8)
 
-
-Need = Literal["labels", "labels or marks", "outside", "other dataset", "energy"]
 
 Part = Literal["train", "test", "other", "outside"]
 """Images of a card: training and test images, images of further datasets, and out-of-distribution images."""
@@ -286,6 +279,35 @@ class Measuring:
         return self.own_logits(self.measured.test)
 
 
+@dataclass(frozen=True)
+class Need:
+    """What a group cannot be measured without."""
+
+    words: str  # in help and documentation
+    problem: Callable[[Measuring], str]  # why a card lacks it; empty if it has it
+
+
+LABELS = Need("labels", lambda measuring: measuring.measured.label_problem)
+
+LABELS_OR_MARKS = Need(
+    "labels",
+    lambda measuring: "" if measuring.measured.may_have_several_labels else measuring.measured.label_problem,
+)
+
+OUTSIDE = Need(
+    "--ood",
+    lambda measuring: (
+        "" if measuring.outside else "no images from outside were named; add --ood NAME, such as --ood rotated"
+    ),
+)
+
+OTHER_DATASET = Need(
+    "a second --dataset",
+    lambda measuring: "" if measuring.others else "no other dataset was named; add a second --dataset",
+)
+
+ENERGY = Need("a method with an energy", lambda measuring: measuring.subject.energy_problem)
+
 OWN_CLASSIFIER = "the classifier that the method trained with the encoder, on its training images and their labels"
 """Protocol of numbers of the method's own classifier."""
 
@@ -306,12 +328,5 @@ class Group:
 
     def in_words(self) -> str:
         """Return one line with its description, its requirements, and whether it must be requested explicitly."""
-        words: dict[Need, str] = {
-            "labels": "labels",
-            "labels or marks": "labels",
-            "outside": "--ood",
-            "other dataset": "a second --dataset",
-            "energy": "a method with an energy",
-        }
-        needs = f"; needs {' and '.join(words[need] for need in self.needs)}" if self.needs else ""
+        needs = f"; needs {' and '.join(need.words for need in self.needs)}" if self.needs else ""
         return f"{self.doc}{needs}{'' if self.is_quick else '; only when named, or with --only all'}"

@@ -22,7 +22,7 @@ from ebclab.card.document import about_images, summary
 from ebclab.card.groups import GROUPS, fine_tuning, pictures, robustness
 from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, chosen_groups, groups_of, measure_card, measure_group
-from ebclab.card.measuring import Group, Measuring
+from ebclab.card.measuring import LABELS, OTHER_DATASET, OUTSIDE, Group, Measuring
 from ebclab.card.request import CardRequest, GroupOptions
 from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject
@@ -201,7 +201,7 @@ def test_a_number_that_is_none_fails_its_group(make: Any, groups: Any, tmp_path:
 
 def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(make, groups, tmp_path, measured):
     labelled, beyond, other, plain = Counted(), Counted(), Counted(), Counted()
-    labelled.needs, beyond.needs, other.needs = ("labels",), ("outside",), ("other dataset",)  # type: ignore[attr-defined]
+    labelled.needs, beyond.needs, other.needs = (LABELS,), (OUTSIDE,), (OTHER_DATASET,)  # type: ignore[attr-defined]
     groups(labelled=labelled, beyond=beyond, other=other, plain=plain)
     test = replace(measured.test, labels=measured.test.labels.clone().index_fill_(0, torch.tensor([4, 7]), -1))
     unlabelled = replace(measured, test=test)

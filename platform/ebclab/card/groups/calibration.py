@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from ebclab.card.card import Findings, Number, Unit, accuracy, mean_over_images
-from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
+from ebclab.card.measuring import LABELS, OWN_CLASSIFIER, Group, Measuring
 from ebclab.document.document import Plot, Table
 from ebclab.evaluation.measures.calibration import (
     TEMPERATURES,
@@ -242,7 +242,7 @@ GROUP = Group(
     doc="ECE and MCE, adaptive and classwise ECE, Brier score, NLL; before and after a temperature; of the method's "
     "own classifier, if it is one",
     source="Guo et al. (2017); VEM, eq. 16-19; Nguyen & O'Connor (2015); Kull et al. (2019); Brier (1950)",
-    needs=("labels",),
+    needs=(LABELS,),
     headline="ece-15-scaled",
     looks_at=("train", "test"),
     measure=measure,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ebclab.card.card import Findings, Number, accuracy, as_number
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
+from ebclab.card.measuring import LABELS, OTHER_DATASET, OWN_CLASSIFIER, Group, Measuring
 from ebclab.data.image_set import ImageSet
 from ebclab.document.document import Table
 from ebclab.errors import DataError
@@ -85,7 +85,7 @@ GROUP = Group(
     title="Classification on frozen features",
     doc="weighted kNN, a linear probe, and a linear probe whose penalty is chosen on held-out images; top 1 and top 5",
     source="Wu et al. (2018), section 3.4; the linear protocols of `ebclab show --protocols`",
-    needs=("labels",),
+    needs=(LABELS,),
     looks_at=("train", "test"),
     measure=measure,
 )
@@ -189,7 +189,7 @@ TRANSFER = Group(
     "images with several labels",
     source="Kornblith et al. (2019), section 3; the protocols of Classification on frozen features; Everingham et al. "
     "(2010), section 4.2",
-    needs=("other dataset",),
+    needs=(OTHER_DATASET,),
     looks_at=("other",),
     measure=measure_transfer,
 )

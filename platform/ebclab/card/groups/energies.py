@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ebclab.card.card import Better, Findings, Number, Unit, accuracy, mean_over_images
 from ebclab.card.groups.out_of_distribution import histogram, set_names
-from ebclab.card.measuring import Group, Measuring
+from ebclab.card.measuring import ENERGY, Group, Measuring
 from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.data.image_set import ImageSet
@@ -227,7 +227,7 @@ GROUP = Group(
     headline="test-mean",
     doc="energies of images and of pairs of views by the encoder's own method, with the likeliest and unlikeliest",
     source="EBCLR (Kim & Ye, 2022), eq. 8 and 20; VEM (Du et al.), eq. 2; JEM (Grathwohl et al., 2020), eq. 7",
-    needs=("energy",),
+    needs=(ENERGY,),
     is_quick=False,
     measure=measure,
 )

@@ -24,7 +24,7 @@ from torch.nn import functional
 from ebclab.card.card import Findings, Number, accuracy, mean_over_images
 from ebclab.card.groups.classification import PRECISIONS
 from ebclab.card.images import MeasuredSet, short_names
-from ebclab.card.measuring import Group, Measuring
+from ebclab.card.measuring import LABELS, LABELS_OR_MARKS, Group, Measuring
 from ebclab.card.subject import Subject
 from ebclab.config.sections import USUAL_VIEWS, VIEW_RECIPES, ViewsConfig
 from ebclab.data.hashing import hash_words
@@ -385,7 +385,7 @@ GROUP = Group(
     doc="top 1, or mean AP, after all weights were trained on all labels, also on every further dataset, beside "
     "random weights",
     source="Chen et al. (2020), SimCLR, appendices B.5 and B.8.2, with small batches; FlatNCE, appendix E.3, by name",
-    needs=("labels or marks",),
+    needs=(LABELS_OR_MARKS,),
     is_quick=False,
     measure=measure,
 )
@@ -562,7 +562,7 @@ FEW_LABELS = Group(
     doc="top 1 and top 5 with 1 % and 10 % of the labels: logistic regression on frozen features, all weights "
     "fine-tuned, and the same network from scratch",
     source="Chen et al. (2020), SimCLR, section 4.3 and appendix B.5; lists by hash in place of published ones",
-    needs=("labels",),
+    needs=(LABELS,),
     is_quick=False,
     looks_at=("train", "test"),
     measure=measure_few_labels,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import plotly.graph_objects as go
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from ebclab.card.card import Findings, Number, mean_over_images, two_samples
 from ebclab.card.images import OutsideSet, slug, unique_names
-from ebclab.card.measuring import OWN_CLASSIFIER, Group, Measuring
+from ebclab.card.measuring import LABELS, OUTSIDE, OWN_CLASSIFIER, Group, Measuring
 from ebclab.data.image_set import ImageSet
 from ebclab.data.sources.location import short_name
 from ebclab.document.document import Plot, Table
@@ -73,7 +74,7 @@ def measure(measuring: Measuring) -> Findings:
 
 
 def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[Detector]:
-    """Return the detectors on features and logits; scores of an image set are cached."""
+    """Return the detectors on features and logits; scores of an image set, which several sets may share, are kept."""
     head, count = measuring.classifier, len(measuring.measured.parts[0])
     words = (
         f"features and logits of the linear classifier, {measuring.classifier_in_words}, fitted like the "
@@ -85,7 +86,7 @@ def _plain(measuring: Measuring, fitted: Sequence[Detector]) -> list[Detector]:
             features = measuring.features(images)
             return score(features, head.logits(features.double()))
 
-        return _once(scores)
+        return cache(scores)
 
     return [replace(each, protocol=f"{each.protocol}; {words}", score=scores_by(each.score)) for each in fitted]
 
@@ -125,7 +126,7 @@ def _own_probability(measuring: Measuring) -> list[Detector]:
             _OWN_PROBABILITY,
             "maximum probability of the method's own classifier",
             f"-max_k softmax(logits)_k (Hendrycks & Gimpel, 2017) of {OWN_CLASSIFIER}",
-            _once(lambda images: -measuring.own_logits(images).softmax(dim=1).amax(dim=1)),
+            cache(lambda images: -measuring.own_logits(images).softmax(dim=1).amax(dim=1)),
         )
     ]
 
@@ -140,25 +141,11 @@ def _energies(measuring: Measuring, own: Energies) -> Callable[[ImageSet], Tenso
             (gradient,) = torch.autograd.grad(energy.sum(), pixels)
         return torch.stack([energy.detach(), gradient.flatten(1).norm(dim=1)], dim=1)
 
-    return _once(
+    return cache(
         lambda images: measuring.compute(
             energy_and_slope, images, f"energies of {len(images):,} images of {images.name}"
         )
     )
-
-
-def _once(function: Callable[[ImageSet], Tensor]) -> Callable[[ImageSet], Tensor]:
-    """Memoize a function by image set; several out-of-distribution sets share their inside images."""
-    known: list[tuple[ImageSet, Tensor]] = []
-
-    def remembered(images: ImageSet) -> Tensor:
-        for each, result in known:
-            if each is images:
-                return result
-        known.append((images, function(images)))
-        return known[-1][1]
-
-    return remembered
 
 
 def set_names(sets: Sequence[OutsideSet]) -> list[str]:
@@ -310,7 +297,7 @@ GROUP = Group(
     title="Images from outside",
     doc="AUROC, FPR95 and AUPR of nine detectors on features and logits, and of the method's own energy and classifier",
     source="OpenOOD v1.5 (Zhang et al., 2023); DeLong et al. (1988); JEM (Grathwohl et al., 2020)",
-    needs=("labels", "outside"),
+    needs=(LABELS, OUTSIDE),
     looks_at=("train", "test", "outside"),
     measure=measure,
 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ebclab.card.card import Findings, Number, accuracy
-from ebclab.card.measuring import Group, Measuring
+from ebclab.card.measuring import LABELS, Group, Measuring
 from ebclab.data.holdout import limit
 from ebclab.data.image_grid import Tile, as_png, draw_grid
 from ebclab.document.document import Picture, Plot, Table
@@ -320,7 +320,7 @@ GROUP = Group(
     doc="accuracy under FGSM, PGD-20, Square and, when asked for, AutoAttack; whether gradients are masked; minutes",
     source="Goodfellow et al. (2015); Madry et al. (2018); Andriushchenko et al. (2020); Croce & Hein (2020); checks "
     "of Carlini et al. (2019)",
-    needs=("labels",),
+    needs=(LABELS,),
     headline="pgd-20",
     is_quick=False,
     looks_at=("train",),
