@@ -85,12 +85,32 @@ class Cards:
 
     @cached_property
     def columns(self) -> list[EncoderColumn]:
-        return columns_of(self.cards)
+        """Cards as columns, in the order given; runs that differ only in the seed share one.
+
+        Labels are unique if addresses are; if there are several datasets, labels contain the dataset.
+        """
+        together: dict[str, list[Card]] = {}
+        for place, card in enumerate(self.cards):
+            column = f"{card.settings} {card.dataset}" if card.settings else f"#{place}"
+            while any(each.seed == card.seed for each in together.get(column, ())):
+                column += " again"  # a repetition with the same seed is not a sample of another seed
+            together.setdefault(column, []).append(card)
+        groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
+        labels = _labels([each[0] for each in groups])
+        return [EncoderColumn(label, tuple(each)) for label, each in zip(labels, groups, strict=True)]
 
     @cached_property
     def rows(self) -> list[NumberRow]:
         """Every metric that at least one column has, group by group."""
-        return rows_of(self.columns)
+        by_name: dict[tuple[str, str], Number] = {}
+        for column in self.columns:
+            for card in column.cards:
+                for result in card.results:
+                    for number in result.findings.numbers:
+                        by_name.setdefault((result.group, number.name), number)
+        groups = list(dict.fromkeys(group for group, _ in by_name))
+        in_order = sorted(by_name.items(), key=lambda each: groups.index(each[0][0]))
+        return [NumberRow(group, number, _cells(self.columns, group, name)) for (group, name), number in in_order]
 
     @property
     def failures(self) -> list[str]:
@@ -115,22 +135,6 @@ class Cards:
         return {"format": FORMAT, "cards": [card.to_mapping() for card in self.cards], "side_by_side": compared}
 
 
-def columns_of(cards: Sequence[Card]) -> list[EncoderColumn]:
-    """Return cards as columns, in the order given; runs that differ only in the seed share one.
-
-    Labels are unique if addresses are; if there are several datasets, labels contain the dataset.
-    """
-    together: dict[str, list[Card]] = {}
-    for place, card in enumerate(cards):
-        column = f"{card.settings} {card.dataset}" if card.settings else f"#{place}"
-        while any(each.seed == card.seed for each in together.get(column, ())):
-            column += " again"  # a repetition with the same seed is not a sample of another seed
-        together.setdefault(column, []).append(card)
-    groups = [sorted(each, key=lambda card: card.seed or 0) for each in together.values()]
-    labels = _labels([each[0] for each in groups])
-    return [EncoderColumn(label, tuple(each)) for label, each in zip(labels, groups, strict=True)]
-
-
 def _labels(cards: Sequence[Card]) -> list[str]:
     """Return column labels from the first card of each, extended by the address only as far as needed."""
     several = len({card.dataset for card in cards}) > 1
@@ -143,23 +147,6 @@ def _labels(cards: Sequence[Card]) -> list[str]:
             for label, first, card in zip(labels, plain, cards, strict=True)
         ]
     return labels
-
-
-def rows_of(columns: Sequence[EncoderColumn]) -> list[NumberRow]:
-    """Return every metric that at least one column has, group by group."""
-    by_name: dict[tuple[str, str], Number] = {}
-    for column in columns:
-        for card in column.cards:
-            for result in card.results:
-                for number in result.findings.numbers:
-                    by_name.setdefault((result.group, number.name), number)
-    order = list(dict.fromkeys(group for group, _ in by_name))
-    return [
-        NumberRow(group, number, _cells(columns, group, name))
-        for wanted in order
-        for (group, name), number in by_name.items()
-        if group == wanted
-    ]
 
 
 def _cells(columns: Sequence[EncoderColumn], group: str, name: str) -> tuple[EncoderCell | None, ...]:
