@@ -6,56 +6,17 @@ Shapes: N anchors, K negatives of each anchor.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.diagnostics import effective_sample_size
 from energy_contrast.method import Method, Progress, Requirements
-from energy_contrast.settings import setting
+from energy_contrast.settings import EssConfig
 
 MIN_BETA = 1e-2
 MAX_BETA = 1e3
-
-
-@dataclass(frozen=True)
-class TemperatureConfig:
-    """The setting of a loss that compares cosines at a temperature."""
-
-    temperature: float = setting(0.2, "Divides cosine similarities; 0.1 to 0.5 are usual.", above=0.0, symbol="tau")
-
-
-@dataclass(frozen=True)
-class EssConfig(TemperatureConfig):
-    """Settings of a method whose temperature may be held by the effective sample size of its negatives."""
-
-    ess_target: float = setting(
-        0.0,
-        "Effective sample size at which the temperature is held; 0 keeps the temperature constant.",
-        unit="share of the negatives",
-        minimum=0.0,
-        below=1.0,
-        symbol="ESS target",
-    )
-    ess_target_end: float = setting(
-        0.0,
-        "Target at the end of training; 0 means the target stays as it starts.",
-        unit="share of the negatives",
-        minimum=0.0,
-        below=1.0,
-    )
-    ess_schedule: Literal["linear", "cosine"] = setting("linear", "How the target moves from start to end.")
-    ess_gain: float = setting(
-        0.01, "Relative change of 1/temperature in one step.", unit="1/step", above=0.0, below=1.0, symbol="gamma"
-    )
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        if self.ess_target == 0 and self.ess_target_end > 0:
-            return [f"ess_target_end: needs a target to start from, got {self.ess_target_end}; set ess_target too"]
-        return []
 
 
 class EssController(nn.Module):

@@ -79,7 +79,9 @@ def _refuse_here(monkeypatch: pytest.MonkeyPatch, cluster: str, *functions: str)
 def test_a_sweep_stops_bad_trials_confirms_the_best_with_other_seeds_and_reads_the_test_set_for_one_on_the_cluster(
     cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _refuse_here(monkeypatch, cluster, "ebclab.sweeps.conclude.evaluate_run", "ebclab.runs.references.evaluate_encoder")
+    _refuse_here(
+        monkeypatch, cluster, "ebclab.sweeps.conclude.evaluate_run", "ebclab.runs.measured_references.evaluate_encoder"
+    )
     result = ebclab.sweep(_plan(trials=9, top=2, seeds=2), sweeps=tmp_path, name="asha", display=SweepDisplay())
     folder = tmp_path / "asha"
     trials = _trials(folder)

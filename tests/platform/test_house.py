@@ -24,7 +24,7 @@ SCIENCE_LAYERS = [
     {"sampling_method", "ess_control", "costs"},
     {"chains"},
     {"contrastive", "predictive", "supervised", "energy_based"},
-    {"catalog"},
+    {"catalog", "method_settings"},
 ]
 LAB_LAYERS = [
     {"errors", "background", "formatting", "interval", "regular_file"},

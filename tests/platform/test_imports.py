@@ -8,6 +8,7 @@ import pytest
 LOADED = dict[str, list[str]]
 HEAVY = "pydantic ray scipy sklearn timm torch torch._dynamo"
 """The large packages that had been imported after each thing that was done, in order: these and some others."""
+TORCHLESS = "ray scipy sklearn timm torch"
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,14 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         with contextlib.redirect_stdout(io.StringIO()):
             main(["data", "list"])
         note("the list of datasets")
-        ebclab.config.compose("simclr")
-        note("a recipe")
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["show", "simclr"])
+        note("the settings of a method")
+        import ebclab.comparisons.plan
+        from ebclab.cli.sweep import SweepOptions
+
+        SweepOptions(method="simclr", recipe="digits-demo").plan()
+        note("a recipe and plans")
         from ebclab.training.pretrain import pretrain
 
         tiny = ["data.train_limit=40", "training.batch_size=8", "training.epochs=1", "resources.device=cpu"]
@@ -56,7 +63,6 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         note("an optimizer of torch")
         import ebclab.cli.submit
         import ebclab.sweeps.sweep
-        from ebclab.cli.sweep import SweepOptions
 
         SweepOptions(method="simclr", time=3600.0).limits()
         note("checking a sweep")
@@ -75,7 +81,8 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
         ("the package", f"numpy pandas pyarrow {HEAVY}", ""),
         ("settings", f"numpy pandas pyarrow {HEAVY}", ""),
         ("the list of datasets", "torch numpy pyarrow", ""),
-        ("a recipe", "timm", ""),
+        ("the settings of a method", f"numpy pyarrow {TORCHLESS}", ""),
+        ("a recipe and plans", f"pyarrow {TORCHLESS}", ""),
         ("training", "pandas pyarrow ray scipy sklearn timm torch._dynamo", "torch"),
         ("an optimizer of torch", "timm torch._dynamo", "torch"),
         ("checking a sweep", "ray", ""),
@@ -85,3 +92,23 @@ def loaded(in_new_process: Callable[..., Any]) -> LOADED:
 def test_what_takes_long_to_import_waits_for_whoever_needs_it(loaded, what, absent, there):
     assert set(absent.split()).isdisjoint(loaded[what])
     assert set(there.split()) <= set(loaded[what])
+
+
+def test_pages_of_sweeps_and_runs_are_drawn_without_torch_and_ray(in_new_process):
+    def draw() -> list[str]:
+        import sys
+
+        import ebclab.reports.document
+        import ebclab.reports.report
+        import ebclab.reports.runs.document  # noqa: F401
+
+        return sorted({"torch", "ray", "sklearn"} & sys.modules.keys())
+
+    assert in_new_process(draw) == []
+
+
+def test_settings_read_without_torch_are_those_of_the_methods_in_their_order():
+    from energy_contrast.catalog import METHODS
+    from energy_contrast.method_settings import SETTINGS
+
+    assert list(SETTINGS.items()) == [(name, method.Config) for name, method in METHODS.items()]

@@ -45,22 +45,6 @@ class ChainConfig(Protocol):
     def num_inner_steps(self) -> int: ...
 
 
-def inner_step_problems(config: ChainConfig) -> list[str]:
-    """Return what is wrong with the steps for each full gradient, one sentence each, empty when all is well.
-
-    Source: ours.
-    """
-    found = []
-    if config.chain_gradient == "full" and config.num_inner_steps > 1:
-        found.append(
-            f"num_inner_steps: has no effect with full gradients, got {config.num_inner_steps}; "
-            "set chain_gradient=first-layer too"
-        )
-    if config.num_steps % config.num_inner_steps:
-        found.append(f"num_inner_steps: must divide num_steps = {config.num_steps}, got {config.num_inner_steps}")
-    return found
-
-
 class BufferedMethod(TracedMethod):
     """A method with a replay buffer: on which device it lives, how much memory it needs, what is stored after a step.
 

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import ControlledPairConfig, ControlledPairMethod
+from energy_contrast.contrastive.settings import DclConfig
+from energy_contrast.contrastive.simclr import ControlledPairMethod
 from energy_contrast.losses import decoupled, von_mises_fisher_weights
 from energy_contrast.method import StepOutput
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class DclConfig(ControlledPairConfig):
-    """Settings of DCL: those of SimCLR, and the weights of positives."""
-
-    weighting: Literal["none", "von-mises-fisher"] = setting(
-        "none", "Weights of the positives. von-mises-fisher: more for views that differ more, the paper's DCLW."
-    )
-    weighting_sigma: float = setting(
-        0.5, "Divides similarities in von-mises-fisher's weights.", above=0.0, symbol="sigma"
-    )
 
 
 class Dcl(ControlledPairMethod):

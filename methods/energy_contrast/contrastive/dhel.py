@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from energy_contrast.contrastive.simclr import ControlledPairConfig, ControlledPairMethod
+from energy_contrast.contrastive.settings import DhelConfig
+from energy_contrast.contrastive.simclr import ControlledPairMethod
 from energy_contrast.losses import hyperspherical_energy, kernel_contrastive
 from energy_contrast.method import StepOutput
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class DhelConfig(ControlledPairConfig):
-    """Settings of DHEL: those of SimCLR, and the kernel form."""
-
-    objective: Literal["energy", "kernel"] = setting(
-        "energy", "energy: the paper's DHEL, with the temperature; kernel: its KCL, with a Gaussian kernel instead."
-    )
-    kernel_sharpness: float = setting(2.0, "Of the Gaussian kernel exp(-t |u - v|^2).", above=0.0, symbol="t")
-    kernel_repulsion: float = setting(16.0, "Weight of the images that repel, kernel only.", above=0.0, symbol="gamma")
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = super().problems()
-        if self.ess_target and self.objective == "kernel":
-            found.append(
-                f"ess_target: the kernel form has no temperature, got {self.ess_target}; leave it out, or set "
-                "objective=energy"
-            )
-        return found
 
 
 class Dhel(ControlledPairMethod):

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from torch import Tensor, nn
 
-from energy_contrast.contrastive.simclr import ControlledPairConfig, ControlledPairMethod
+from energy_contrast.contrastive.settings import FlatclrConfig
+from energy_contrast.contrastive.simclr import ControlledPairMethod
 from energy_contrast.ess_control import EssController
 from energy_contrast.losses import flat_nce
 from energy_contrast.method import StepOutput
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class FlatclrConfig(ControlledPairConfig):
-    """Settings of FlatCLR: those of SimCLR, the variant of the loss, and the rule that moves the temperature."""
-
-    include_positive: bool = setting(
-        False, "Count the positive among the candidates (eq. 7): the gradient is then that of InfoNCE."
-    )
-    hoelder_exponent: float = setting(
-        1.0,
-        "Of the mean over negatives in Hoelder-FlatNCE; 1 is FlatNCE. Any other is FlatNCE at temperature / exponent, "
-        "its gradient divided by the exponent; 0, the geometric mean, weighs negatives alike, below 0 easy ones most.",
-    )
-    ess_rule: Literal["corrected", "printed"] = setting(
-        "corrected", "printed: the paper's listing, whose sign drives the effective sample size off the target."
-    )
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = super().problems()
-        if self.ess_target and self.hoelder_exponent != 1:
-            found.append(
-                "hoelder_exponent: is a factor of the temperature, which ess_target moves already, got "
-                f"{self.hoelder_exponent}; leave one of the two out"
-            )
-        if not self.ess_target and self.ess_rule != "corrected":
-            found.append(f"ess_rule: has no effect without a target, got {self.ess_rule}; set ess_target too")
-        return found
 
 
 class Flatclr(ControlledPairMethod):

@@ -5,50 +5,21 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from energy_contrast.ess_control import ControlledMethod, EssConfig, new_controller
+from energy_contrast.contrastive.settings import MocoConfig
+from energy_contrast.ess_control import ControlledMethod, new_controller
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Passes, Progress, Requirements, StepOutput
 from energy_contrast.networks.batch_norm import set_groups
 from energy_contrast.networks.heads import new_head, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather, own_share, world_size
-from energy_contrast.settings import MOST_LAYERS, setting
-
-
-@dataclass(frozen=True)
-class MocoConfig(EssConfig):
-    """Settings of MoCo v2."""
-
-    temperature: float = setting(0.1, "Divides cosine similarities; 0.07 to 0.2 are usual.", above=0.0, symbol="tau")
-    queue_size: int = setting(4096, "Keys of earlier batches that serve as negatives.", unit="keys", minimum=1)
-    momentum: float = setting(
-        0.99,
-        "Share of the key network that a step keeps; the rest is the query network.",
-        minimum=0.0,
-        maximum=1.0,
-        symbol="m",
-    )
-    symmetric: bool = setting(False, "Let both views be query and key in turn; twice the passes, twice the keys.")
-    batch_norm_groups: int = setting(
-        8,
-        "Groups of the global batch that batch norm normalises apart, keys in shuffled order; 1 means no groups.",
-        unit="groups",
-        minimum=1,
-    )
-    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layers; 0 means the embedding size.", unit="dimensions", minimum=0
-    )
-    projection_num_layers: int = setting(
-        2, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
-    )
 
 
 class Moco(ControlledMethod):

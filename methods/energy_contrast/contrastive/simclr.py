@@ -8,36 +8,17 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
-from energy_contrast.ess_control import ControlledMethod, EssConfig, TemperatureConfig, new_controller
+from energy_contrast.contrastive.settings import ControlledPairConfig, PairConfig, SimclrConfig
+from energy_contrast.ess_control import ControlledMethod, new_controller
 from energy_contrast.losses import flat_nce, info_nce, negative_spread, pair_similarities, temperature_free
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class PairConfig(TemperatureConfig):
-    """Settings of every method that compares views of a batch in pairs."""
-
-    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
-    )
-    projection_batch_norm: bool = setting(False, "Batch norm in the projection head's hidden layer.")
-    spread_weight: float = setting(
-        0.0,
-        "Weight of the spread of negatives' similarities, which VRNS adds to the loss, there 30; 0 leaves it out.",
-        minimum=0.0,
-        symbol="lambda",
-    )
 
 
 class PairMethod(Method):
@@ -104,11 +85,6 @@ class PairMethod(Method):
         return self.measure(readable, projection, positive, negatives, temperature=self.temperature)
 
 
-@dataclass(frozen=True)
-class ControlledPairConfig(EssConfig, PairConfig):
-    """Settings of a pair method whose temperature may be controlled by the effective sample size."""
-
-
 class ControlledPairMethod(ControlledMethod, PairMethod):
     """A pair method whose temperature only scales its loss, so that the effective sample size may control it.
 
@@ -123,34 +99,6 @@ class ControlledPairMethod(ControlledMethod, PairMethod):
     def __init__(self, config: ControlledPairConfig, encoder: nn.Module) -> None:
         super().__init__(config, encoder)
         self.controller = new_controller(config)
-
-
-Objective = Literal["infonce", "flatnce", "donsker-varadhan", "fenchel-legendre", "nwj", "temperature-free"]
-
-
-@dataclass(frozen=True)
-class SimclrConfig(ControlledPairConfig):
-    """Settings of SimCLR."""
-
-    objective: Objective = setting(
-        "infonce",
-        "Loss. infonce: SimCLR's; flatnce, donsker-varadhan, fenchel-legendre and nwj: other bounds on mutual "
-        "information, of which all but nwj have the gradient of dcl; temperature-free: infonce of log-odds, without a "
-        "temperature.",
-    )
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = super().problems()
-        reasons = {
-            "nwj": "with nwj the temperature sets the values of the critic too",
-            "temperature-free": "temperature-free has no temperature",
-        }
-        if self.ess_target and self.objective in reasons:
-            found.append(
-                f"ess_target: {reasons[self.objective]}, got {self.ess_target}; leave it out, or take another objective"
-            )
-        return found
 
 
 OBJECTIVES = {

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.contrastive.simclr import PairConfig, PairMethod
+from energy_contrast.contrastive.settings import SogclrConfig
+from energy_contrast.contrastive.simclr import PairMethod
 from energy_contrast.losses import global_contrastive
 from energy_contrast.memory import RunningMeans
 from energy_contrast.method import Batch, Progress, StepOutput
 from energy_contrast.parallel import gather
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class SogclrConfig(PairConfig):
-    """Settings of SogCLR: those of SimCLR, and how fast running means forget."""
-
-    update_rate: float = setting(
-        0.9,
-        "Share of the present batch in an image's running mean; 1 forgets all earlier ones, which is DCL.",
-        above=0.0,
-        maximum=1.0,
-        symbol="gamma",
-    )
 
 
 class Sogclr(PairMethod):

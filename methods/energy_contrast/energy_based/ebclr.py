@@ -5,85 +5,23 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from energy_contrast.chains.buffered import BufferedMethod, inner_step_problems
+from energy_contrast.chains.buffered import BufferedMethod
 from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, start_chains
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.energies import marginal_energy, pair_energy
+from energy_contrast.energy_based.settings import EbclrConfig
 from energy_contrast.losses import info_nce, pair_similarities
 from energy_contrast.method import Batch, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, multistage_sgld
 from energy_contrast.sampling_method import PairEnergy
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class EbclrConfig:
-    """Settings of EBCLR; defaults are those of the released code for CIFAR."""
-
-    temperature: float = setting(
-        0.1, "Divides squared distances of unit vectors; half of it divides cosines.", above=0.0, symbol="tau"
-    )
-    generative_weight: float = setting(0.1, "Weight of the generative term.", minimum=0.0, symbol="lambda")
-    discriminative: Literal["symmetric", "one-sided"] = setting(
-        "symmetric", "Anchors are both views, as in the released code, or the first views only, as in eq. 18."
-    )
-    references: Literal["second-views", "both-views"] = setting(
-        "second-views", "What images are compared with in their energy: eq. 17, or both views without itself, eq. 15."
-    )
-    output_penalty: Literal["sum", "mean", "none"] = setting(
-        "sum", "Squared lengths of projections, summed over images as in the released code, or their mean over images."
-    )
-    output_penalty_weight: float = setting(1e-3, "Weight of the output penalty in the generative term.", minimum=0.0)
-    num_steps: int = setting(10, "Langevin steps of a chain.", unit="steps", minimum=1, symbol="T")
-    step_size: float = setting(0.05, "Multiplies the clamped gradient by the pixels.", above=0.0, symbol="alpha")
-    gradient_clamp: float = setting(
-        1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"
-    )
-    sigma_min: float = setting(0.01, "Noise of chains started K times or more.", unit="pixel values", minimum=0.0)
-    sigma_max: float = setting(0.05, "Noise of chains never started before.", unit="pixel values", minimum=0.0)
-    noise_decay_count: int = setting(3, "Starts after which the noise is sigma_min.", minimum=1, symbol="K")
-    reinit_rate: float = setting(0.2, "Share of chains that restart.", minimum=0.0, maximum=1.0, symbol="rho")
-    reinit_draw: Literal["with-replacement", "without-replacement", "each"] = setting(
-        "with-replacement",
-        "Which chains restart: rho B are drawn with replacement (released code; 63 % of all at rho 1) or without, "
-        "or each with probability rho (as printed).",
-    )
-    first_count: Literal["above-decay", "zero"] = setting(
-        "above-decay", "Starts that the buffer's first images count: K + 2 as in the released code, or 0 as printed."
-    )
-    uniform_rate: float = setting(
-        0.0, "Chance that a new start is uniform pixels instead of a view of an image.", minimum=0.0, maximum=1.0
-    )
-    buffer_size: int = setting(50_000, "Images of the replay buffer.", unit="images", minimum=1)
-    buffer_dtype: Literal["float32", "half", "uint8"] = setting(
-        "float32", "How the replay buffer holds pixels; uint8 cuts far outliers and rounds to 256 levels."
-    )
-    buffer_device: Literal["same", "cpu"] = setting("same", "Where the replay buffer lives: with the network, or not.")
-    chain_precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the chains under autocast.")
-    chain_gradient: Literal["full", "first-layer"] = setting(
-        "full", "first-layer: between full gradients, chains move through the encoder's first layer only."
-    )
-    num_inner_steps: int = setting(1, "Steps for each full gradient, with first-layer.", unit="steps", minimum=1)
-    projection_size: int = setting(128, "Size of the vectors that are compared.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
-    )
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = []
-        if self.sigma_min > self.sigma_max:
-            found.append(f"sigma_min: must not exceed sigma_max, got {self.sigma_min:g} > {self.sigma_max:g}")
-        return found + inner_step_problems(self)
 
 
 class Ebclr(BufferedMethod, PairEnergy):

@@ -9,74 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from energy_contrast.chains.buffered import BufferedMethod, inner_step_problems
+from energy_contrast.chains.buffered import BufferedMethod
 from energy_contrast.chains.chains import gather_chains, measure_chains, move_chains, own_noise, start_chains
 from energy_contrast.chains.energy import ChainEnergy
 from energy_contrast.chains.restarts import Restarts, class_gaussian_samples
 from energy_contrast.classifier import Classifier, measure_classes, require_classes
 from energy_contrast.energies import classifier_energy
+from energy_contrast.energy_based.settings import JemConfig
 from energy_contrast.method import Batch, Draw, Passes, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32
 from energy_contrast.parallel import gather, own_share, sum_over_ranks, world_size
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
 from energy_contrast.sampling_method import ImageEnergy
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class JemConfig:
-    """Settings of JEM; defaults are those of the paper."""
-
-    variant: Literal["plain", "plusplus", "sada"] = setting(
-        "plain",
-        "plusplus: clamped gradients, chains begin like images of a class; sada: also flat minima, and energies are "
-        "learnt from second views.",
-    )
-    generative_weight: float = setting(1.0, "Weight of log p(x) beside log p(y|x).", minimum=0.0)
-    num_steps: int = setting(20, "Langevin steps of a chain.", unit="steps", minimum=1, symbol="eta")
-    step_size: float = setting(1.0, "Multiplies the gradient by the pixels.", above=0.0, symbol="alpha")
-    noise_std: float = setting(
-        0.01, "Standard deviation of the noise of a step.", unit="pixel values", minimum=0.0, symbol="sigma"
-    )
-    input_noise: float = setting(
-        0.03, "Standard deviation of the noise that is added to views.", unit="pixel values", minimum=0.0
-    )
-    gradient_clamp: float = setting(
-        1.0,
-        "Largest absolute value of a pixel's gradient, plusplus and sada only.",
-        unit="1/pixel value",
-        above=0.0,
-        symbol="epsilon",
-    )
-    chain_gradient: Literal["full", "first-layer"] = setting(
-        "full",
-        "first-layer, plusplus and sada only: between full gradients, chains move through the first layer alone.",
-    )
-    num_inner_steps: int = setting(1, "Steps for each full gradient, with first-layer.", unit="steps", minimum=1)
-    sharpness_radius: float = setting(
-        0.05, "How far all weights are moved uphill before the gradient is taken, sada only.", minimum=0.0
-    )
-    reinit_rate: float = setting(0.05, "Chance that a chain restarts.", minimum=0.0, maximum=1.0, symbol="rho")
-    buffer_size: int = setting(10_000, "Images of the replay buffer.", unit="images", minimum=1)
-    buffer_dtype: Literal["float32", "half", "uint8"] = setting(
-        "float32", "How the replay buffer holds pixels; uint8 cuts far outliers and rounds to 256 levels."
-    )
-    buffer_device: Literal["same", "cpu"] = setting("same", "Where the replay buffer lives: with the network, or not.")
-    chain_precision: Literal["float32", "bfloat16"] = setting("float32", "bfloat16 runs the chains under autocast.")
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        found = []
-        if self.variant == "plain" and self.chain_gradient != "full":
-            found.append(f"chain_gradient: plain takes full gradients, got {self.chain_gradient}; set variant=plusplus")
-        return found + inner_step_problems(self)
 
 
 class Jem(BufferedMethod, Classifier, ImageEnergy):

@@ -8,42 +8,18 @@ Shapes: B images of the global batch, C channels, H x W pixels, D embedding size
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from energy_contrast.energy_based.settings import VemConfig
 from energy_contrast.losses import info_nce
 from energy_contrast.method import Batch, Passes, Progress, StepOutput
 from energy_contrast.networks.heads import at_least_float32, new_head, unit
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.sampling_method import PairEnergy, SamplingMethod
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class VemConfig:
-    """Settings that all forms of VEM share."""
-
-    temperature: float = setting(0.12, "Divides cosine similarities in the loss.", above=0.0, symbol="tau")
-    bank_temperature: float = setting(
-        0.02, "Divides cosine similarities in the energy that the bank samples.", above=0.0, symbol="tau_bank"
-    )
-    num_steps: int = setting(10, "Moves of the bank in a training step.", unit="moves", minimum=1, symbol="eta")
-    key_encoder: Literal["momentum", "shared"] = setting(
-        "momentum",
-        "Network of the keys. momentum: a slow copy of the queries', without gradient; shared: the queries' own, with "
-        "gradient, as the paper lists it, which collapses where views differ as much as images.",
-    )
-    key_momentum: float = setting(
-        0.99, "Share of the momentum key network that a step keeps.", minimum=0.0, maximum=1.0, symbol="m"
-    )
-    projection_size: int = setting(128, "Size of the vectors that the loss compares.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layer; 0 means the embedding size.", unit="dimensions", minimum=0
-    )
 
 
 class Negatives(NamedTuple):

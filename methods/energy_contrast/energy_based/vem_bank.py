@@ -8,51 +8,17 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from energy_contrast.diagnostics import effective_rank
-from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
+from energy_contrast.energy_based.settings import VemBankConfig, VemLangevinConfig, VemSvgdConfig
+from energy_contrast.energy_based.vem import Negatives, Vem
 from energy_contrast.memory.particle_bank import ParticleBank
 from energy_contrast.method import Batch, Draw, Progress
 from energy_contrast.samplers.particles import feature_langevin, svgd
 from energy_contrast.samplers.sampler import Sampler, SamplerState
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class VemBankConfig(VemConfig):
-    """Settings that both samplers of unit vectors share."""
-
-    bank_size: int = setting(4096, "Particles of the bank, the negatives of every query.", unit="particles", minimum=2)
-    bank_init: Literal["from_features", "random"] = setting(
-        "from_features", "from_features: the untrained network's, of training views; random: directions spread evenly."
-    )
-    step_size: float = setting(1.0, "Length of the first move of a training step.", above=0.0, symbol="alpha")
-    step_schedule: Literal["inverse", "constant"] = setting(
-        "inverse", "Step size of move i. inverse: alpha / i; constant: alpha."
-    )
-    bank_schedule: Literal["constant", "cosine"] = setting(
-        "constant", "Step size over the run. constant: alpha; cosine: from alpha to 0, the paper's appendix D."
-    )
-    bank_momentum: float = setting(
-        0.0,
-        "Share of its velocity that a particle keeps from move to move and from step to step; 0.9 in appendix D. Moves "
-        "become 1 / (1 - momentum) times as long.",
-        minimum=0.0,
-        below=1.0,
-        symbol="mu",
-    )
-    bank_weight_decay: float = setting(
-        0.0, "Pulls particles towards 0 before they are made unit vectors again; 1e-4 in appendix D.", minimum=0.0
-    )
-    update: Literal["calibrated", "printed"] = setting(
-        "calibrated",
-        "printed: the paper's update to the letter, a control; with its step size, 1, see docs/methods/vem.md.",
-    )
 
 
 class VemBank(Vem):
@@ -141,31 +107,6 @@ class VemBank(Vem):
         }
 
 
-@dataclass(frozen=True)
-class VemLangevinConfig(VemBankConfig):
-    """Settings of VEM with Langevin dynamics."""
-
-    step_size: float = setting(
-        0.01, "Length of the first move of a training step, in units of its direction.", above=0.0, symbol="alpha"
-    )
-    noise_intensity: float = setting(
-        0.03, "Scales the noise of a move: the bank's temperature is its square.", minimum=0.0, symbol="epsilon"
-    )
-    noise_schedule: Literal["step", "constant"] = setting(
-        "step", "Standard deviation of the noise of move i. step: epsilon sqrt(2 alpha_i); constant: epsilon."
-    )
-
-    def problems(self) -> list[str]:
-        """Return what is wrong across fields, one sentence each, empty when all is well."""
-        if self.update == "printed" and self.noise_schedule != "step":
-            return [
-                "noise_schedule: the listing, update=printed, draws its noise by the step alone, "
-                f"got {self.noise_schedule}; leave it out, or set update=calibrated and step_size to the listing's "
-                "divided by the batch size, which is the listing's drift"
-            ]
-        return []
-
-
 class VemLangevin(VemBank):
     """VEM whose bank of unit vectors moves by Langevin dynamics among the queries.
 
@@ -197,21 +138,6 @@ class VemLangevin(VemBank):
         particles = self.bank.particles
         noise = torch.randn(particles.shape, generator=generator, device=generator.device, dtype=particles.dtype)
         return noise.to(particles.device)
-
-
-@dataclass(frozen=True)
-class VemSvgdConfig(VemBankConfig):
-    """Settings of VEM with Stein variational gradient descent."""
-
-    bank_size: int = setting(
-        1024,
-        "Particles of the bank, the negatives of every query; the rbf kernel's time grows with the square.",
-        unit="particles",
-        minimum=2,
-    )
-    kernel: Literal["rbf", "linear"] = setting(
-        "rbf", "How particles share gradients. rbf: they repel each other; linear: the listing's, faster, no repulsion."
-    )
 
 
 class VemSvgd(VemBank):

@@ -5,8 +5,7 @@ Shapes: B images of the global batch, b of this rank, C channels, H x W pixels, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -15,33 +14,13 @@ from energy_contrast.chains.chains import Chains, gather_chains, measure_chains,
 from energy_contrast.chains.energy import ChainEnergy, marginal
 from energy_contrast.chains.restarts import Restarts
 from energy_contrast.chains.trace import TracedMethod
-from energy_contrast.energy_based.vem import Negatives, Vem, VemConfig
+from energy_contrast.energy_based.settings import VemImageConfig
+from energy_contrast.energy_based.vem import Negatives, Vem
 from energy_contrast.memory.replay_buffer import ReplayBuffer, available_bytes
 from energy_contrast.method import Batch, Draw, Passes, Progress, Requirements
 from energy_contrast.networks.heads import unit
 from energy_contrast.parallel import gather
 from energy_contrast.samplers import Sampler, Staged, proximal_sgld
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class VemImageConfig(VemConfig):
-    """Settings of VEM with a bank of images."""
-
-    bank_size: int = setting(
-        4096, "Images of the bank, of which as many as the batch has move in a step.", unit="images", minimum=2
-    )
-    bank_init: Literal["views", "uniform"] = setting(
-        "views", "What the bank and new chains begin with. views: views of training images; uniform: uniform pixels."
-    )
-    reinit_rate: float = setting(0.0, "Share of a step's chains that restart.", minimum=0.0, maximum=1.0, symbol="rho")
-    step_size: float = setting(0.05, "Multiplies the clamped gradient of the energy.", above=0.0, symbol="alpha")
-    gradient_clamp: float = setting(
-        1.0, "Largest absolute value of a pixel's gradient.", unit="1/pixel value", above=0.0, symbol="delta"
-    )
-    noise_std: float = setting(
-        0.01, "Standard deviation of the noise of a move.", unit="pixel values", minimum=0.0, symbol="sigma"
-    )
 
 
 class VemImage(Vem, TracedMethod):

@@ -5,36 +5,13 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import new_head
 from energy_contrast.predictive.prediction import cross_products, measure_pairs, project_apart
-from energy_contrast.settings import MOST_LAYERS, setting
-
-
-@dataclass(frozen=True)
-class BarlowConfig:
-    """Settings of Barlow Twins."""
-
-    redundancy_weight: float = setting(
-        0.0051,
-        "Weight of correlations between dimensions: that of the released code; 0.005 in the paper.",
-        minimum=0.0,
-        symbol="lambda",
-    )
-    projection_size: int = setting(
-        2048, "Size of the vectors that are compared; 8192 in the paper.", unit="dimensions", minimum=2
-    )
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
-    )
-    projection_num_layers: int = setting(
-        3, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
-    )
+from energy_contrast.predictive.settings import BarlowConfig
 
 
 class Barlow(Method):

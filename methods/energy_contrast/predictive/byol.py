@@ -6,8 +6,7 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,37 +17,7 @@ from energy_contrast.networks.heads import ProjectionHead, at_least_float32
 from energy_contrast.networks.slow_copy import follow, slow_copy
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.settings import setting
-
-
-@dataclass(frozen=True)
-class ByolConfig:
-    """Settings of BYOL; defaults are those of the paper."""
-
-    momentum: float = setting(
-        0.996,
-        "Share of the target network that the first step keeps; the paper takes 0.99 for 300 epochs, 0.996 for 1,000.",
-        minimum=0.0,
-        maximum=1.0,
-        symbol="tau_base",
-    )
-    momentum_schedule: Literal["cosine", "constant"] = setting(
-        "cosine", "cosine: that share rises to 1 at the end of the run; constant: it stays."
-    )
-    directions: Literal["sum", "mean"] = setting(
-        "sum",
-        "The losses of both directions. sum: as in the paper; mean: half of that, and so half the gradient, as in the "
-        "code released with EBCLR.",
-    )
-    target_start: Literal["copy", "own"] = setting(
-        "copy",
-        "Weights that the target network starts from. copy: those of the online network; own: new ones, as in the "
-        "code released with EBCLR.",
-    )
-    projection_size: int = setting(256, "Size of what is predicted.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        4096, "Size of the hidden layers of projection head and predictor.", unit="dimensions", minimum=1
-    )
+from energy_contrast.predictive.settings import ByolConfig
 
 
 class Byol(Method):

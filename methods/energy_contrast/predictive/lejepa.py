@@ -5,8 +5,7 @@ Shapes: V views, B images, C channels, H x W pixels, D embedding size, P project
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -16,39 +15,7 @@ from energy_contrast.method import Batch, Method, Requirements, StepOutput
 from energy_contrast.networks.heads import at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs
-from energy_contrast.settings import MOST_LAYERS, setting
-
-
-@dataclass(frozen=True)
-class LejepaConfig:
-    """Settings of LeJEPA."""
-
-    regularizer: Literal["sigreg", "visreg"] = setting(
-        "sigreg",
-        "What holds projections apart. sigreg: LeJEPA's; visreg: VISReg's, which collapse does not mute.",
-    )
-    regularizer_weight: float = setting(
-        0.05,
-        "Weight of the regularizer; that of agreement is 1 minus it. VISReg's paper has 0.6 for small sets, 0.9 else.",
-        minimum=0.0,
-        maximum=1.0,
-        symbol="lambda",
-    )
-    num_slices: int = setting(
-        1024, "Random directions along which projections are looked at, new in each step.", unit="directions", minimum=1
-    )
-    num_knots: int = setting(
-        17, "Points at which sigreg's integral is evaluated, both ends included.", unit="points", minimum=2
-    )
-    largest_frequency: float = setting(3.0, "Where sigreg's integral ends.", unit="1/length", above=0.0)
-    num_views: int = setting(2, "Views of each image.", unit="views", minimum=2)
-    projection_size: int = setting(128, "Size of the vectors that are spread.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layers; 0 means the embedding size.", unit="dimensions", minimum=0
-    )
-    projection_num_layers: int = setting(
-        3, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
-    )
+from energy_contrast.predictive.settings import LejepaConfig
 
 
 class Lejepa(Method):

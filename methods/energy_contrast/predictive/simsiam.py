@@ -5,9 +5,6 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
@@ -15,39 +12,7 @@ from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import ProjectionHead, at_least_float32, new_head
 from energy_contrast.parallel import gather
 from energy_contrast.predictive.prediction import measure_pairs, predict_across
-from energy_contrast.settings import MOST_LAYERS, setting
-
-
-@dataclass(frozen=True)
-class SimsiamConfig:
-    """Settings of SimSiam; defaults are those of the released code for ImageNet."""
-
-    projection_size: int = setting(2048, "Size of what is predicted.", unit="dimensions", minimum=1)
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
-    )
-    projection_num_layers: int = setting(
-        3,
-        "Linear layers of the projection head; 2 in the paper's CIFAR-10 runs.",
-        unit="layers",
-        minimum=1,
-        maximum=MOST_LAYERS,
-    )
-    projection_scale: bool = setting(
-        False,
-        "Let the projection's last batch norm learn scale and shift, as in the code released with EBCLR; else 1 and 0.",
-    )
-    prediction_hidden_size: int = setting(
-        512,
-        "Size of the predictor's hidden layer; the paper wants a quarter of its input.",
-        unit="dimensions",
-        minimum=1,
-    )
-    prediction_rate: Literal["scheduled", "constant"] = setting(
-        "scheduled",
-        "Learning rate of the predictor. scheduled: that of all weights; constant: always its peak, as in the paper's "
-        "later runs and the released code.",
-    )
+from energy_contrast.predictive.settings import SimsiamConfig
 
 
 class Simsiam(Method):

@@ -5,8 +5,6 @@ Shapes: B images, C channels, H x W pixels, D embedding size, P projection size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,25 +12,7 @@ from torch import Tensor, nn
 from energy_contrast.method import Batch, Method, StepOutput
 from energy_contrast.networks.heads import new_head
 from energy_contrast.predictive.prediction import cross_products, measure_pairs, project_apart
-from energy_contrast.settings import MOST_LAYERS, setting
-
-
-@dataclass(frozen=True)
-class VicregConfig:
-    """Settings of VICReg; the weights are those of the paper."""
-
-    invariance: float = setting(25.0, "Weight of the distance between views.", minimum=0.0, symbol="lambda")
-    variance: float = setting(25.0, "Weight of dimensions that spread too little.", minimum=0.0, symbol="mu")
-    covariance: float = setting(1.0, "Weight of dimensions that vary together.", minimum=0.0, symbol="nu")
-    projection_size: int = setting(
-        2048, "Size of the vectors that are compared; 8192 in the paper.", unit="dimensions", minimum=2
-    )
-    projection_hidden_size: int = setting(
-        0, "Size of the projection head's hidden layers; 0 means the projection size.", unit="dimensions", minimum=0
-    )
-    projection_num_layers: int = setting(
-        3, "Linear layers of the projection head.", unit="layers", minimum=1, maximum=MOST_LAYERS
-    )
+from energy_contrast.predictive.settings import VicregConfig
 
 
 class Vicreg(Method):

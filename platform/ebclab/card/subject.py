@@ -34,7 +34,8 @@ from ebclab.hardware import resolve_device
 from ebclab.methods_by_name import catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.references import PIXELS, UNTRAINED, pixels_of
+from ebclab.runs.measured_references import pixels_of
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder, untrained_encoder
 from ebclab.training.restore import weights_behind
 

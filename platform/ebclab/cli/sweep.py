@@ -75,11 +75,11 @@ class SweepOptions(SettingsOptions, TrialOptions, SweepRequest):
 
     def _saved(self) -> SweepPlan | None:
         """Return the plan of the sweep to resume; None if there is none, or if this command specifies it completely."""
-        from ebclab.sweeps.folder import SweepFolder
-        from ebclab.sweeps.sweep import default_name
-
         if not self.resume or self.recipe is not None or self.config is not None:
             return None
+        from ebclab.sweeps.folder import SweepFolder
+        from ebclab.sweeps.sweep import default_name  # imports torch
+
         name = self.name or default_name(composed(self.method, None, None, self.overrides(), look=False))
         folder = SweepFolder.named(self.sweeps, name)
         folder = folder.of("reader").pull()

@@ -16,6 +16,7 @@ SWITCHES = {
     "RAY_AIR_NEW_OUTPUT": "0",  # Tune's own display of a sweep
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # workers on this machine keep the user's working folder
     "RAY_DEDUP_LOGS_SKIP_REGEX": "A worker died or was killed",  # Ray prints a page about it, our display one line
+    "RAY_prestart_worker_first_driver": "0",  # no trial has such a process: Tune starts its own, as it sets variables
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_USAGE_STATS_ENABLED": "0",

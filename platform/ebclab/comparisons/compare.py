@@ -35,7 +35,8 @@ from ebclab.errors import ConfigError, DataError, EbclabError, TrainingError, Us
 from ebclab.formatting import clock
 from ebclab.hardware import as_before
 from ebclab.runs.jobs import Each, Kept, one_by_one, work_at_once
-from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, try_references
+from ebclab.runs.measured_references import try_references
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol
 from ebclab.sweeps.display import SweepDisplay, choose_sweep_display
 from ebclab.sweeps.preflight import epoch_seconds, reading_seconds, require_runnable
 from ebclab.sweeps.resources import Limits

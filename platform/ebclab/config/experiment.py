@@ -34,7 +34,7 @@ from ebclab.config.sections import (
 )
 from ebclab.config.yaml_text import Plain, dump_yaml, mapping_from_yaml
 from ebclab.errors import ConfigError
-from ebclab.methods_by_name import Methods, catalogue, is_import_name, known_name, with_imported
+from ebclab.methods_by_name import Methods, catalogue, is_import_name, known_name, settings_class, with_imported
 from energy_contrast.settings import setting
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def parse_experiment(mapping: Mapping[str, Any], methods: Methods | None = None)
     digest = _take_digest(given["method"], method_name, problems)
     given["views"] = _expand_view_recipe(given["views"], given["data"].get("name", DataConfig.name), problems)
 
-    types = {"method": methods[method_name].Config, **SECTIONS} if method_name in methods else SECTIONS
+    types = {"method": settings_class(method_name, methods), **SECTIONS} if method_name in methods else SECTIONS
     known = {section: settings_of(config_type) for section, config_type in types.items()}
     problems.lines += [
         _unknown_at_top(str(key), value, known, method_name)

@@ -14,6 +14,9 @@ from typing import Any, Literal, NamedTuple
 from ebclab.config.addresses import FOLDER, LOCATIONS, shortened
 from energy_contrast.settings import setting
 
+CHOOSE_IMAGES = ("name", "train_limit", "holdout_rate", "confirm_rate")
+"""Settings of ``data`` that say which images are held out; runs in which one differs are scored on other images."""
+
 LARGEST_SIDE = 11_585
 """Pixels; its square is within the number of pixels that are decoded."""
 

@@ -24,9 +24,6 @@ _LIMIT_SALT = 0x6C696D6974
 _CONFIRM_SALT = 0x636F6E6669726D
 _LABELS_SALT = 0x6C6162656C73
 
-CHOOSE_IMAGES = ("name", "train_limit", "holdout_rate", "confirm_rate")
-"""Settings of ``data`` that say which images are held out; runs in which one differs are scored on other images."""
-
 
 @dataclass(frozen=True)
 class Split:

@@ -11,13 +11,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from ebclab.config.yaml_text import JsonObject
 from ebclab.evaluation.seeds_and_images import Table
 from ebclab.interval import Interval
+
+if TYPE_CHECKING:
+    from torch import Tensor  # not imported: logs and reports hold answers, and import no torch
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ebclab.config import to_mapping
 from ebclab.config.check import short
 from ebclab.config.experiment import flat
-from ebclab.data.holdout import CHOOSE_IMAGES
+from ebclab.config.sections import CHOOSE_IMAGES
 from ebclab.document.document import (
     Block,
     CellValue,

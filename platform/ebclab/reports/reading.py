@@ -17,6 +17,7 @@ from ebclab.evaluation.comparison import CHANCE, difference_with_chance, mean_an
 from ebclab.evaluation.objectives import OBJECTIVES, format_of
 from ebclab.formatting import PROBES
 from ebclab.interval import POINTS, Interval
+from ebclab.methods_by_name import Methods
 from ebclab.reports.comparable import Footing, footing, importance
 from ebclab.runs.references import FILE, REFERENCES, THE, Name, Protocol, References
 from ebclab.runs.summary import RunSummary
@@ -26,7 +27,6 @@ from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, gpus_of
 from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.results import ConfirmedSettings, SeedScores, SettingsTest, SweepFindings
-from energy_contrast.method import Method
 
 BY = replace(POINTS, is_signed=False)
 
@@ -230,7 +230,7 @@ class SweepRecord(SweepFindings):
         return None
 
 
-def read_sweep(where: str | Path, methods: Mapping[str, type[Method]] | None = None) -> SweepRecord:
+def read_sweep(where: str | Path, methods: Methods | None = None) -> SweepRecord:
     """Read a sweep, finished or not, from its folder or its address in an object store."""
     folder = SweepFolder.at(where).of("reader").pull_all()
     plan = folder.read_plan(methods)

@@ -20,7 +20,8 @@ from ebclab.reproductions.table import ReproducedTable, table_of_plan
 from ebclab.runs.environment import command_in_words, machine_in_words, read_environment, versions_in_words
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.jobs import work_at_once
-from ebclab.runs.references import References, try_references
+from ebclab.runs.measured_references import try_references
+from ebclab.runs.references import References
 from ebclab.terminal import say
 from ebclab.training.display import Listener, choose_display
 from ebclab.training.pretrain import pretrain

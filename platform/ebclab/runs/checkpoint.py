@@ -28,11 +28,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import torch
-from safetensors.torch import save as to_bytes
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ebclab.config.names import is_folder_name
 from ebclab.errors import RunError
@@ -40,7 +36,9 @@ from ebclab.regular_file import file_digest, read_regular
 from ebclab.storage import atomic
 from ebclab.storage.mirror import MANIFEST
 from ebclab.storage.reading import LARGEST, foreign_json_value, json_value, typed, with_checksum
-from ebclab.storage.tensors import read_state, read_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor  # imported by what reads or writes tensors: pages and lists of runs import no torch
 
 FORMAT = 1
 LAST_KEPT = 2
@@ -236,19 +234,21 @@ def _holds(path: Path, checkpoint: Checkpoint) -> bool:
         manifest = _sound_manifest(path, "")
     except (OSError, ValueError, KeyError):
         return False
-    model = hashlib.sha256(to_bytes(_packed(checkpoint.model))).hexdigest()
+    model = hashlib.sha256(_packed(checkpoint.model)).hexdigest()
     return bool(manifest.files == {MODEL: model} and manifest.facts == json.loads(json.dumps(checkpoint.facts)))
 
 
 def _write(aside: Path, kind: Kind, checkpoint: Checkpoint) -> None:
     """Write the files of a checkpoint into ``aside`` as plain bytes, so that a full disk raises OSError."""
-    (aside / MODEL).write_bytes(to_bytes(_packed(checkpoint.model)))
+    (aside / MODEL).write_bytes(_packed(checkpoint.model))
     if kind == "last":
+        import torch
+
         state = io.BytesIO()
         torch.save(checkpoint.state, state)
         (aside / STATE).write_bytes(state.getbuffer())
         for name, memory in checkpoint.memories.items():
-            (aside / f"memory-{name}.safetensors").write_bytes(to_bytes(_packed(memory)))
+            (aside / f"memory-{name}.safetensors").write_bytes(_packed(memory))
     files = {path.name: file_digest(path) for path in sorted(aside.iterdir())}
     manifest = {"format": FORMAT, "step": checkpoint.step, "facts": checkpoint.facts, "files": files}
     (aside / MANIFEST).write_text(json.dumps(with_checksum(manifest), indent=2) + "\n", encoding="utf-8")
@@ -287,6 +287,8 @@ def _sound_manifest(path: Path, where: str) -> _Manifest:
 
 
 def _read(path: Path, where: str) -> Checkpoint:
+    from ebclab.storage.tensors import read_state
+
     manifest = _sound_manifest(path, where)
     listed = sorted(manifest.files)  # other files have no verified checksum
     if MODEL not in listed:
@@ -302,15 +304,19 @@ def _read(path: Path, where: str) -> Checkpoint:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from ebclab.storage.tensors import read_tensors
+
     try:
         return read_tensors(path)
     except ValueError as error:
         raise ValueError(f"{path.name} holds no tensors ({error})") from error
 
 
-def _packed(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous copies on the CPU, since safetensors refuses shared memory and strides."""
-    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+def _packed(state: dict[str, Tensor]) -> bytes:
+    """Return the file of contiguous copies on the CPU, since safetensors refuses shared memory and strides."""
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()})
 
 
 def _save_failure(target: Path, error: OSError) -> str:

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ebclab.config.yaml_text import JsonObject
 from ebclab.errors import RunError
 from ebclab.formatting import count, without_credentials
-from ebclab.hardware import device_name
 from ebclab.storage.reading import read_typed
+
+if TYPE_CHECKING:
+    import torch  # pages say which machine runs had, and import no torch
 
 SENT_COMMIT = "EBCLAB_SOURCE_COMMIT"
 """Environment variable with the commit of code that was sent to a cluster."""
@@ -37,6 +37,8 @@ _UNSAID = {"large_views": "in batches", "variables": "none"}  # what holds for a
 
 def describe_environment(device: torch.device, threads: int, ranks: int, command: Sequence[str]) -> JsonObject:
     """Return versions, machine, device, threads, ranks, source commit and variables, if any is set, as plain values."""
+    from ebclab.hardware import device_name
+
     versions = {name: version_of(name) for name in _PACKAGES}
     variables = ", ".join(f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name))
     return {

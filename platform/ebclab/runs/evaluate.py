@@ -28,7 +28,8 @@ from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import as_before, num_cores, resolve_device, set_threads
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import EVALUATION, RunFolder
-from ebclab.runs.references import PIXELS, UNTRAINED, reference_encoder
+from ebclab.runs.measured_references import reference_encoder
+from ebclab.runs.references import PIXELS, UNTRAINED
 from ebclab.runs.trained_encoder import TrainedEncoder, load_trained_encoder
 from ebclab.storage import atomic
 from ebclab.storage.filesystem import Location

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ebclab.config import ExperimentConfig, load_yaml_file, parse_experiment
 from ebclab.errors import RunError, TrainingError
 from ebclab.evaluation.answers import Answers
-from ebclab.methods_by_name import catalogue
+from ebclab.methods_by_name import Methods, catalogue
 from ebclab.runs import checkpoint
 from ebclab.runs.metrics_log import MetricsLog
 from ebclab.runs.stop_request import FileRequest
@@ -26,7 +26,6 @@ from ebclab.storage.object_store import Store, holds
 from ebclab.storage.own_folder import OpenFolder
 from ebclab.storage.reading import read_typed, with_checksum
 from ebclab.storage.workspace import Workspace
-from energy_contrast.method import Method
 
 NEEDED: tuple[checkpoint.Kind, ...] = ("last", "best")
 """Kinds of checkpoints that a run needs in order to continue."""
@@ -134,7 +133,7 @@ class RunFolder(Workspace):
             raise RunError(f"{self.address}: no run here, {RUN.settings} is missing; {remedy}")
         self.require_plan()
 
-    def read_config(self, methods: Mapping[str, type[Method]] | None = None) -> ExperimentConfig:
+    def read_config(self, methods: Methods | None = None) -> ExperimentConfig:
         """Return the settings of the run; ``methods`` are known besides the catalogue."""
         self.require_run()
         content = load_yaml_file(self.config_path, self.address_of(self.config_path))

@@ -12,10 +12,10 @@ from ebclab.config import load_yaml_file, to_mapping
 from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import flat
 from ebclab.errors import ConfigError
+from ebclab.methods_by_name import Methods
 from ebclab.runs.environment import read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.summary import RunSummary, Throughput
-from energy_contrast.method import Method
 
 Table = dict[str, list[float | None]]
 """Columns of equal length by name, the first of them ``step``; None where a row has no such number."""
@@ -78,7 +78,7 @@ class RunRecord:
         return Throughput.of([rate for rate in self.metrics.get("images_per_second", []) if rate is not None])
 
 
-def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None) -> RunRecord:
+def open_run(path: str | Path, methods: Methods | None = None) -> RunRecord:
     """Read a run, finished or not, from its folder or its address in an object store.
 
     Settings of own ``methods`` are completed with present defaults; those of unknown methods are returned as written.
@@ -113,7 +113,7 @@ def open_run(path: str | Path, methods: Mapping[str, type[Method]] | None = None
     )
 
 
-def _settings(run: RunFolder, methods: Mapping[str, type[Method]] | None) -> Mapping[str, Any]:
+def _settings(run: RunFolder, methods: Methods | None) -> Mapping[str, Any]:
     """Return the settings, completed with present defaults; as written if this version does not know them."""
     try:
         return to_mapping(run.read_config(methods))

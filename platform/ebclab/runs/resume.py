@@ -7,23 +7,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ebclab.config import ExperimentConfig, to_mapping, to_yaml
 from ebclab.config.addresses import LOCATIONS
 from ebclab.config.experiment import flat
 from ebclab.config.yaml_text import LARGEST_YAML
-from ebclab.data.holdout import Split
-from ebclab.data.image_set import require_digest
-from ebclab.data.own_images import own_name
 from ebclab.errors import RunError, UserError
+from ebclab.methods_by_name import Methods
 from ebclab.regular_file import read_regular
 from ebclab.runs import checkpoint
 from ebclab.runs.folder import NEEDED, RunFolder
 from ebclab.runs.summary import RunSummary
 from ebclab.storage import atomic
 from ebclab.storage.mirror import Syncer
-from energy_contrast.method import Method
+
+if TYPE_CHECKING:
+    from ebclab.data.holdout import Split  # not imported: plans of sweeps and pages import no torch
 
 MAY_CHANGE: Mapping[str, str] = {
     "data.root": "where the images are; they must be the same ones, every checkpoint holds their digest",
@@ -57,7 +57,7 @@ class EarlierLaunches:
     def __init__(
         self,
         run: RunFolder,
-        methods: Mapping[str, type[Method]] | None = None,
+        methods: Methods | None = None,
         *,
         resume: bool = False,
         extend: int | None = None,
@@ -217,6 +217,9 @@ def with_images_of(config: ExperimentConfig, before: ExperimentConfig | None) ->
 
 def with_own_images(config: ExperimentConfig, split: Split) -> ExperimentConfig:
     """Return ``config`` for images of the user's own: with a name that no dataset has, and with their digest."""
+    from ebclab.data.image_set import require_digest
+    from ebclab.data.own_images import own_name
+
     name = own_name(split.train.name)
     if config.data.name == name:
         require_digest(split.content, config.data.digest, name)

@@ -20,7 +20,8 @@ from ebclab.evaluation.progress import in_lines
 from ebclab.formatting import clock, count
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.jobs import Each, Kept, one_by_one
-from ebclab.runs.references import Protocol, try_references
+from ebclab.runs.measured_references import try_references
+from ebclab.runs.references import Protocol
 from ebclab.storage import atomic
 from ebclab.sweeps.folder import SweepFolder
 from ebclab.sweeps.log import SweepLog, Trial

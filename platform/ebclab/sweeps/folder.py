@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ebclab.errors import UserError
+from ebclab.methods_by_name import Methods
 from ebclab.runs.environment import machine_in_words, read_environment
 from ebclab.runs.folder import ENVIRONMENT, RunFolder
 from ebclab.runs.references import FILE
@@ -23,7 +24,6 @@ from ebclab.storage.workspace import Workspace
 from ebclab.sweeps.log import SweepLog
 from ebclab.sweeps.plan import SweepPlan, plan_of, require_same, write_plan
 from ebclab.sweeps.results import SweepResult
-from energy_contrast.method import Method
 
 BEST = "best.yaml"
 """Settings of the winner, in the form that ``--config`` reads."""
@@ -57,12 +57,10 @@ class SweepFolder(Workspace):
         """Return the run of a trial with the local copy of ``role``; None means the role of this folder."""
         return self.member(RunFolder, name, "a trial's run", role)
 
-    def read_plan(self, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
+    def read_plan(self, methods: Methods | None = None) -> SweepPlan:
         return plan_of(self.load_plan(), self.where_of_plan, methods)
 
-    def earlier_plan(
-        self, methods: Mapping[str, type[Method]] | None = None, *, resume: bool = False
-    ) -> SweepPlan | None:
+    def earlier_plan(self, methods: Methods | None = None, *, resume: bool = False) -> SweepPlan | None:
         """Return the plan of earlier launches; None if there were none, which is an error if asked to ``resume``."""
         return self.read_plan(methods) if self.has_plan(resume=resume) else None
 

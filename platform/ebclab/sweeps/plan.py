@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -15,6 +15,7 @@ from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
+from ebclab.methods_by_name import Methods
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
 from ebclab.storage.reading import typed
@@ -22,7 +23,6 @@ from ebclab.sweeps.policies.stopping import StopRules
 from ebclab.sweeps.request import Scheduler, SweepChoices, SweepRequest
 from ebclab.sweeps.space.check import apply_settings, fitting_space, own_settings
 from ebclab.sweeps.space.space import Settings, Space, parse_space
-from energy_contrast.method import Method
 
 TRIALS = 16
 FEW_SEEDS = 3
@@ -258,7 +258,7 @@ def write_plan(path: Path, plan: SweepPlan) -> None:
     atomic.write_text(path, yaml.safe_dump(plan.to_mapping(), sort_keys=False))
 
 
-def plan_of(saved: Any, where: str, methods: Mapping[str, type[Method]] | None = None) -> SweepPlan:
+def plan_of(saved: Any, where: str, methods: Methods | None = None) -> SweepPlan:
     """Return the plan that ``SweepPlan.to_mapping`` turned into ``saved``; messages call its file ``where``."""
     try:
         plain = typed(saved, _Parts)

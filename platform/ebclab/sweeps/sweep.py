@@ -13,8 +13,8 @@ from ebclab.config import ExperimentConfig, to_mapping
 from ebclab.config.addresses import name_hosts
 from ebclab.config.experiment import flat, methods_of
 from ebclab.config.names import require_folder_name
-from ebclab.config.sections import DataConfig
-from ebclab.data.holdout import CHOOSE_IMAGES, Split
+from ebclab.config.sections import CHOOSE_IMAGES, DataConfig
+from ebclab.data.holdout import Split
 from ebclab.data.own_images import Images
 from ebclab.data.sources.location import short_name
 from ebclab.errors import RunError, UserError

@@ -23,7 +23,8 @@ from ebclab.formatting import bounded, size
 from ebclab.runs.checkpoint import Checkpoint
 from ebclab.runs.environment import ONE_BY_ONE, describe_environment
 from ebclab.runs.folder import RunFolder, in_place
-from ebclab.runs.references import PIXELS, REFERENCES, THE, pixel_bytes, reference_encoder
+from ebclab.runs.measured_references import pixel_bytes, reference_encoder
+from ebclab.runs.references import PIXELS, REFERENCES, THE
 from ebclab.runs.resume import record_images
 from ebclab.runs.stop_request import Stop, stop_on_signals
 from ebclab.runs.summary import RunSummary

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.catalog import METHODS
-from energy_contrast.contrastive.simclr import OBJECTIVES, Objective, PairMethod, Simclr
+from energy_contrast.contrastive.settings import Objective
+from energy_contrast.contrastive.simclr import OBJECTIVES, PairMethod, Simclr
 from energy_contrast.losses import flat_nce, info_nce, nt_xent, pair_similarities, temperature_free
 from energy_contrast.method import Method
 

@@ -17,7 +17,8 @@ from sklearn.datasets import load_digits
 from ebclab.errors import NoTestPartError, StoreError, UnsavedError
 from ebclab.runs.evaluate import Evaluation, evaluate_run
 from ebclab.runs.folder import RunFolder
-from ebclab.runs.references import REFERENCES, Protocol, measure_references
+from ebclab.runs.measured_references import measure_references
+from ebclab.runs.references import REFERENCES, Protocol
 from ebclab.runs.trained_encoder import load_trained_encoder
 
 from .conftest import TINY, Ebclab

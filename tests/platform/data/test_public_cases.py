@@ -33,7 +33,7 @@ from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import DataError, NoTestPartError
 from ebclab.evaluation.evaluate import evaluate_encoder
 from ebclab.runs.evaluate import held_out_images, images_of_run
-from ebclab.runs.references import pixels_of
+from ebclab.runs.measured_references import pixels_of
 
 COLOURS = {"ant": (200, 20, 20), "bee": (20, 200, 20), "cat": (20, 20, 200), "yak": (200, 200, 200)}
 TRAIN, TEST = ["ant", "bee", "cat"] * 8, ["cat", "cat", "ant", "bee", "bee"]

@@ -12,7 +12,7 @@ from ebclab.reproductions.plan import ReproductionFolder, plan_study
 from ebclab.reproductions.plots import plots
 from ebclab.reproductions.reproduce import run_plan
 from ebclab.reproductions.table import table_of_plan
-from ebclab.runs import references as measuring
+from ebclab.runs import measured_references as measuring
 from ebclab.runs.evaluate import evaluate_run
 from ebclab.runs.references import PIXELS, UNTRAINED, Reference, References
 

@@ -12,8 +12,9 @@ from ebclab.config import ExperimentConfig, compose, to_mapping
 from ebclab.data.holdout import limit
 from ebclab.data.sources.load import load_split
 from ebclab.errors import RunError
-from ebclab.runs import references
-from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, References, measure_references
+from ebclab.runs import measured_references
+from ebclab.runs.measured_references import measure_references
+from ebclab.runs.references import PIXELS, UNTRAINED, Protocol, References
 
 SEEDS = (1, 2)
 
@@ -46,13 +47,13 @@ def test_raw_pixels_have_the_neighbours_of_the_plan(config: ExperimentConfig, tm
 def test_references_are_measured_once_and_again_for_more_seeds_alone(config, tmp_path, monkeypatch):
     path, protocol = tmp_path / "kept.json", Protocol(config, 150, "knn")
     built = list[int]()
-    untrained = references.untrained_encoder
+    untrained = measured_references.untrained_encoder
 
     def remembered(config: ExperimentConfig, *size: int) -> Any:
         built.append(config.seed)
         return untrained(config, *size)
 
-    monkeypatch.setattr(references, "untrained_encoder", remembered)
+    monkeypatch.setattr(measured_references, "untrained_encoder", remembered)
     first = measure_references(path, protocol, SEEDS)
     assert built == [1, 2]
     again = measure_references(path, protocol, (1, 2, 3))

@@ -9,9 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
-from typing import TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeVar
 
 from ebclab.config.addresses import LOCATIONS, expanded, is_address
 from ebclab.data.photograph import NO_JPEG_XL
@@ -20,6 +18,9 @@ from ebclab.errors import DataError, NoTestPartError
 from ebclab.formatting import first_few
 from ebclab.storage.filesystem import Location
 from ebclab.storage.reading import LARGEST, foreign_json_value, typed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WORDS: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),

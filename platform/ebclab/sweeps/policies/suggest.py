@@ -6,17 +6,18 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from torch import Tensor
 
-from ebclab.data.hashing import hash_words, unit_interval
 from ebclab.sweeps.log import Trial
 from ebclab.sweeps.request import Search
 from ebclab.sweeps.space.space import Parameter, Point, Space, rounded
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STARTUP = 8  # points with a value before TPE takes over from random points
 
@@ -37,6 +38,8 @@ def suggest(
     grid in turn. ``default`` is the point of trial 0, unless the search is a grid; None treats it like any other.
     ``earlier`` are points and their objectives from an earlier sweep. Confirming trials do not count.
     """
+    from ebclab.data.hashing import unit_interval  # here and below: reports import this file, and no torch
+
     if search == "grid":
         return space.grid_point(number)
     if number == 0 and default is not None:
@@ -51,6 +54,8 @@ def suggest(
 
 def _bits(seed: int, number: int, name: str) -> Tensor:
     """Return 64 hashed bits for one random number of a trial."""
+    from ebclab.data.hashing import hash_words
+
     word = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little", signed=True)
     return hash_words(seed, number, word)
 
