@@ -76,7 +76,10 @@ def test_prepare_writes_into_a_bucket_and_never_over_something(store: Any, capsy
 
 @pytest.mark.parametrize(
     ("count", "sentence"),
-    [(1, "no Parquet files in"), (3, r"/train/part-.*the set is not complete, the file is missing")],
+    [
+        (1, r"files that end in \.parquet are needed"),
+        (3, r"/train/part-.*the set is not complete, the file is missing"),
+    ],
 )
 def test_a_copy_that_was_broken_off_is_noticed_whatever_had_arrived(
     count: int, sentence: str, store: Any, monkeypatch: pytest.MonkeyPatch

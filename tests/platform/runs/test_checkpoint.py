@@ -14,6 +14,7 @@ import torch
 from ebclab.errors import RunError
 from ebclab.runs import checkpoint
 from ebclab.runs.checkpoint import Checkpoint
+from ebclab.storage import tensors
 from ebclab.storage.reading import with_checksum
 
 
@@ -57,7 +58,7 @@ def test_the_newest_step_is_told_without_loading_a_tensor(tmp_path: Path, monkey
         checkpoint.save(tmp_path, "last", _checkpoint(step))
     checkpoint.save(tmp_path, "best", _checkpoint(30))
     for loader in ("read_tensors", "read_state"):
-        monkeypatch.setattr(checkpoint, loader, lambda path: pytest.fail(f"{path} was loaded"))
+        monkeypatch.setattr(tensors, loader, lambda path: pytest.fail(f"{path} was loaded"))
     assert checkpoint.newest_step(tmp_path) == 20
 
 

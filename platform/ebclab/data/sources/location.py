@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from ebclab.config.addresses import LOCATIONS, expanded, is_address
-from ebclab.data.photograph import NO_JPEG_XL
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError, NoTestPartError
 from ebclab.formatting import first_few
@@ -34,7 +33,7 @@ _SHOWN = 5  # files in a message
 _SUFFIX_SHOWN, _SUFFIXES_SHOWN = 10, 10  # characters, and suffixes, in a message
 _REMEDIES = {
     **dict.fromkeys((".zip", ".gz", ".tgz", ".xz", ".zst", ".bz2", ".7z", ".rar"), "unpack it"),
-    ".jxl": NO_JPEG_XL,
+    ".jxl": "convert it to PNG, since JPEG XL is not read",
     ".tar": "read tars by webdataset:PATH",
     ".parquet": "read Parquet by parquet:PATH",
     ".arrow": "read Arrow by arrow:PATH",
