@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-QUICK_BENCHMARKS := views simclr_step startup precision
+QUICK_BENCHMARKS := views simclr_step startup precision knn
 LONG_BENCHMARKS := busy_machine steps report coverage comparison_coverage load compiled vem_bank ray_startup scaling storage_requests methods setting_cost large_index imagenet100_dry_run
 # Run by hand: gpu (a GPU); card, delivery, end_to_end, photographs, sweep_start, workers (--data-root); faults, breaking (root, on Linux, for all their rows).
 JOBS := 2
@@ -80,7 +80,7 @@ wheel: install ## Build dist/*.whl.
 release: check ## What must hold before publishing; into dist. DEMO=1: also the demo from the wheel in a new venv.
 	.ci/release
 
-bench: install ## The quick benchmarks: views, simclr_step, startup, precision. Tables go to benchmarks/results.
+bench: install ## The quick benchmarks: views, simclr_step, startup, precision, knn. Tables go to benchmarks/results.
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	for script in $(QUICK_BENCHMARKS); do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
