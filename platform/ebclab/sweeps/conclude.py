@@ -142,11 +142,15 @@ def _read_test_set(
     if runs:
         log.append("test_read", runs=list(runs))
         note(f"reading the test set with {count(len(runs), 'run')}")
-    options: dict[str, Any] = {"only": probes, "train_limit": limit, "methods": launch.methods}
-    options |= {"load": Kept(load_both), "must_have_test": True}
     is_here = each is one_by_one
-    if is_here:  # only what is done here shows its progress
-        options["on_progress"] = in_lines(note)
+    options = {
+        "only": probes,
+        "train_limit": limit,
+        "methods": launch.methods,
+        "load": Kept(load_both),
+        "must_have_test": True,
+        **({"on_progress": in_lines(note)} if is_here else {}),  # only what is done here shows its progress
+    }
     started, untested = time.monotonic(), set[str]()
     for done, (name, outcome) in enumerate(each(partial(_tested, folder, options, is_here), list(runs)), start=1):
         source, seed = runs[name]
