@@ -101,13 +101,11 @@ class ControlledPairMethod(ControlledMethod, PairMethod):
         self.controller = new_controller(config)
 
 
-OBJECTIVES = {
-    "flatnce": flat_nce,
-    "donsker-varadhan": donsker_varadhan,
-    "fenchel-legendre": fenchel_legendre,
-    "nwj": nwj,
-}
-"""Other bounds at a temperature, by the names of ``SimclrConfig.objective``."""
+_BOUNDS = {"donsker-varadhan": donsker_varadhan, "fenchel-legendre": fenchel_legendre, "nwj": nwj}
+"""Losses whose negative estimates the mutual information."""
+
+OBJECTIVES = {"flatnce": flat_nce, **_BOUNDS}
+"""Other losses at a temperature, by the names of ``SimclrConfig.objective``."""
 
 
 class Simclr(ControlledPairMethod):
@@ -149,6 +147,6 @@ class Simclr(ControlledPairMethod):
         else:
             loss = OBJECTIVES[objective](positive, negatives, temperature=tau)
             metrics = self.measure_simclr(projection, positive, negatives)
-            if objective != "flatnce":
+            if objective in _BOUNDS:
                 metrics["mutual_information"] = -loss.detach()
         return StepOutput(loss, metrics | self.watch_negatives(negatives))

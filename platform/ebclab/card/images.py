@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from ebclab.card.subject import Subject
-from ebclab.config.addresses import PHOTOGRAPHS
 from ebclab.config.names import nearest
 from ebclab.data.class_labels import one_class_problem
 from ebclab.data.holdout import held_out, kept_to_confirm, limit
 from ebclab.data.image_set import ImageSet, content_digest, num_repeated
 from ebclab.data.photograph import Reading
-from ebclab.data.sources.catalogue import DATASETS, Split
+from ebclab.data.sources.catalogue import DATASETS, Split, are_photographs
 from ebclab.data.sources.folder import files_by_key
 from ebclab.data.sources.load import load_both
 from ebclab.data.sources.location import short_name
@@ -161,7 +160,7 @@ def _images(name: str | None, subject: Subject, data_root: str | None, *, needs_
     if name is None:
         raise UserError(f"--dataset: must be given for {subject.address}, which is not an ebclab run; name a dataset")
     preprocessing = subject.preprocessing
-    side = preprocessing.read_size or (preprocessing.image_size if name.startswith(PHOTOGRAPHS) else 0)
+    side = preprocessing.read_size or (preprocessing.image_size if are_photographs(name) else 0)
     colour: Literal["rgb", "grey"] = "rgb" if subject.in_channels == 3 else "grey"
     reading = Reading(side, colour, decoding=preprocessing.decoding, resampling=preprocessing.resampling)
     both = load_both(name, data_root, reading, needs_test=needs_test, side=preprocessing.image_size)

@@ -26,10 +26,10 @@ FOLDER = "folder:"
 PARQUET = "parquet:"
 WEBDATASET = "webdataset:"
 ARROW = "arrow:"
-PHOTOGRAPHS = ("voc:", "imagenet:", "imagenet100:", "flowers102:", "caltech101:", "sun397:")
-"""Prefixes of ``data.name`` for published datasets of photographs of different sizes."""
-
-PUBLISHED = (*PHOTOGRAPHS, "tiny-imagenet:", "stl10:", "stl10-unlabelled:")
+PUBLISHED = (
+    *("voc:", "imagenet:", "imagenet100:", "flowers102:", "caltech101:", "sun397:"),
+    *("tiny-imagenet:", "stl10:", "stl10-unlabelled:"),
+)
 """Prefixes of ``data.name`` for datasets in their published layout."""
 
 LOCATIONS = (FOLDER, PARQUET, WEBDATASET, ARROW, *PUBLISHED)

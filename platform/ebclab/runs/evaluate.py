@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import torch
 
 from ebclab.config import did_you_mean
-from ebclab.config.addresses import FOLDER, LOCATIONS, PHOTOGRAPHS, name_hosts
+from ebclab.config.addresses import FOLDER, LOCATIONS, name_hosts
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.class_labels import Labels, as_in_training
 from ebclab.data.holdout import limit, rows_of_parts, split_images
@@ -19,6 +19,7 @@ from ebclab.data.image_set import STREAMED, ImageSet, num_repeated, short_digest
 from ebclab.data.own_images import Images, own_images, own_name
 from ebclab.data.photograph import Reading, Resampling
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.sources.catalogue import are_photographs
 from ebclab.data.sources.load import load_both, open_source
 from ebclab.data.sources.location import distinct_name
 from ebclab.errors import DataError, NoTestPartError, RunError, UnsavedError, UserError
@@ -204,7 +205,7 @@ def images_of_run(
     """
     data = trained.config.data
     name, reading = dataset or data.name, Reading.of(data)
-    if name.startswith(PHOTOGRAPHS) and not reading.resize:
+    if are_photographs(name) and not reading.resize:
         reading = replace(reading, resize=trained.preprocessing.image_size)
     is_other = name != data.name and name.startswith(FOLDER)
     if reading.labels and is_other and not Location(name.removeprefix(FOLDER)).has(reading.labels):

@@ -1,6 +1,8 @@
 """SimCLR: one pass, the paper's loss, and learning."""
 
 from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from energy_contrast.bounds import donsker_varadhan, fenchel_legendre, nwj
 from energy_contrast.catalog import METHODS
-from energy_contrast.contrastive.settings import Objective
+from energy_contrast.contrastive.settings import Objective, SimclrConfig
 from energy_contrast.contrastive.simclr import OBJECTIVES, PairMethod, Simclr
 from energy_contrast.losses import flat_nce, info_nce, nt_xent, pair_similarities, temperature_free
 from energy_contrast.method import Method
@@ -29,15 +31,15 @@ def test_loss_is_nt_xent_of_the_projections_of_both_views() -> None:
     torch.testing.assert_close(output.metrics["info_nce"], output.loss.detach())
 
 
-@pytest.mark.parametrize(
-    ("objective", "loss"),
-    [
-        ("donsker-varadhan", donsker_varadhan),
-        ("fenchel-legendre", fenchel_legendre),
-        ("nwj", nwj),
-        ("flatnce", flat_nce),
-    ],
-)
+OTHERS = {
+    "donsker-varadhan": donsker_varadhan,
+    "fenchel-legendre": fenchel_legendre,
+    "nwj": nwj,
+    "flatnce": flat_nce,
+}
+
+
+@pytest.mark.parametrize(("objective", "loss"), OTHERS.items())
 def test_another_objective_is_that_bound_of_the_same_pairs(objective: str, loss: Callable[..., Tensor]) -> None:
     method, batch = build(temperature=0.3, objective=objective), random_batch(8)
     pairs = pair_similarities(*method.head(method.encoder(batch.views.flatten(0, 1))).chunk(2))
@@ -51,8 +53,36 @@ def test_another_objective_is_that_bound_of_the_same_pairs(objective: str, loss:
         torch.testing.assert_close(output.metrics["mutual_information"], -expected.detach())
 
 
-def test_every_objective_has_a_loss() -> None:
-    assert set(get_args(Objective)) == {"infonce", "temperature-free", *OBJECTIVES}
+@pytest.mark.parametrize("objective", sorted({*get_args(Objective), *OBJECTIVES}))
+def test_an_objective_has_a_name_a_loss_an_expected_value_a_help_and_a_line_on_the_page(objective: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "methods" / "simclr.md").read_text(encoding="utf-8")
+    told = next(each for each in fields(SimclrConfig) if each.name == "objective").metadata["doc"]
+    by_hand = {"infonce", "temperature-free"}
+    missing = {
+        "Objective in contrastive/settings.py": objective in get_args(Objective),
+        "OBJECTIVES in contrastive/simclr.py": objective in {*OBJECTIVES, *by_hand},
+        "OTHERS in this file": objective in {*OTHERS, *by_hand},
+        "the help of SimclrConfig.objective": objective in told,
+        "docs/methods/simclr.md": f"`{objective}`" in page,
+    }
+    assert [place for place, is_there in missing.items() if not is_there] == []
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_a_temperature_that_may_be_controlled_divides_differences_of_similarities(objective: str) -> None:
+    """Else it is more than a scale of the loss, and SimclrConfig.problems must refuse to control it."""
+    if SimclrConfig(objective=objective, ess_target=0.5).problems():
+        return
+    method, gradients = build(objective=objective), []
+    pairs = torch.rand(16, generator=torch.Generator().manual_seed(0)), torch.linspace(-1, 1, 16 * 14).view(16, 14)
+    for shift, temperature in ((0.0, 0.2), (0.4, 0.2), (0.0, 0.3)):
+        method.config = replace(method.config, temperature=temperature)
+        shifted = [(each + shift).requires_grad_() for each in pairs]
+        gradients.append(torch.autograd.grad(method.contrast(torch.rand(16, 4), *shifted).loss, shifted[1])[0])
+    plain, other_level, other_temperature = gradients
+    place = f"{objective}: say in SimclrConfig.problems why its temperature cannot be controlled"
+    assert torch.allclose(plain, other_level, atol=1e-5), place
+    assert not torch.allclose(plain, other_temperature, atol=1e-5), place
 
 
 def test_the_temperature_free_loss_reads_no_temperature() -> None:

@@ -286,6 +286,12 @@ _SUFFIXES = ("", ".gz", ".xz")
 """Suffixes that a stored file may have, preferred ones first."""
 
 
+def are_photographs(name: str) -> bool:
+    """Return whether ``data.name`` is a published dataset of photographs of different sizes."""
+    published = PUBLISHED.get(name.partition(":")[0])
+    return published is not None and published.image == "photographs"
+
+
 def data_root(root: str | None) -> Path:
     """Return the absolute folder that holds datasets: ``root``, else $EBCLAB_DATA, else ~/.cache/ebclab."""
     folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"

@@ -55,6 +55,7 @@ from ebclab.data.sources.location import hash_of_path, tell_once
 from ebclab.errors import DataError
 from ebclab.storage.filesystem import Location
 
+_Opener = Callable[[str, Location, Split, Reading], ImageSource]
 _LARGEST_LIST = 64 << 20  # bytes of a file that lists images or classes; ImageNet's has 2.6 million
 _FOLDERS_TRIED = 50
 
@@ -108,11 +109,7 @@ def open_layout(layout: Published, name: str, path: str, split: Split, reading: 
         raise DataError(
             f"data.name: {name} has no {split} images, got no {absent} in {place.path}\n{layout.instructions}"
         )
-    source: ImageSource
-    if layout.name in _LISTS:
-        source = ImageFiles(name, place, split, reading, _LISTS[layout.name](place, split))
-    else:
-        source = _Stl10Source(name, place, split, reading, unlabelled=layout.name == "stl10-unlabelled")
+    source = OPENERS[layout.name](name, place, split, reading)
     if (got := len(source.index)) != (published := layout.num_images[split]):
         tell_once(f"{name}: {published:,} {split} images are published, got {got:,}")
     return source
@@ -493,13 +490,20 @@ def read_annotation(content: bytes) -> dict[str, int]:
     return marks
 
 
-_LISTS: Mapping[str, Callable[[Location, Split], Listing]] = {
-    "tiny-imagenet": _list_tiny_imagenet,
-    "imagenet": _list_imagenet,
-    "imagenet100": partial(_list_imagenet, hundred=True),
-    "flowers102": _list_flowers,
-    "caltech101": _list_caltech,
-    "sun397": _list_sun,
-    "voc": _list_voc,
+def _files(list_images: Callable[[Location, Split], Listing]) -> _Opener:
+    """Return what opens a split of a set with one file an image, from what lists them."""
+    return lambda name, place, split, reading: ImageFiles(name, place, split, reading, list_images(place, split))
+
+
+OPENERS: Mapping[str, _Opener] = {
+    "tiny-imagenet": _files(_list_tiny_imagenet),
+    "imagenet": _files(_list_imagenet),
+    "imagenet100": _files(partial(_list_imagenet, hundred=True)),
+    "flowers102": _files(_list_flowers),
+    "caltech101": _files(_list_caltech),
+    "sun397": _files(_list_sun),
+    "voc": _files(_list_voc),
+    "stl10": _Stl10Source,
+    "stl10-unlabelled": partial(_Stl10Source, unlabelled=True),
 }
-"""Functions that list the images of a split, of the sets with one file an image."""
+"""What opens a split of each set of `PUBLISHED`."""

@@ -30,7 +30,7 @@ from ebclab.data.photograph import Reading
 from ebclab.data.preparing.write_parquet import prepare_dataset
 from ebclab.data.sources import catalogue
 from ebclab.data.sources.image_source import read_rows
-from ebclab.data.sources.layouts import TRAINING_IMAGES, classes_of_imagenet100, read_annotation
+from ebclab.data.sources.layouts import OPENERS, TRAINING_IMAGES, classes_of_imagenet100, read_annotation
 from ebclab.data.sources.load import load_split, open_source, splits_of
 from ebclab.errors import ConfigError, DataError
 from ebclab.evaluation.features import require_labels
@@ -46,9 +46,29 @@ def reds(images: ImageSet) -> Tensor:
     return (images.images[:, 0].float().mean(dim=(1, 2)) / SHADES_A_CLASS).round().long()
 
 
-def test_every_layout_is_a_word_that_settings_know() -> None:
-    assert {f"{name}:" for name in catalogue.PUBLISHED} == set(PUBLISHED)
-    assert set(PUBLISHED) < set(LOCATIONS)
+WRITERS = {
+    **dict.fromkeys(("imagenet", "imagenet100"), write_imagenet),
+    **dict.fromkeys(("stl10", "stl10-unlabelled"), write_stl10),
+    "tiny-imagenet": write_tiny_imagenet,
+    "flowers102": write_flowers,
+    "caltech101": write_caltech,
+    "sun397": write_sun,
+    "voc": write_voc,
+}
+
+
+@pytest.mark.parametrize("name", sorted({*catalogue.PUBLISHED, *OPENERS, *(word[:-1] for word in PUBLISHED)}))
+def test_a_published_dataset_is_in_the_catalogue_the_settings_the_readers_the_tests_and_the_docs(name: str) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "data.md").read_text(encoding="utf-8")
+    missing = {
+        "PUBLISHED in data/sources/catalogue.py": name in catalogue.PUBLISHED,
+        "PUBLISHED in config/addresses.py": f"{name}:" in PUBLISHED,
+        "OPENERS in data/sources/layouts.py": name in OPENERS,
+        "WRITERS in this file": name in WRITERS,
+        "docs/data.md": f"`{name}:PATH`" in page,
+    }
+    assert [place for place, is_there in missing.items() if not is_there] == []
+    assert f"{name}:" in LOCATIONS
 
 
 def test_tiny_imagenet_numbers_classes_as_wnids_txt_and_reads_the_labels_of_validation_images(tmp_path: Path) -> None:
@@ -150,18 +170,9 @@ def _write_some(kind: str, root: Path) -> Path:
     if kind.startswith("imagenet"):
         wnids = list(classes_of_imagenet100()) if kind == "imagenet100" else SEVERAL
         return write_imagenet(root, wnids, per_class=1, flat=True)
-    if kind.startswith("stl10"):
-        write_stl10(root)
-        return root
-    writers = {
-        "tiny-imagenet": write_tiny_imagenet,
-        "flowers102": write_flowers,
-        "caltech101": write_caltech,
-        "sun397": write_sun,
-        "voc": write_voc,
-    }
     root.mkdir(parents=True, exist_ok=True)
-    return writers[kind](root)
+    written = WRITERS[kind](root)
+    return root if kind.startswith("stl10") else written
 
 
 def matlab(**values: list[list[int]]) -> bytes:
