@@ -1,13 +1,14 @@
 """Which settings make all views of an image the same, compared with the views themselves."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from ebclab.config.sections import VIEW_RECIPES, ViewsConfig, fitting_views
 from ebclab.data.preprocessing import Preprocessing
+from ebclab.data.views import pipeline
 from ebclab.data.views.pipeline import make_views
 
 CHANGES = {
@@ -27,6 +28,39 @@ CHANGES = {
     "second_plain": True,
     "noise_std": 0.1,
 }
+ONLY_WITH_OTHERS = {"crop_scale_max", "crop_ratio_min", "crop_ratio_max", "blur_kernel_size", "blur_sigma_max"}
+OF_NO_OPERATION = {"recipe", "image_size", "normalisation", "shared_by"}
+DRAWN = {"jitter_rate": 0.8, "blur_rate": 0.5}  # without them some changes show nowhere
+SIDES = [8, 96]  # views made in batches, and one by one on a CPU
+
+
+def views_of(side: int, **settings: object) -> torch.Tensor:
+    images = torch.randint(256, (12, 3, side, side), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    config, preprocessing = ViewsConfig(**settings), Preprocessing(side, (0.5,) * 3, (0.5,) * 3)  # type: ignore[arg-type]
+    return make_views(images, torch.arange(12), config, preprocessing, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ViewsConfig)])
+def test_each_setting_of_views_is_tried_below(name: str) -> None:
+    known = {*CHANGES, *ONLY_WITH_OTHERS, *OF_NO_OPERATION}
+    assert name in known, f"{name}: add it to CHANGES in this file, or to a list below it"
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_views_of_large_images_are_made_by_the_same_operations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = DRAWN | {name: CHANGES[name]}
+    one_by_one = views_of(SIDES[1], **settings)
+    monkeypatch.setattr(pipeline, "are_large", lambda *_: False)
+    share = ((one_by_one - views_of(SIDES[1], **settings)).abs() > 1e-3).float().mean()
+    assert share < 0.01, f"{name}: data/views/large.py does not do what data/views/pipeline.py does"
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", sorted({*CHANGES} - {"noise_std", "second_plain"}))
+def test_second_views_that_are_plain_take_part_in_no_operation(name: str, side: int) -> None:
+    second = views_of(side, **DRAWN | {name: CHANGES[name], "second_plain": True})[1]
+    told = f"{name}: _with_plain_second_views in data/views/parameters.py must leave it out"
+    torch.testing.assert_close(second, views_of(side)[1], msg=told)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -42,7 +76,7 @@ def test_views_are_called_equal_exactly_when_two_of_them_are(channels: int, cert
             config = ViewsConfig(**{name: 1.0 if name in certain else CHANGES[name] for name in names})  # type: ignore[arg-type]
             first, second = make_views(images, torch.arange(16), config, preprocessing, seed=0, epoch=0)
             are_equal = torch.equal(first, second)
-            assert config.are_equal(channels) == are_equal, names
+            assert config.are_equal(channels) == are_equal, f"{names}: ViewsConfig.are_equal says otherwise"
             seen.add(are_equal)
     assert seen == {True, False}
 
