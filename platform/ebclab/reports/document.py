@@ -55,6 +55,7 @@ from ebclab.storage.kinds import RUN, SWEEP
 from ebclab.sweeps.display import short_names
 from ebclab.sweeps.folder import BEST
 from ebclab.sweeps.log import Trial
+from ebclab.sweeps.plan import SweepPlan
 from ebclab.sweeps.policies.suggest import new_study
 from ebclab.sweeps.results import (
     BASELINE,
@@ -207,15 +208,8 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
     )
     if sizes:
         split += f": {sizes[1]:,} held out, {sizes[0]:,} trained on"
-    limit, rules = score.knn_bank_limit, plan.rules
+    limit = score.knn_bank_limit
     bank = f"a bank of {limit:,} training images at most" if limit else "all training images"
-    stop = {
-        "asha": f"successive halving from epoch {rules.grace(plan.epochs)}, one in {rules.reduction_factor} continues",
-        "median": f"stopped below the median of the others, from epoch {rules.grace(plan.epochs)} on",
-        "pbt": f"population: every {plan.population.interval_epochs} epochs the worst continue from the best's "
-        "weights; a trial's settings are those it ended with",
-        "none": "none by comparison",
-    }[rules.scheduler]
     first = config.seed + 1
     return {
         "Split": split,
@@ -224,12 +218,29 @@ def how_measured(record: SweepRecord) -> dict[str, str]:
         "When": "after every epoch; a trial's value is that of its last epoch, not the best of all epochs",
         "Seeds": f"the search uses seed {config.seed}"
         + (f"; confirmation {first} to {config.seed + plan.seeds}" if plan.top else ""),
-        "Early stopping": f"{stop}; diverged or collapsed trials always end",
+        "Early stopping": f"{_stopping(plan)}; diverged or collapsed trials always end",
         "Ranking": "finished trials by their last value, then stopped ones by epochs done and last value",
         "Confirmation": _same_images(record),
         "Test set": test_set_readings(record),
         "Intervals": _intervals(record.confirmed),
     }
+
+
+def _stopping(plan: SweepPlan) -> str:
+    """Return how the scheduler of a sweep compares its trials."""
+    grace = plan.rules.grace(plan.epochs)
+    match plan.rules.scheduler:
+        case "asha":
+            return f"successive halving from epoch {grace}, one in {plan.rules.reduction_factor} continues"
+        case "median":
+            return f"stopped below the median of the others, from epoch {grace} on"
+        case "pbt":
+            return (
+                f"population: every {plan.population.interval_epochs} epochs the worst continue from the best's "
+                "weights; a trial's settings are those it ended with"
+            )
+        case "none":
+            return "none by comparison"
 
 
 def _same_images(record: SweepRecord) -> str:
@@ -644,15 +655,16 @@ def _trials(record: SweepRecord) -> Block:
     ranks = {name: rank for rank, name in enumerate(ranked, 1)}
     best = record.confirmed[0].source if record.confirmed else next(iter(ranked), "")
     marks = tuple("confirm" if each.kind == "confirm" else "winner" if each.id == best else "" for each in trials)
-    heads = ("rank", "trial", "state", record.objective_words, "epochs", "seconds", "seed")
+    heads = _setting_heads(record)
+    rows = [_trial(record, heads, trial, ranks.get(trial.id)) for trial in trials]
     note = (
         "Click a heading to sort. Rank: finished trials by their last value, then stopped ones by epochs done. "
         "Confirming runs have none. In print, the first 60 lines."
     )
     return MarkedTable(
         "",
-        (*heads, *_setting_heads(record), "reason"),
-        tuple(_trial(record, trial, ranks.get(trial.id)) for trial in trials),
+        tuple(rows[0]),
+        tuple(tuple(row.values()) for row in rows),
         note,
         marks,
         is_sortable=True,
@@ -660,18 +672,25 @@ def _trials(record: SweepRecord) -> Block:
     )
 
 
-def _trial(record: SweepRecord, trial: Trial, rank: int | None) -> tuple[CellValue, ...]:
-    return (
-        rank,
-        trial.id,
-        trial.state,
-        numeric(record.shown(trial.last.objective), trial.last.objective) if trial.last else None,
-        numeric(f"{trial.epochs_done}/{trial.epochs}", trial.epochs_done),
-        numeric(f"{trial.seconds:.1f}", trial.seconds),
-        trial.seed,
-        *(_setting(trial.settings.get(name)) for name in record.plan.space.by_name),
-        trial.reason,
-    )
+def _trial(
+    record: SweepRecord, heads: Sequence[ColumnHead], trial: Trial, rank: int | None
+) -> dict[str | ColumnHead, CellValue]:
+    """Return the line of a trial, its cells by their headings; ``_OF_TRIAL`` has what files have of it."""
+    last = trial.last
+    return {
+        "rank": rank,
+        "trial": trial.id,
+        "state": trial.state,
+        record.objective_words: numeric(record.shown(last.objective), last.objective) if last else None,
+        "epochs": numeric(f"{trial.epochs_done}/{trial.epochs}", trial.epochs_done),
+        "seconds": numeric(f"{trial.seconds:.1f}", trial.seconds),
+        "seed": trial.seed,
+        **{
+            head: _setting(trial.settings.get(name))
+            for head, name in zip(heads, record.plan.space.by_name, strict=True)
+        },
+        "reason": trial.reason,
+    }
 
 
 def _setting_heads(record: SweepRecord) -> list[ColumnHead]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -15,6 +14,7 @@ from ebclab.document.document import Plot
 from ebclab.interval import Interval
 from ebclab.runs.references import PIXELS, UNTRAINED, Name
 from ebclab.sweeps.log import Trial
+from ebclab.sweeps.policies.stopping import REASONS
 
 Point = TypeVar("Point")
 
@@ -43,13 +43,6 @@ METRICS = {
 }
 """Diagnostics by name, with their titles."""
 _FEW_EPOCHS = 10  # with more, plotly places ticks at whole epochs by itself
-_STOPS = {
-    "rung ": "below the others at a rung",
-    "collapsed": "collapsed",
-    "no gain": "no gain",
-    "diverged": "diverged",
-    "epoch ": "below the median",
-}
 
 
 def plot(title: str, note: str, figure: go.Figure, *, height: int = 380) -> Plot:
@@ -140,5 +133,5 @@ def by_ending(trials: Iterable[Trial]) -> Iterator[tuple[str, str, str, str, lis
 def ending(trial: Trial) -> str:
     """Return how a trial ended: a key of ``ENDS``."""
     if trial.state == "stopped":
-        return next((name for start, name in _STOPS.items() if re.match(start, trial.reason)), "stopped")
+        return next((name for start, name in REASONS.items() if trial.reason.startswith(start)), "stopped")
     return trial.state if trial.state in ENDS else "not over"

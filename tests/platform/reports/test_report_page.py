@@ -88,6 +88,12 @@ def test_the_csv_and_the_json_hold_every_trial(filled, tmp_path) -> None:
     assert facts["cost"]["money"] == pytest.approx(facts["cost"]["gpu_hours"] * 2)
 
 
+def test_every_column_of_the_trials_on_the_page_is_in_the_files_too(filled) -> None:
+    record = read_sweep(filled.path)
+    page = {head for head in output._trials(record).columns if isinstance(head, str)} - {record.objective_words}
+    assert page - {*output._OF_TRIAL} == set(), "_OF_TRIAL in reports/document.py has the columns of CSV and JSON"
+
+
 @text_alone
 def test_a_running_sweep_says_so_and_its_trials_run(sweep_folder: Callable[..., Any]) -> None:
     folder = sweep_folder()

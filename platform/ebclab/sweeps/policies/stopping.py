@@ -31,6 +31,15 @@ from energy_contrast.settings import setting
 
 Curve = Mapping[int, float]
 
+REASONS = {
+    "rung ": "below the others at a rung",
+    "epoch ": "below the median",
+    "no gain": "no gain",
+    "collapsed": "collapsed",
+    "diverged": "diverged",
+}
+"""How a trial ended, by the beginning of its reason; logs keep reasons, so that no beginning may change."""
+
 _SHARES = {2: "half", 3: "third", 4: "quarter"}
 
 

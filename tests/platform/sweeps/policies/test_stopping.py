@@ -3,16 +3,20 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from made_up_trials import made_up_trial
 
+from ebclab.reports.plots import ENDS, ending
 from ebclab.sweeps.log import Epoch, Trial
-from ebclab.sweeps.policies.stopping import StopRules, asha, collapsed, decide, diverged, median, plateau
+from ebclab.sweeps.policies.stopping import REASONS, StopRules, asha, collapsed, decide, diverged, median, plateau
+from ebclab.sweeps.request import Scheduler, SweepRequest
 
 Curve = dict[int, float]
 ASHA = {"grace_epochs": 1, "reduction_factor": 3, "max_epochs": 27}
@@ -252,3 +256,45 @@ def test_curves_of_others_are_read_only_where_they_are_compared(scheduler: Any, 
 def test_without_a_number_comparison_begins_after_a_fifth_of_the_budget() -> None:
     assert [StopRules().grace(epochs) for epochs in (1, 4, 10, 200)] == [1, 1, 2, 40]
     assert StopRules(grace_epochs=3).grace(200) == 3
+
+
+BAD, GOOD = made_up_trial("1", [0.5, 0.1, 0.1]), [made_up_trial(name, [0.9, 0.9, 0.9]) for name in "234"]
+OF_RULES = {  # settings of each rule by how a page names its end, and rules by which BAD ends so among GOOD
+    "below the others at a rung": (("grace_epochs", "reduction_factor"), StopRules("asha", grace_epochs=3)),
+    "below the median": (("grace_epochs", "min_others"), StopRules("median", grace_epochs=3)),
+    "no gain": (("plateau_epochs", "plateau_min_change"), StopRules("none", plateau_epochs=2)),
+}
+OF_HEALTH = {"min_effective_rank", "min_spread", "collapse_epochs", "max_energy_ratio"}
+STOP_NONE = {"pbt", "none"}
+DOCS = (Path(__file__).parents[4] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("end", OF_RULES)
+def test_a_page_knows_by_which_rule_a_trial_ended_and_that_such_rules_may_end_a_healthy_one(end: str) -> None:
+    _, rules = OF_RULES[end]
+    reason = str(decide(BAD, GOOD, rules))
+    assert any(reason.startswith(start) for start in REASONS), f"REASONS in policies/stopping.py knows none: {reason}"
+    assert ending(replace(BAD, state="stopped", reason=reason)) == end
+    assert set(REASONS.values()) <= set(ENDS), "ENDS in reports/plots.py must have the look of each"
+    assert set(REASONS.values()) == {*OF_RULES, "collapsed", "diverged"}, "OF_RULES in this file lacks a rule"
+    assert rules.stops_early, "StopRules.stops_early must say so"
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(StopRules)])
+def test_a_setting_of_stopping_belongs_to_a_rule_and_is_in_the_docs(name: str) -> None:
+    known = {"scheduler", *OF_HEALTH, *chain.from_iterable(names for names, _ in OF_RULES.values())}
+    assert name in known, f"{name}: add its rule to OF_RULES in this file, which tries it"
+    assert f"{'--' if name == 'scheduler' else '`'}{name}" in DOCS, f"{name}: docs/sweeps.md must say what it does"
+
+
+@pytest.mark.parametrize("scheduler", get_args(Scheduler))
+def test_a_scheduler_is_tried_and_told(scheduler: str) -> None:
+    tried = {rules.scheduler for _, rules in OF_RULES.values()}
+    helps = [next(each for each in fields(kind) if each.name == "scheduler") for kind in (StopRules, SweepRequest)]
+    missing = {
+        "OF_RULES or STOP_NONE in this file": scheduler in tried | STOP_NONE,
+        "docs/sweeps.md": scheduler == "none" or f"--scheduler {scheduler}" in DOCS,
+        "the help of StopRules.scheduler": f"{scheduler}:" in helps[0].metadata["doc"],
+        "the help of SweepRequest.scheduler": scheduler in helps[1].metadata["doc"],
+    }
+    assert [place for place, is_there in missing.items() if not is_there] == []
