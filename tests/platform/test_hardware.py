@@ -248,7 +248,10 @@ def test_more_threads_than_cores_are_refused_before_torch_sees_them(four_cores: 
     ("settings", "problem"),
     [
         (["resources.device=cuda:1"], "resources.device: not a type of device, got 'cuda:1'"),
-        (["resources.device=xpu", "resources.workers=2"], "resources.device: workers train on cpu or cuda, got xpu"),
+        (
+            ["resources.device=xpu", "resources.workers=2"],
+            "resources.device: Ray places processes on cpu or cuda alone, got xpu",
+        ),
     ],
 )
 def test_a_device_that_no_run_can_have_is_refused_with_the_settings(settings: list[str], problem: str) -> None:

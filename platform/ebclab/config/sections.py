@@ -400,6 +400,10 @@ class EvaluationConfig:
         return problems
 
 
+ON_RAY = "cuda"
+"""The type of device that a process has which Ray gives a GPU; no other accelerator is reserved."""
+
+
 @dataclass(frozen=True)
 class ResourcesConfig:
     """What the run may use."""
@@ -445,6 +449,16 @@ class ResourcesConfig:
         """Address of the cluster to join; "local": a new one on this machine."""
         return self.address or os.environ.get("RAY_ADDRESS") or "local"
 
+    def wants_gpu(self, gpus: float) -> bool:
+        """Return whether a process takes a GPU of a Ray cluster that has so many."""
+        return self.device == ON_RAY or (self.device == "auto" and gpus > 0)
+
+    def ray_problem(self) -> str | None:
+        """Return why Ray cannot give the device to a process; None if it can."""
+        if self.device in ("auto", "cpu", ON_RAY):
+            return None
+        return f"Ray places processes on cpu or {ON_RAY} alone, got {shortened(self.device)}; use one of these"
+
     def problems(self) -> list[str]:
         """Return what is wrong across fields, one sentence each, empty when all is well."""
         if not self.device.isidentifier():
@@ -452,10 +466,8 @@ class ResourcesConfig:
                 f"device: not a type of device, got {shortened(repr(self.device))}; write auto, cpu, cuda or "
                 "another that torch has, without a number"
             ]
-        if self.workers and self.device not in ("auto", "cpu", "cuda"):
-            return [
-                f"device: workers train on cpu or cuda, got {shortened(self.device)}; use one of these, or workers=0"
-            ]
+        if self.workers and (problem := self.ray_problem()):
+            return [f"device: {problem}, or workers=0"]
         if self.max_workers and not 0 < self.workers < self.max_workers:
             return [
                 f"max_workers: must exceed workers, which must be at least 1, got workers {self.workers} and "

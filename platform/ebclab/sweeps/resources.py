@@ -62,7 +62,9 @@ class TrialResources:
 def share_out(asked: ResourcesConfig, limits: Limits, *, cpus: float, gpus: float, num_trials: int) -> TrialResources:
     """Divide a cluster among the trials of a sweep, of which at most ``num_trials`` could ever run at once."""
     threads, workers, concurrent = max(1, asked.threads), asked.workers, limits.concurrent
-    wants_gpu = asked.device == "cuda" or (asked.device == "auto" and gpus > 0)
+    if problem := asked.ray_problem():
+        raise UserError(f"resources.device: {problem}")
+    wants_gpu = asked.wants_gpu(gpus)
     usual = float(wants_gpu * max(1, workers))
     gpus_each = usual if limits.gpus_per_trial is None else limits.gpus_per_trial
     if workers and gpus_each != usual:

@@ -122,3 +122,9 @@ def test_a_trial_that_fits_on_the_sum_of_the_nodes_and_on_no_node_is_refused() -
 )
 def test_no_more_trials_run_at_once_than_nodes_hold(changes, nodes, fit):
     assert slots(cpus=32.0, **changes).on(nodes).concurrent == fit
+
+
+@pytest.mark.parametrize("device", ["xpu", "hpu", "mps"])
+def test_an_accelerator_that_ray_would_not_reserve_is_refused(device: str) -> None:
+    with pytest.raises(UserError, match=f"resources.device: Ray places processes on cpu or cuda alone, got {device}; "):
+        slots(gpus=2.0, device=device)

@@ -29,6 +29,7 @@ from ebclab.card.subject import Subject
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import TRIES, even_share
 from ebclab.cluster.versions import Origin, require_same_versions
+from ebclab.config.sections import ON_RAY
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.image_set import ImageSet, read_only
 from ebclab.errors import EbclabError, TrainingError, UserError
@@ -145,7 +146,7 @@ class CardWorker:
         """Return the environment of this process: versions, machine, device, threads."""
         resources = self._resources
         resources.origin.require_same_here()
-        device = resolve_device("cuda" if resources.gpus else "cpu")
+        device = resolve_device(ON_RAY if resources.gpus else "cpu")
         return describe_environment(device, resources.cpus, resources.workers, resources.command)
 
     def progress(self) -> tuple[int, int, str] | None:
@@ -179,7 +180,7 @@ class CardWorker:
         if sent.number not in self._at_hand:
             if len(self._at_hand) >= _CARDS_AT_HAND:
                 self._at_hand.popitem(last=False)
-            device = resolve_device("cuda" if resources.gpus and sent.device != "cpu" else "cpu")
+            device = resolve_device(ON_RAY if resources.gpus and sent.device != "cpu" else "cpu")
             self._at_hand[sent.number] = Measuring(
                 ray.get(sent.subject),
                 _received(sent.measured),

@@ -150,7 +150,7 @@ def _place(spec: RunSpec, sizes: tuple[int, ...], *, streamed: bool) -> Placemen
     """Return the numbers of workers, and what each reserves, on the cluster that this process has joined."""
     resources = spec.config.resources
     cpus, gpus = cluster_size()
-    with_gpu = resources.device == "cuda" or (resources.device == "auto" and gpus > 0)
+    with_gpu = resources.wants_gpu(gpus)
     there, to_come = nodes(), nodes_to_come(sizes[-1])
     share = resources.cpus_per_worker
     if not share:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ebclab.cluster.placement import Placement
 from ebclab.cluster.versions import Origin
+from ebclab.config.sections import ON_RAY
 from ebclab.errors import DataError, EbclabError, MethodError, RunError, UserError
 from ebclab.hardware import resolve_device, set_threads
 from ebclab.runs.death import watched
@@ -125,7 +126,7 @@ def _require_run(spec: RunSpec, origin: Origin) -> None:
 
 def _prepared(spec: RunSpec, placement: Placement, ranks: Ranks, part: StreamPart | None) -> Prepared:
     resources = spec.config.resources
-    device = resolve_device("cuda" if placement.gpus else "cpu", deterministic=resources.deterministic)
+    device = resolve_device(ON_RAY if placement.gpus else "cpu", deterministic=resources.deterministic)
     set_threads(resources.threads, placement.threads)
     with LogEvents(spec.run.metrics, active=ranks.rank == 0):
         if part is None:
