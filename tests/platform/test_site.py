@@ -179,6 +179,15 @@ def test_ranges_and_scores_are_those_of_the_files(script) -> None:
     assert script("method_pages").added_to("docs/methods/encoders.md") == ""
 
 
+def test_every_page_of_the_docs_is_in_the_navigation(script) -> None:
+    gather, docs = script("gather"), ROOT / "docs"
+    listed = {page for names in gather.CONTENTS.values() for name in names.split() for page in gather._matching(name)}
+    pages = {page for page in listed if page.startswith("docs/") or "/" not in page}
+    found = [*ROOT.glob("*.md"), *docs.rglob("*.md"), *docs.rglob("*.ipynb")]
+    files = {path.relative_to(ROOT).as_posix() for path in found} - {"README.md"}  # the first page has the navigation
+    assert files ^ pages == set(), "CONTENTS in docs/site/gather.py must have exactly the pages that there are"
+
+
 def test_each_method_has_one_page_that_the_index_links_and_each_page_a_method(script) -> None:
     pages = set(script("method_pages").PAGES.values())
     files = {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")}

@@ -1,9 +1,11 @@
 """The groups of a card, one after the other: what is kept, what is left out, what one failure may cost."""
 
 import base64
+import importlib
 import io
 import json
 import math
+import pkgutil
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
+from ebclab.card import groups as files_of_groups
 from ebclab.card.card import Card, CardFolder, Findings, Number, mean_over_images
 from ebclab.card.document import about_images, summary
 from ebclab.card.groups import GROUPS, fine_tuning, pictures, robustness
@@ -217,6 +220,17 @@ def test_a_group_whose_need_is_missing_is_left_out_with_a_sentence(make, groups,
         each.group: each.problem for each in _card(make(outside=(outside,), others=(measured,)), tmp_path).results
     }
     assert not any(problems.values())
+
+
+@pytest.mark.parametrize("file", [each.name for each in pkgutil.iter_modules(files_of_groups.__path__)])
+def test_every_group_that_a_file_declares_is_one_of_the_card_and_of_its_docs(file: str) -> None:
+    module = importlib.import_module(f"{files_of_groups.__name__}.{file}")
+    declared = [each for each in vars(module).values() if isinstance(each, Group)]
+    assert declared, f"card/groups/{file}.py: declares no Group"
+    docs = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    for each in declared:
+        assert GROUPS.get(each.name) is each, f"{each.name}: add it to card/groups/__init__.py"
+        assert f"`{each.name}`" in docs, f"{each.name}: docs/evaluation.md must name it, and have its numbers"
 
 
 def test_names_of_groups_are_checked_all_at_once() -> None:

@@ -6,9 +6,10 @@ import json
 import logging
 import random
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -17,18 +18,20 @@ from logger_libraries import LIBRARIES, Told
 from small_runs import saved_in, untimed
 
 from ebclab.config import ExperimentConfig, compose, to_mapping
+from ebclab.config.sections import TrainingConfig
 from ebclab.errors import ConfigError, InterruptedRunError, UserError
-from ebclab.formatting import how_to_install
+from ebclab.formatting import REQUIREMENTS, how_to_install
 from ebclab.runs.folder import RunFolder
 from ebclab.runs.record import RunRecord, open_run
 from ebclab.runs.resume import flat
 from ebclab.training.callbacks import random_state_kept
 from ebclab.training.display import Listener
-from ebclab.training.loggers import IDENTITIES, Loggers
+from ebclab.training.loggers import _LOGGERS, IDENTITIES, Loggers
 from ebclab.training.pretrain import pretrain
 
 TINY = ["data.train_limit=72", "training.batch_size=32", "training.epochs=2", "encoder.width=4", "training.log_every=1"]
 NAMES = [*LIBRARIES]
+CHOICES = get_args(get_args(get_type_hints(TrainingConfig)["loggers"])[0])
 Installed = Callable[..., dict[str, Told]]
 
 
@@ -252,3 +255,19 @@ def test_the_real_library_goes_on_in_one_run(tmp_path: Path, monkeypatch: pytest
 
         rows = SQLiteStorage.get_logs("ebclab", identity)
         assert {row["step"]: row["train/loss"] for row in rows if "train/loss" in row} == pytest.approx(losses)
+
+
+@pytest.mark.parametrize("name", sorted({*_LOGGERS, *CHOICES, *NAMES}))
+def test_a_logger_has_a_name_a_class_an_extra_a_stand_in_and_a_line_in_the_docs(name: str) -> None:
+    root = Path(__file__).parents[3]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    missing = {
+        "TrainingConfig.loggers in config/sections.py": name in CHOICES,
+        "_LOGGERS in training/loggers.py": name in _LOGGERS,
+        "REQUIREMENTS in formatting.py": name in REQUIREMENTS,
+        "the extras of pyproject.toml": name in extras,
+        "LIBRARIES in tests/support/logger_libraries.py": name in NAMES,
+        "CALLS in this file": name in CALLS,
+        "docs/watching.md": f"| `{name}` |" in (root / "docs" / "watching.md").read_text(encoding="utf-8"),
+    }
+    assert [place for place, is_there in missing.items() if not is_there] == []
