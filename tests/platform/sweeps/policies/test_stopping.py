@@ -297,4 +297,5 @@ def test_a_scheduler_is_tried_and_told(scheduler: str) -> None:
         "the help of StopRules.scheduler": f"{scheduler}:" in helps[0].metadata["doc"],
         "the help of SweepRequest.scheduler": scheduler in helps[1].metadata["doc"],
     }
-    assert [place for place, is_there in missing.items() if not is_there] == []
+    lacking = [place for place, is_there in missing.items() if not is_there]
+    assert not lacking, f"still to come: {'; '.join(lacking)}"
