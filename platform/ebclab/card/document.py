@@ -28,6 +28,7 @@ from ebclab.interval import PLAIN, PLAIN_DIFFERENCE, POINTS, SHARE, Interval, Nu
 from ebclab.reports.plots import COLOURS, error_bars, plot, range_of
 
 _SHOWN = 4  # metrics per group in the plot at the top
+_SHORT = NumberFormat(digits=".3g")
 _ARROWS = {"higher": "↑", "lower": "↓", "neither": ""}
 
 
@@ -199,7 +200,7 @@ def summary(columns: Sequence[EncoderColumn], rows: Sequence[NumberRow]) -> str:
             chosen[row.group] = row
     card = columns[0].cards[0]
     parts = [
-        f"{row.number.title} {_form(row).number(row.cells[0].value.mean)}"
+        f"{row.number.title} {(SHARE if row.number.unit == 'share' else _SHORT).number(row.cells[0].value.mean)}"
         for row in chosen.values()
         if row.cells[0] is not None
     ]

@@ -85,10 +85,10 @@ def search(request: SearchRequest, on_progress: OnProgress = silent) -> SearchRe
         png = as_png(draw_grid([shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS)]))
         picture = Picture(f"found-{len(tables)}", "Most similar images", "With rank and cosine.", png)
         sections.append(Section(Path(file).name, (picture, tables[-1])))
-    sizes = ", ".join(f"{count(len(each), 'image')} for {part}" for part, each in parts.items())
+    sizes = ", ".join(count(len(each), f"{part} image") for part, each in parts.items())
     facts = {"encoder": f"{subject.address}: {subject.origin}", "images": f"{measured.name}: {sizes}"}
     head = Section(
-        f"Images most similar to {count(len(queries), 'image')}",
+        f"Images most similar to {Path(request.images[0]).name if len(queries) == 1 else f'{len(queries)} images'}",
         (Facts(tuple(facts.items())), Remark("Similarity is the cosine of features: 1 is the same direction.", "note")),
         is_head=True,
     )

@@ -136,7 +136,7 @@ def prepare(
     views = " ".join(f"--set {assignment}" for assignment in usual)
     place = f"'{PARQUET}{to}'" if is_address(to) else shlex.quote(f"{PARQUET}{expanded(to).absolute()}")
     grey = " --set data.colour=grey" if store == "jpeg" and channels == 1 else ""
-    say(f"next: ebclab pretrain METHOD --dataset {place} {views}{grey}")
+    say(f"next: ebclab pretrain simclr --dataset {place} {views}{grey}")
 
 
 @app.command("show")

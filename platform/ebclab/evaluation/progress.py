@@ -44,7 +44,8 @@ def in_lines(write: Callable[[str], None], clock: Callable[[], float] = time.mon
         if now - written >= _LINE_SECONDS:
             written = now
             left = f", {in_rate(rate)}, {in_clock((total - done) / rate)} left" if rate else ""
-            write(f"{what}: {done:,} of {total:,}{left}")
+            one = "done" if done else "running"  # work that is not counted in parts
+            write(f"{what}: {one}" if total == 1 else f"{what}: {done:,} of {total:,}{left}")
 
     return on_progress
 

@@ -151,7 +151,9 @@ def lead(record: SweepRecord) -> str:
         text += f" (95 %: {ends})"
     text += "."
     if noisy := [
-        e.in_words(record.plan) for e, d in zip(record.confirmed, record.differences, strict=True) if d and d.is_noise
+        entry.in_words(record.plan)
+        for place, (entry, gap) in enumerate(zip(record.confirmed, record.differences, strict=True))
+        if gap and gap.is_noise and place != record.start_place  # the next sentence is about the start
     ]:
         text += f" Within noise of {' and of '.join(noisy)}."
     hint = f"{seeds} seeds are few: read this as a hint (why: below)." if few_seeds(seeds) and seeds > 1 else ""

@@ -5,7 +5,7 @@ Also in words: raw pixels and the untrained encoder beside results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -38,12 +38,9 @@ def is_above(difference: Interval) -> bool:
 
 def against(name: str, difference: Interval) -> str:
     """Return how a result that is not above a reference beyond noise compares with it, after "is"."""
-    if difference.mean >= 0:
+    if difference.mean >= 0 or difference.is_noise:
         return f"within noise of {THE[name]}, {POINTS.difference(difference)}"
-    lead = -1 * difference
-    if lead.is_noise:
-        return f"below {THE[name]} by {BY.number(lead.mean)}, within noise ({BY.ends(lead.low, lead.high)})"
-    return f"below {THE[name]} by {BY.difference(lead)}"
+    return f"below {THE[name]} by {BY.difference(-1 * difference)}"
 
 
 def verdict(difference: Interval) -> str:
@@ -80,19 +77,30 @@ def all_learnt(over: Mapping[str, Mapping[Name, Interval]], kind: str, *, note: 
     """
     names = measured_for_all(over)
     both = " and ".join(THE[name] for name in names)
-    low = {
-        what: [against(name, gaps[name]) for name in names if not is_above(gaps[name])] for what, gaps in over.items()
-    }
-    below = [f"{what} is {' and '.join(lines)}" for what, lines in low.items() if lines]
-    if not below:
+    if all(is_above(gaps[name]) for gaps in over.values() for name in names):
         what, name = min(
             ((what, name) for what in over for name in names), key=lambda each: over[each[0]][each[1]].mean
         )
         least = f"{what}, {POINTS.interval(over[what][name])} over {THE[name]}"
         return f"Every {kind} is above {both}, beyond noise; the least: {least}."
-    if len(below) == len(over):
-        return f"No {kind} is above {both} beyond noise: {some(below)}.{note}"
+    low = {
+        what: [against(name, gaps[name]) for name in names if not is_above(gaps[name])] for what, gaps in over.items()
+    }
+    if all(low.values()):
+        which = " ".join(line for name in names for line in _not_above(over, name))
+        return f"No {kind} is above {both} beyond noise. {which}{note}"
+    below = [f"{what} is {' and '.join(lines)}" for what, lines in low.items() if lines]
     return f"Not every {kind} is above {both} beyond noise: {some(below)}."
+
+
+def _not_above(over: Mapping[str, Mapping[Name, Interval]], name: Name) -> Iterator[str]:
+    """Yield which results are below a reference, and which are within noise of it."""
+    low = {what: gaps[name] for what, gaps in over.items() if not is_above(gaps[name])}
+    behind = {what: gap for what, gap in low.items() if gap.mean < 0 and not gap.is_noise}
+    if behind:
+        yield f"Below {THE[name]}: {some([f'{what} by {BY.difference(-1 * gap)}' for what, gap in behind.items()])}."
+    if level := [what for what in low if what not in behind]:
+        yield f"Within noise of {THE[name]}: {'all' if len(level) == len(over) > 1 else some(level)}."
 
 
 @dataclass(frozen=True)

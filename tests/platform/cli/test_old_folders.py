@@ -169,7 +169,7 @@ def test_the_report_of_an_old_sweep_says_what_it_said(ebclab: Ebclab) -> None:
     os.utime("sweeps/sweep/trials.jsonl", (read_at.timestamp(), read_at.timestamp()))
     assert ebclab("report", "sweeps/sweep", "--to", "report.html").ok
     (now,), (then,) = json.loads(Path("report.json").read_text()), json.loads(expected)
-    assert now["answer"].startswith("Winner: trial 0001, 25.7% over 2 seeds (95 %: 0.0% to 98.4%). Within noise of")
+    assert now["answer"].startswith("Winner: trial 0001, 25.7% over 2 seeds (95 %: 0.0% to 98.4%). Its gain over")
     assert "with other seeds; other images may move it as much" in now["measured"]["Intervals"]
     for said in now["measured"]["Test set"], now["measured"]["Confirmation"]:
         assert said.startswith(("read once", "scored on the same held-out images"))

@@ -235,7 +235,7 @@ def test_the_command_that_prepare_suggests_trains(ebclab: Ebclab) -> None:
     prepared = ebclab("data", "prepare", "folder:photos", "--to", "set", "--resize", "16").ok
     (line,) = [line for line in prepared.out.splitlines() if line.startswith("next: ")]
     assert "--set views.recipe=flatclr-cifar" in line
-    words = shlex.split(line.removeprefix("next: ebclab ").replace("METHOD", "simclr"))
+    words = shlex.split(line.removeprefix("next: ebclab "))
     few = ["--epochs", "1", "--set", "training.batch_size=16", "--set", "encoder.width=4"]
     assert ebclab(*words, *few, "--set", "evaluation.knn_every=0", "--set", "resources.threads=1").ok
 

@@ -390,6 +390,14 @@ def test_a_line_comes_every_ten_seconds_whatever_the_work() -> None:
     assert written == ["features: 1,200 of 10,000, 200/s, 0:44 left", "linear: 5,000 of 10,000"]
 
 
+def test_work_without_parts_is_said_to_run() -> None:
+    times, written = iter([0.0, 12.0, 24.0]), list[str]()
+    on_progress = in_lines(written.append, lambda: next(times))
+    for done in (0, 1):
+        on_progress(done, 1, "linear")
+    assert written == ["linear: running", "linear: done"]
+
+
 def test_work_that_begins_again_or_in_the_middle_has_a_rate_of_its_own() -> None:
     rates = ProgressRates()
     seen = [rates.seen(done, "features", now) for done, now in ((0, 0.0), (20, 10.0), (0, 100.0), (5, 101.0))]

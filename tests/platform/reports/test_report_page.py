@@ -254,6 +254,10 @@ def test_the_references_of_a_comparison_are_those_of_its_sweeps(filled, tmp_path
             "the winner is not above raw pixels and the untrained encoder beyond noise: by kNN, it is within noise of",
         ),
         (
+            123,
+            "by kNN, it is within noise of raw pixels, -1.5 points (",
+        ),
+        (
             180,
             "the winner is not above raw pixels and the untrained encoder beyond noise: by kNN, it is below raw pixels",
         ),

@@ -71,7 +71,10 @@ def test_references_are_what_evaluation_says_of_a_run_and_are_measured_once(tmp_
             "Every row is above raw pixels and the untrained encoder, beyond noise; the least: ",
         ),
         ({"cold": 180, "warm": 81}, "Not every row is above raw pixels and the untrained encoder beyond noise: warm "),
-        ({"cold": 40, "warm": 50}, "No row is above raw pixels and the untrained encoder beyond noise: cold (kNN) is "),
+        (
+            {"cold": 40, "warm": 50},
+            "No row is above raw pixels and the untrained encoder beyond noise. Below raw pixels: cold (kNN) ",
+        ),
     ],
 )
 def test_a_page_says_first_whether_anything_was_learnt(scores, said):

@@ -131,7 +131,7 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, splits: Splits, monk
 def test_the_verb_prepares_what_the_same_limit_chooses_and_says_what_comes_next(tmp_path, capsys):
     assert main(["data", "prepare", "digits", "--train-limit", "100", "--to", str(tmp_path / "set")]) == 0
     shown = capsys.readouterr().out
-    assert f"next: ebclab pretrain METHOD --dataset parquet:{tmp_path}/set --set views.recipe=digits" in shown
+    assert f"next: ebclab pretrain simclr --dataset parquet:{tmp_path}/set --set views.recipe=digits" in shown
     train, test = (load_split("digits", None, split) for split in ("train", "test"))
     assert_same_rows(set_at(tmp_path / "set"), limit(train, 100))
     assert_same_rows(set_at(tmp_path / "set", "test"), test)
