@@ -15,6 +15,7 @@ from ebclab.config.options import option_problems, values_of
 from ebclab.config.yaml_text import JsonObject, Plain, from_yaml
 from ebclab.errors import ConfigError, RunError, UserError
 from ebclab.evaluation.comparison import ENOUGH_SEEDS
+from ebclab.formatting import count
 from ebclab.methods_by_name import Methods
 from ebclab.runs.resume import changed_settings, refuse_changes
 from ebclab.storage import atomic
@@ -137,7 +138,7 @@ class SweepPlan(SweepChoices):
 
     def epochs_in_words(self) -> str:
         """Return how long the trials of the search train, and how long those that confirm the best."""
-        words, full = f"at most {self.epochs} epochs each", self.config.training.epochs
+        words, full = f"at most {count(self.epochs, 'epoch')} each", self.config.training.epochs
         if not self.top or full == self.epochs:
             return words
         return f"{words}, then {full} for those that confirm the best (training.epochs; --epochs is for the search)"

@@ -104,6 +104,7 @@ def test_it_is_said_that_confirming_runs_have_all_epochs(sweep_plan: Plans) -> N
     )
     assert replace(full, epochs=20).epochs_in_words() == "at most 20 epochs each"
     assert replace(full, epochs=3, top=0).epochs_in_words() == "at most 3 epochs each"
+    assert replace(full, epochs=1, top=0).epochs_in_words() == "at most 1 epoch each"
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,8 @@ def trained_sweep(launch: SweepLaunch) -> Iterator[tuple[SweepLog, Each]]:
                 syncer.push()
             log = folder.read_log(syncer)
             write_start(launch, log, resources)
-            launch.display.note(
-                f"{plan.trials} trials of {plan.epochs_in_words()}; {resources.in_words()}, in {folder.address}"
-            )
+            trials = f"{count(plan.trials, 'trial')} of {plan.epochs_in_words()}"
+            launch.display.note(f"{trials}; {resources.in_words()}, in {folder.address}")
             Phases(launch, log, resources).run()
             yield log, jobs_on_cluster(plan, resources)
 
