@@ -15,13 +15,12 @@ from ebclab.errors import UserError
 
 MEMINFO = Path("/proc/meminfo")
 CONTROL_GROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
+_MEMORY_LIMITS = {"": ("memory.max",), "memory": ("memory.limit_in_bytes",)}
 """Files with the memory limit of a control group, by the name of its hierarchy: empty in version 2 of cgroups."""
-_KILL_COUNTS = {"": "memory.events", "memory": "memory.oom_control"}
-CONTAINER_CPUS = [
-    Path("/sys/fs/cgroup") / name for name in ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
-]
-"""Files with quota and period of the container's processor time: of version 2 of cgroups both, of version 1 each."""
+_KILL_COUNTS = {"": ("memory.events",), "memory": ("memory.oom_control",)}
+_CPU_TIMES = {"": ("cpu.max",), "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us")}
+"""Files with quota and period of a control group's processor time, in microseconds, by the name of its hierarchy."""
+_OWN_THREADS = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 
 _BESIDE_THE_CPU = ("cuda", "xpu", "hpu", "mtia", "mps")
 
@@ -142,7 +141,7 @@ def kernel_kills() -> dict[str, int]:
 
     Empty if the kernel does not tell it.
     """
-    for file in _of_own_groups(_KILL_COUNTS):
+    for (file,) in _of_own_groups(_KILL_COUNTS):
         for name, _, number in (line.partition(" ") for line in _lines(file)):
             if name == "oom_kill" and number.isdecimal():
                 return {str(file): int(number)}
@@ -151,21 +150,21 @@ def kernel_kills() -> dict[str, int]:
 
 def _memory_limits() -> Iterator[int]:
     """Yield the memory limits in bytes of the control groups of this process, and of those around them."""
-    for file in _of_own_groups(_MEMORY_LIMITS):
+    for (file,) in _of_own_groups(_MEMORY_LIMITS):
         limit = next(iter(_lines(file)), "")
         if limit.isdecimal():
             yield int(limit)
 
 
-def _of_own_groups(names: Mapping[str, str]) -> Iterator[Path]:
-    """Yield a file, named by hierarchy, of each control group of this process, and then of those around it."""
-    for line in _lines(OWN_GROUPS) or ["0::/", "1:memory:/"]:
-        _, hierarchy, path = line.split(":", 2)
-        if (name := names.get(hierarchy)) is None:
-            continue
+def _of_own_groups(names: Mapping[str, tuple[str, ...]]) -> Iterator[list[Path]]:
+    """Yield files, named by hierarchy, of each control group of this process, and then of those around it."""
+    for line in _lines(OWN_GROUPS) or ["0::/", "1:memory:/", "2:cpu:/"]:
+        _, hierarchies, path = line.split(":", 2)  # several, joined: cpu,cpuacct
         group = PurePosixPath(path)  # of the host, also within some containers, which see the outermost alone
-        for each in (group, *group.parents):
-            yield CONTROL_GROUPS / hierarchy / str(each).lstrip("/") / name
+        for hierarchy in names.keys() & set(hierarchies.split(",")):
+            for each in (group, *group.parents):
+                folder = CONTROL_GROUPS / hierarchy / str(each).lstrip("/")
+                yield [folder / name for name in names[hierarchy]]
 
 
 def _lines(path: Path) -> list[str]:
@@ -178,15 +177,17 @@ def num_cores() -> int:
 
 
 def usable_processors() -> int:
-    """Return the number of cores that this process may use, by its affinity and by the time of its container."""
+    """Return the number of cores that this process may use, by its affinity and by the time of its control groups."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         cores = len(os.sched_getaffinity(0))
     else:
         count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the first since Python 3.13
         cores = count() or 1
-    words = " ".join(line for path in CONTAINER_CPUS for line in _lines(path))
-    quota, _, period = words.partition(" ")  # microseconds; "max" and -1 are no limit
-    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() and period.isdigit() else cores
+    for files in _of_own_groups(_CPU_TIMES):
+        quota, _, period = " ".join(line for path in files for line in _lines(path)).partition(" ")
+        if quota.isdecimal() and period.isdecimal():  # "max" and -1 are no limit
+            cores = min(cores, max(1, int(quota) // int(period)))  # with a thread more, all wait for the slowest
+    return cores
 
 
 @contextmanager
@@ -221,7 +222,8 @@ def set_threads(count: int, usual: int = 0) -> int:
     """Set the number of torch's threads to the setting ``resources.threads``.
 
     Args:
-        usual: Threads if the setting is 0; 0 means one per core that this process may use.
+        usual: Threads if the setting is 0; 0 means one per core that this process may use, at most as many as
+            OMP_NUM_THREADS and SLURM_CPUS_PER_TASK say.
 
     Returns:
         The number of threads that is now used.
@@ -231,6 +233,8 @@ def set_threads(count: int, usual: int = 0) -> int:
             f"resources.threads: more than the {num_cores()} cores of this machine, got {count}; "
             f"use at most {num_cores()}, or 0"
         )
-    threads = count or usual or usable_processors()
+    own = (os.environ.get(name, "").partition(",")[0].strip() for name in _OWN_THREADS)
+    asked = [int(text) for text in own if text.isdecimal() and int(text) > 0]
+    threads = count or usual or min([usable_processors(), *asked])
     torch.set_num_threads(threads)
     return threads

@@ -193,32 +193,59 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(device.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda process: {0, 2, 3})
     monkeypatch.setattr(device.torch, "set_num_threads", given.append)
+    for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
+        monkeypatch.delenv(name, raising=False)
     return given
 
 
 def test_cores_are_counted_where_processes_have_no_affinity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS, where `os.sched_getaffinity` is absent."""
-    monkeypatch.setattr(device, "CONTAINER_CPUS", [tmp_path / "none"])
+    monkeypatch.setattr(device, "CONTROL_GROUPS", tmp_path)
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
     monkeypatch.setattr(os, "process_cpu_count", lambda: 7, raising=False)
     assert device.usable_processors() == 7
 
 
-@pytest.mark.parametrize(
-    ("quota", "expected"),
-    [
-        *[("200000 100000", 2), ("50000 100000", 1), ("max 100000", 3), ("900000 100000", 3), ("", 3)],
-        *[("200000\n100000", 2), ("-1\n100000", 3)],  # of version 1 of cgroups: a file each
-    ],
-)
-def test_no_more_threads_than_a_container_has_time_for(quota, expected, four_cores, tmp_path, monkeypatch):
+CPU_TIMES: list[tuple[str, dict[str, str], int]] = [
+    # version 2 of cgroups; ollama#17916, lilbee#660: a thread more than the quota is slower than one less
+    ("0::/", {"cpu.max": "200000 100000"}, 2),
+    ("0::/", {"cpu.max": "50000 100000"}, 1),
+    ("0::/", {"cpu.max": "290000 100000"}, 2),
+    ("0::/", {"cpu.max": "max 100000"}, 3),
+    ("0::/", {"cpu.max": "900000 100000"}, 3),
+    ("0::/", {"cpu.max": ""}, 3),
+    # a unit of systemd, a step of Slurm: the quota is at one of the groups around the process
+    ("0::/user.slice/job/step", {"user.slice/cpu.max": "200000 100000", "user.slice/job/cpu.max": "max 100000"}, 2),
+    ("0::/a/b", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "100000 100000"}, 1),
+    # version 1: a file each, in hierarchies that may be joined
+    ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+    ("4:cpu,cpuacct:/docker/1f", {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+    ("4:cpuacct,cpu:/x", {"cpu/x/cpu.cfs_quota_us": "100000", "cpu/x/cpu.cfs_period_us": "50000"}, 2),
+    ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 3),
+]
+
+
+@pytest.mark.parametrize(("groups", "files", "expected"), CPU_TIMES)
+def test_no_more_threads_than_control_groups_have_time_for(groups, files, expected, four_cores, told):
     """skypilot#8293, ray#63685."""
-    both, *each = (tmp_path / path.name for path in device.CONTAINER_CPUS)
-    monkeypatch.setattr(device, "CONTAINER_CPUS", [both, *each])
-    for path, text in zip([both] if " " in quota else each, quota.splitlines(), strict=False):
-        path.write_text(f"{text}\n")
+    (told / "cgroup").write_text(f"{groups}\n")
+    for name, text in files.items():
+        (told / name).parent.mkdir(parents=True, exist_ok=True)
+        (told / name).write_text(f"{text}\n")
     assert set_threads(0) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [("2", 2), ("2,4", 2), ("9", 3), ("0", 3), ("all", 3), ("", 3), ("2 SLURM", 2), ("1 SLURM", 1)],
+)
+def test_no_more_threads_than_the_variables_of_openmp_and_slurm_say(variables, expected, four_cores, monkeypatch):
+    """Jobs that share a machine by these variables alone."""
+    value, _, of_slurm = variables.partition(" ")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK" if of_slurm else "OMP_NUM_THREADS", value)
+    assert set_threads(0) == expected
+    assert set_threads(4) == 4
 
 
 @pytest.mark.parametrize("count", [4, None])

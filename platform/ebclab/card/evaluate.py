@@ -20,13 +20,14 @@ from ebclab.card.request import CardRequest
 from ebclab.card.side_by_side import Cards
 from ebclab.card.subject import Subject, open_subject, references
 from ebclab.cluster.switches import set_ray_switches
-from ebclab.config.addresses import expanded, is_address
+from ebclab.config.addresses import absolute, is_address
 from ebclab.data.holdout import limit
-from ebclab.errors import RunError, UnsavedError, UserError
+from ebclab.errors import EbclabError, RunError, UnsavedError, UserError
 from ebclab.evaluation.evaluate import PROBES
 from ebclab.evaluation.progress import OnProgress, silent
 from ebclab.hardware import num_cores, resolve_device, set_threads
 from ebclab.reports.place import write_result
+from ebclab.runs import checkpoint
 from ebclab.runs.environment import describe_environment
 from ebclab.runs.evaluate import Evaluation, checkpoint_name, write_evaluation
 from ebclab.storage import atomic
@@ -39,7 +40,7 @@ _FOLDER = "cards"
 def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Cards:
     """Return the cards asked for; write them, and the page, which has what was measured before too."""
     groups, kind = groups_of(request), checkpoint_name(request.checkpoint)
-    subjects = [open_subject(where, kind) for where in dict.fromkeys(request.encoders)]
+    subjects = _opened(request.encoders, kind)
     if "energies" in request.only and (wrong := [each.energy_problem for each in subjects if each.energy_problem]):
         raise UserError("\n".join(f"--only: {problem}" for problem in wrong))
     if request.scaling is not None:
@@ -76,6 +77,21 @@ def measure_cards(request: CardRequest, on_progress: OnProgress = silent) -> Car
     if unsaved is not None:
         raise UnsavedError(f"{unsaved}; the card with them is in {done.page}", done) from unsaved
     return done
+
+
+def _opened(encoders: Sequence[str], kind: checkpoint.Kind) -> list[Subject]:
+    """Return the encoders to measure; refuse all that cannot be opened at once."""
+    subjects, wrong = [], []
+    for where in dict.fromkeys(encoders):
+        try:
+            subjects.append(open_subject(where, kind))
+        except EbclabError as error:
+            wrong.append(error)
+    if len(wrong) > 1:
+        raise UserError("\n".join(map(str, wrong)))
+    if wrong:
+        raise wrong[0]
+    return subjects
 
 
 def _tasks(
@@ -166,8 +182,8 @@ def _base(request: CardRequest, subjects: Sequence[Subject]) -> Path:
     if request.to is not None:
         if is_address(request.to):
             raise UserError(f"--to: a folder on a disk is needed, got {request.to}")
-        return expanded(request.to).absolute()
-    return (subjects[0].card_folder(*request.datasets[:1]) if len(subjects) == 1 else None) or Path(_FOLDER).absolute()
+        return absolute(request.to)
+    return (subjects[0].card_folder(*request.datasets[:1]) if len(subjects) == 1 else None) or absolute(_FOLDER)
 
 
 def _own_folder(subject: Subject, subjects: Sequence[Subject], base: Path, request: CardRequest) -> Path:

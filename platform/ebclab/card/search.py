@@ -23,7 +23,7 @@ from ebclab.card.images import class_and_file, named_set, parts_of
 from ebclab.card.measuring import FeatureStore
 from ebclab.card.request import CardRequest, SearchRequest
 from ebclab.card.subject import Subject, open_subject
-from ebclab.config.addresses import expanded, is_address
+from ebclab.config.addresses import absolute, is_address
 from ebclab.config.options import option_problems
 from ebclab.config.yaml_text import JsonObject
 from ebclab.data.holdout import limit
@@ -198,7 +198,7 @@ def write_features(request: CardRequest, on_progress: OnProgress = silent) -> st
 
 def _target(given: str) -> Path:
     """Return the path of the file to write; refuse one that cannot be, before anything is computed."""
-    path = expanded(given).absolute()
+    path = absolute(given)
     if is_address(given) or path.suffix not in SUFFIXES:
         raise UserError(f"--features: a file on a disk, .npz or .parquet, is needed, got {given}")
     if not path.parent.is_dir():

@@ -110,6 +110,8 @@ def _run(argv: list[str]) -> int:
     from ebclab.cli.app import parser
     from ebclab.cli.usage import usage_problem
 
+    if argv[:1] in (["help"], ["version"]):
+        argv = [*argv[1:], f"--{argv[0]}"]
     try:
         return parser(args=argv, prog_name="ebclab", standalone_mode=False) or 0
     except typer.Abort:  # Ctrl-C or the end of the input at a prompt

@@ -22,6 +22,7 @@ from ebclab.cluster.switches import environment_of_nodes
 from ebclab.config.addresses import cluster_problem
 from ebclab.errors import TrainingError, UserError
 from ebclab.formatting import without_credentials
+from ebclab.hardware import usable_processors
 from ebclab.terminal import say
 
 
@@ -75,7 +76,7 @@ def _init(address: str, folder: Path | None) -> None:
     if folder is None:
         options |= {"runtime_env": environment_of_nodes()}
     else:
-        options |= {"include_dashboard": False, "_temp_dir": str(folder)}
+        options |= {"include_dashboard": False, "_temp_dir": str(folder), "num_cpus": usable_processors()}
     try:
         with nullcontext() if folder is None else on_loopback():
             ray.init(address=address, **options)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
+from ebclab.errors import UserError
 from ebclab.formatting import without_credentials
 
 LONGEST_SHOWN = 80
@@ -52,6 +53,17 @@ def is_address(path: str) -> bool:
 def expanded(path: str) -> Path:
     """Return the path with ~ replaced by a home folder; ~NAME of an unknown user is kept, as in a shell."""
     return Path(os.path.expanduser(path))
+
+
+def absolute(path: str) -> Path:
+    """Return the expanded path from the root of the disk; refuse a relative one where the working folder is gone."""
+    try:
+        return expanded(path).absolute()
+    except FileNotFoundError:
+        raise UserError(
+            f"the folder that this process runs in was removed, got the relative path {path}; give an absolute one, "
+            "or change to another folder"
+        ) from None
 
 
 def form_problem(address: str) -> str | None:

@@ -9,7 +9,7 @@ from functools import partial
 from os.path import isfile
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from ebclab.config.addresses import LOCATIONS, OWN, expanded, folder_problem, is_address, shortened
+from ebclab.config.addresses import LOCATIONS, OWN, absolute, folder_problem, is_address, shortened
 from ebclab.config.check import (
     Problems,
     bounds_in_words,
@@ -339,21 +339,17 @@ def _expand_view_recipe(given: Plain, dataset: Any, problems: Problems) -> Plain
 
 def _with_absolute_paths(data: DataConfig) -> DataConfig:
     """Return ``data`` with absolute paths, which do not depend on a process's working directory."""
-    root = None if data.root is None else _absolute(data.root)
+    root = None if data.root is None else str(absolute(data.root))
     kind, colon, path = data.name.partition(":")
     is_local = data.name.startswith(LOCATIONS) and path and not is_address(path)
-    name = f"{kind}{colon}{_absolute(path)}" if is_local else data.name
+    name = f"{kind}{colon}{absolute(path)}" if is_local else data.name
     return replace(data, root=root, name=name)
 
 
 def _with_absolute_folder(init: InitConfig) -> InitConfig:
     if not init.weights or init.weights.startswith(TIMM) or is_address(init.weights):
         return init
-    return replace(init, weights=_absolute(init.weights))
-
-
-def _absolute(path: str) -> str:
-    return str(expanded(path).absolute())
+    return replace(init, weights=str(absolute(init.weights)))
 
 
 def _unknown_at_top(key: str, value: Any, known: Known, method_name: str) -> str:

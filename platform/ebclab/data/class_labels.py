@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import unicodedata
@@ -52,7 +51,7 @@ def label_of(value: object, what: str) -> int | str:
     match value:
         case None:
             return -1
-        case float() if math.isnan(value):  # as in a column of numbers
+        case float() | str() if str(value).lower() == "nan":  # as in a column of numbers; NA is also a country
             return -1
         case str() if whole := _WHOLE.fullmatch(value):
             return label_of(int(whole[1]), what)

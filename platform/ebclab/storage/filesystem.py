@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import parse_qs
 
 from ebclab.config.addresses import (
+    absolute,
     as_uri,
     credentials_problem,
-    expanded,
     form_problem,
     host_problem,
     is_address,
@@ -164,7 +164,7 @@ class Location:
             raise DataError(f"{setting}: {problem}")
         self._setting = setting
         self.is_local = not is_address(path)
-        self.address = address = str(expanded(path).absolute()) if self.is_local else path.rstrip("/")
+        self.address = address = str(absolute(path)) if self.is_local else path.rstrip("/")
         self.path = address if self.is_local else path.partition("?")[0].rstrip("/")
         try:
             self.filesystem, self.inside = fs.FileSystem.from_uri(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
-from ebclab.config.addresses import expanded
+from ebclab.config.addresses import absolute
 from ebclab.config.names import is_folder_name, other_folder
 from ebclab.config.yaml_text import Plain, load_yaml_file
 from ebclab.errors import RunError
@@ -37,7 +37,7 @@ class Workspace:
     def at(cls, place: str | Path | RemoteFolder) -> Self:
         """Return the workspace at a path, at an address, or of a remote folder."""
         remote = place if isinstance(place, RemoteFolder) else remote_at(place)
-        return cls(expanded(str(place)).absolute()) if remote is None else cls(remote.cache, remote)
+        return cls(absolute(str(place))) if remote is None else cls(remote.cache, remote)
 
     @classmethod
     def named(cls, parent: str | Path, name: str) -> Self:

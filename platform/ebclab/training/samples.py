@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ebclab.config import ExperimentConfig, parse_experiment
-from ebclab.config.addresses import expanded, is_address
+from ebclab.config.addresses import absolute, is_address
 from ebclab.config.experiment import methods_of, to_mapping
 from ebclab.config.recipes import apply_overrides
 from ebclab.config.yaml_text import JsonObject
@@ -126,9 +126,7 @@ def sample_chains(
             test_images=measure(beside.positions[0], beside.energies[0]),
             real_images=real_images,
         )
-        return _written(
-            done, trace, prepared.preprocessing.pixel_range, run, None if to is None else expanded(str(to)).absolute()
-        )
+        return _written(done, trace, prepared.preprocessing.pixel_range, run, None if to is None else absolute(str(to)))
 
 
 def _settings(

@@ -150,6 +150,7 @@ def test_all_mistakes_are_reported_at_once(ebclab: Ebclab) -> None:
     assert outcome.code == 2
     for key in ("method.tau", "optimizer.learning_rate", "training.epochs", "views.recipe"):
         assert f"{key}:" in outcome.err
+    assert ebclab("evaluate", "nowhere", "there").err.count(": no run here, config.yaml is missing") == 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such device here")

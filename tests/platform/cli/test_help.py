@@ -24,6 +24,13 @@ def test_the_version_is_that_of_the_package(ebclab: Ebclab) -> None:
     assert ebclab("--version") == Outcome(0, f"ebclab {package.__version__}\n", "")
 
 
+def test_help_and_version_are_answered_as_other_programs_do(ebclab: Ebclab) -> None:
+    assert ebclab("version") == ebclab("-v") == ebclab("-V") == ebclab("--version")
+    assert ebclab("help") == ebclab("--help")
+    assert ebclab("help", "runs", "list") == ebclab("runs", "list", "--help")
+    assert ebclab("help", "pretran").err.startswith("error: pretran: no such command; did you mean pretrain?")
+
+
 @pytest.mark.parametrize("verb", [(), ("pretrain",), ("runs", "list"), ("submit",)])
 def test_the_short_option_is_help_too(ebclab: Ebclab, verb: tuple[str, ...]) -> None:
     short = ebclab(*verb, "-h")

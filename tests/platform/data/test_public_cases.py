@@ -221,6 +221,20 @@ def test_a_split_in_the_name_of_a_folder_of_parquet_is_one(tmp_path: Path) -> No
     assert (train.class_names, len(train), len(test)) == (("cat", "train"), 2, 1)
 
 
+@pytest.mark.parametrize("shape", ["{}/train-0.parquet", "train/{}/0.parquet"])
+def test_folders_of_one_part_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, shape: str) -> None:
+    """unslothai#8144: several configurations of a set of the Hub."""
+    for number, name in enumerate(["en", "fr"]):
+        file = tmp_path / shape.format(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(shown_table(["ant"], [number]), file)
+    assert len(load_split(f"parquet:{tmp_path}", None, "train")) == 2
+    assert "the files of 2 folders are read as one set: en, fr" in caplog.text
+    caplog.clear()
+    load_split(f"parquet:{tmp_path / 'en' if shape.startswith('{') else tmp_path / 'train' / 'en'}", None, "train")
+    assert "folders" not in caplog.text
+
+
 def test_files_of_one_part_are_joined_by_the_names_of_their_classes(tmp_path: Path) -> None:
     for number, (names, shown) in enumerate([(ABC, TRAIN), (CAB, TEST), (["bee", "yak"], ["bee", "yak"])]):
         pq.write_table(shown_table(shown, by(names, shown), names), tmp_path / f"{number}.parquet")
@@ -472,6 +486,13 @@ TABLES: dict[str, tuple[str, dict[str, str], list[str], list[int], str]] = {
     "column image": ("1.png 2.png", {"metadata.csv": "image,label\n2.png,a\n1.png,b"}, ["a", "b"], [1, 0], ""),
     # CheXpert-Keras#1
     "not a number": ("1.png", {"metadata.jsonl": '{"file_name": "1.png", "label": NaN}'}, [], [-1], ""),
+    "not a number, as a word": (
+        "1.png 2.png",
+        {"metadata.csv": "file_name,label\n1.png,nan\n2.png,3"},
+        [],
+        [-1, 3],
+        "",
+    ),
     "a table of Parquet": (
         "a/1.png",
         {"metadata.parquet": "x"},
@@ -1046,9 +1067,19 @@ HELD: dict[str, tuple[str, tuple[str, ...]]] = {
         "daemons",
         ("test_text_that_leaves.py::test_a_command_works_without_its_output",),
     ),
-    "more threads than a container has time for": (
-        "ray#63685, skypilot#8293, batpred#4771, xgboost#9622",
-        ("test_hardware.py::test_no_more_threads_than_a_container_has_time_for",),
+    "more threads than a container, a unit of systemd or a job of Slurm has time for": (
+        "ray#63685, skypilot#8293, batpred#4771, xgboost#9622, ollama#17916, lilbee#660",
+        (
+            "test_hardware.py::test_no_more_threads_than_control_groups_have_time_for",
+            "test_hardware.py::test_no_more_threads_than_the_variables_of_openmp_and_slurm_say",
+        ),
+    ),
+    "variables for Ray of other programs take a sweep's display, Ctrl-C and time limit away": (
+        "ray#38202, ray#60981",
+        (
+            "cluster/test_switches.py::"
+            "test_values_of_the_user_are_kept_but_of_switches_without_which_sweeps_would_not_work",
+        ),
     ),
     "float64 as torch's default is a traceback": (
         "users of set_default_dtype",

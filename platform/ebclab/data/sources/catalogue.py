@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ebclab.config.addresses import expanded, folder_problem
+from ebclab.config.addresses import absolute, folder_problem
 from ebclab.errors import DataError
 
 Split = Literal["train", "test"]
@@ -297,7 +297,7 @@ def data_root(root: str | None) -> Path:
     folder = root or os.environ.get("EBCLAB_DATA") or "~/.cache/ebclab"
     if problem := folder_problem(folder):
         raise DataError(f"{'data.root' if root else 'EBCLAB_DATA'}: {problem}")
-    return expanded(folder).absolute()
+    return absolute(folder)
 
 
 def missing_files(dataset: Dataset, root: str | None, *splits: Split) -> list[str]:

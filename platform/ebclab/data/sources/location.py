@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from ebclab.config.addresses import LOCATIONS, expanded, is_address
+from ebclab.config.addresses import LOCATIONS, absolute, is_address
 from ebclab.data.sources.catalogue import Split
 from ebclab.errors import DataError, NoTestPartError
 from ebclab.formatting import first_few
@@ -78,7 +78,7 @@ def distinct_name(name: str) -> str:
     """Return ``short_name`` and, for a location, a hash of it: folders with one last part have different results."""
     if (location := location_of(name)) is None:
         return short_name(name)
-    place = location[1] if is_address(location[1]) else str(expanded(location[1]).absolute())
+    place = location[1] if is_address(location[1]) else str(absolute(location[1]))
     return f"{short_name(name)}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
 
 

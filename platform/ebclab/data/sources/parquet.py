@@ -41,8 +41,9 @@ from ebclab.data.sources.columns import (
     whole_numbers,
 )
 from ebclab.data.sources.image_source import Statistics
-from ebclab.data.sources.location import any_word, files_ending, files_of_split, hash_of_path, typed_file
+from ebclab.data.sources.location import any_word, files_ending, files_of_split, hash_of_path, tell_once, typed_file
 from ebclab.errors import DataError
+from ebclab.formatting import first_few
 from ebclab.storage.filesystem import Location
 
 DESCRIPTION = "dataset.json"
@@ -59,6 +60,7 @@ _NEVER_A_BOMB = 1 << 30  # bytes
 _HIGHEST_RATIO = 1000  # of a file decompressed to the file
 _BATCHES = 8  # that have room together, if values occur as often as they may
 _INDEX_THREADS = 8  # they wait for storage
+_SHOWN = 5  # folders in a message
 
 _MAGIC, _LONGEST_FOOTER = b"PAR1", 1 << 25
 _BYTE_ARRAYS = (6, 7)  # physical types: of any length, and of one length
@@ -107,6 +109,11 @@ class ParquetSource(TableSource):
         sums = self._require_all_shards()
         self.class_names, self.statistics = self._describe()
         paths = files_of_split(list(sizes), split, name, any_word)
+        tops = sorted(
+            {top for top, sign, _ in (path.partition("/") for path in paths.values()) if sign and "=" not in top}
+        )
+        if len(tops) > 1:  # as configurations of a dataset on the Hub are stored
+            tell_once(f"{name}: the files of {len(tops)} folders are read as one set: {first_few(tops, _SHOWN)}")
         self.files_digest = digest_of_files({inside: sums.get(file) or sizes[file] for file, inside in paths.items()})
         with ThreadPoolExecutor(_INDEX_THREADS) as pool:
             files = dict(zip(paths, pool.map(self._read_file_index, paths, paths.values()), strict=True))
