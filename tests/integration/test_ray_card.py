@@ -64,7 +64,7 @@ def test_a_worker_that_dies_loses_its_own_group_alone_and_the_card_goes_on(clust
     found = {(card.label, each.group): each for card in cards for each in card.results}
     lost = found["deadly", "geometry"]
     assert lost.failed
-    assert f"its worker died {TRIES} times" in lost.problem
+    assert f"its worker died {TRIES} times, the last time its process died (process " in lost.problem
     assert deaths.read_text() == "x" * TRIES
     assert [name for name, each in found.items() if each.problem] == [("deadly", "geometry")]
     assert sorted(path.name for path in tmp_path.glob("?/groups/*.json")) == ["classification.json"] * 2 + [

@@ -179,7 +179,7 @@ def report(run: RunResult) -> None:
     if best := summary.best:
         name, value = best.objective, summary.scores[best.objective]
         facts[OBJECTIVES[name]] = (
-            f"{format_of(name).number(value)} on {summary.holdout_images} images "
+            f"{format_of(name).number(value)} on {count(summary.holdout_images, 'image')} "
             f"(best {format_of(name).number(best.value)} after epoch {best.epoch})"
         )
     if summary.references:

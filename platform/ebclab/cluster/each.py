@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError
 
+from ebclab.cluster.death import death_in_words
 from ebclab.cluster.join import nodes
 from ebclab.cluster.placement import TRIES
 from ebclab.cluster.versions import Origin
@@ -55,9 +56,8 @@ def each_on_cluster(
                     if deaths[number] < TRIES:
                         waiting.insert(0, number)
                         continue
-                    outcome = TrainingError(
-                        f"the process of {jobs[number]} died {TRIES} times, got {str(error).splitlines()[0]}"
-                    )
+                    died = death_in_words(str(error))[0] or str(error).splitlines()[0]
+                    outcome = TrainingError(f"the process of {jobs[number]} died {TRIES} times, the last time {died}")
                 yield jobs[number], outcome
     finally:
         for actor in [*idle, *(actor for actor, _ in busy.values())]:

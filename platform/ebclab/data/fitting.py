@@ -57,9 +57,9 @@ class SampledSizes(NamedTuple):
     def in_words(self) -> str:
         """Return a description of the sample for users."""
         low, high = self.sides[0], self.sides[-1]
-        shorter = f"{low}" if low == high else f"{low} to {high}"
+        shorter = count(low, "pixel") if low == high else f"{low} to {high} pixels"
         among = f" ({len(self.sizes)} looked at)" if 1 < len(self.sizes) < self.num_images else ""
-        return f"{count(self.num_images, 'image')} of {shorter} pixels on their shorter side{among}"
+        return f"{count(self.num_images, 'image')} of {shorter} on their shorter side{among}"
 
 
 def fitted(mapping: Mapping[str, Any], say: Callable[[str], None] = _log.warning) -> Plain:

@@ -83,7 +83,8 @@ class Evaluation:
 
 def images_in_words(dataset: str, count: int, held_out: bool) -> str:
     """Return what an encoder was measured on."""
-    return f"{dataset}, {count:,} held-out images" if held_out else f"{dataset} test set, {count:,} images"
+    kind = "held-out image" if held_out else "image"
+    return f"{dataset}{'' if held_out else ' test set'}, {count:,} {kind}{'s' if count != 1 else ''}"
 
 
 @as_before()
@@ -253,7 +254,8 @@ def held_out_images(whole: MeasuredImages, trained: TrainedEncoder | None) -> Me
     is_test = torch.zeros(len(images), dtype=torch.bool)
     is_test[rows_of_parts(images.keys, *rates)[1]] = True
     if not 0 < int(is_test.sum()) < len(images):
-        remedy = "measure on more images" if data is None else "train the next run with data.holdout_rate=0.1"
+        more = HOLDOUT_RATE if rates[1] < HOLDOUT_RATE else 0.5
+        remedy = "measure on more images" if data is None else f"train the next run with data.holdout_rate={more:g}"
         raise NoTestPartError(
             f"data.name: {name} has no test images, so that held-out ones are needed, got {int(is_test.sum()):,} of "
             f"its {len(images):,} images; {remedy}, or add test images"

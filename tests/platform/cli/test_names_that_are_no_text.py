@@ -81,8 +81,8 @@ def test_a_working_folder_that_is_no_text_or_gone_is_refused(ebclab, tmp_path, m
         2,
         "error: the folder that this command runs in was removed; run it in another one\n",
     )
-    with pytest.raises(UserError, match=r"^the folder that this process runs in was removed, got .* path runs;"):
-        ebclab_package.pretrain("simclr", runs="runs")
+    with pytest.raises(UserError, match=r"^the folder that this process runs in was removed, got .* path runs"):
+        ebclab_package.pretrain(ebclab_package.compose("simclr"), runs="runs")
 
 
 def test_a_run_whose_name_is_no_text_is_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

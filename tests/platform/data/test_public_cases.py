@@ -590,9 +590,11 @@ def test_a_run_on_images_without_a_test_part_is_measured_on_what_it_held_out(tmp
     assert a_tenth.test.keys.tolist() == whole.train.keys[held_out(whole.train.keys, 0.1)].tolist()
     choosing = MeasuredSet(*seen).is_held_out
     assert 0 < int(choosing.sum()) < len(choosing)
-    trained, whole, _ = held_out_of_a_run(tmp_path / "none", 0.0)
-    with pytest.raises(NoTestPartError, match=r"got 0 of its 40 images; train the next run with data.holdout_rate=0.1"):
-        held_out_images(whole, trained)
+    for rate, more in ((0.0, "0.1"), (0.1, "0.5")):
+        trained, whole, _ = held_out_of_a_run(tmp_path / f"none at {rate}", 0.0)
+        trained.config.data = replace(trained.config.data, holdout_rate=rate, train_limit=1)
+        with pytest.raises(NoTestPartError, match=rf"got 0 of its 40 .* next run with data.holdout_rate={more}, or"):
+            held_out_images(whole, trained)
 
 
 def test_images_of_a_run_at_another_place_are_still_measured_on_what_it_held_out(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from ebclab.card.images import MeasuredSet, OutsideSet
 from ebclab.card.measure import CardTask, measure_group
 from ebclab.card.measuring import CardOptions, FeatureStore, Measuring
 from ebclab.card.subject import Subject
+from ebclab.cluster.death import death_in_words
 from ebclab.cluster.join import cluster_session, cluster_size, nodes
 from ebclab.cluster.placement import TRIES, even_share
 from ebclab.cluster.versions import Origin, require_same_versions
@@ -314,7 +315,8 @@ class _Evaluation:
             if job is None:
                 raise
             if not schedule.died(job):
-                self._keep(job, self._lost(job, f"its worker died {TRIES} times, got {_last_line(error)}"))
+                died = death_in_words(str(error))[0] or _last_line(error)
+                self._keep(job, self._lost(job, f"its worker died {TRIES} times, the last time {died}"))
             return False
         if job is None:
             self._environment = outcome

@@ -179,7 +179,10 @@ def _defaults_outside(space: Space, config: ExperimentConfig) -> Iterator[tuple[
                 f", which is {shown(value)} times {parameter.times}" if parameter.times else ""
             )
             line = f"the run's own value is outside the range, got {got}; the range is {parameter.in_words()}"
-            yield parameter.name, f"{parameter.name}: {line}: widen it, or set the value with --set"
+            yield (
+                parameter.name,
+                f"{parameter.name}: {line}; widen it (--space), or start within it (--set {parameter.name}=...)",
+            )
 
 
 def _corners(space: Space, config: ExperimentConfig) -> Iterator[Settings]:

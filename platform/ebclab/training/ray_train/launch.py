@@ -284,9 +284,9 @@ def _failure(spec: RunSpec, error: Exception) -> EbclabError:
 
 
 def _in_words(failures: Mapping[int, Exception], run: RunFolder) -> str:
-    return "; ".join(
-        f"worker {rank}: {_death(each, run, rank) or _first_line(each)}" for rank, each in sorted(failures.items())
-    )
+    deaths = {rank: _death(each, run, rank) for rank, each in failures.items()}
+    order = sorted(failures, key=lambda rank: (not deaths[rank], rank))  # the others' errors follow from a death
+    return "; ".join(f"worker {rank}: {deaths[rank] or _first_line(failures[rank])}" for rank in order)
 
 
 def _death(error: Exception, run: RunFolder, rank: int) -> str:

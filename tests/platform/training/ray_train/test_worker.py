@@ -91,7 +91,8 @@ def test_how_workers_died_is_a_warning_of_those_that_are_started_after_them(tmp_
     lost = RuntimeError("Connection closed by peer\nand more")
     _TellsDeaths(run).after_exception(None, {1: WorkerHealthCheckFailedError("unhealthy", failure=rays), 0: lost})
     _log_deaths(run)
-    told = "worker 0: RuntimeError: Connection closed by peer; worker 1: its process died (process 41 on 10.0.0.7)"
+    # the death first: `runs show` has the beginning of a long line
+    told = "worker 1: its process died (process 41 on 10.0.0.7); worker 0: RuntimeError: Connection closed by peer"
     assert caplog.messages == [f"{told}; the workers were started again"]
     _log_deaths(run)
     assert len(caplog.messages) == 1
