@@ -226,7 +226,7 @@ def cluster_problem(address: str, where: str = "a file") -> str | None:
     Args:
         address: HOST:PORT, or "local" or "auto" for an instance on this machine.
     """
-    if address in ("local", "auto") or not _unnamed(f"ray://{address}"):
+    if address in ("local", "auto", os.environ.get("RAY_ADDRESS")) or not _unnamed(f"ray://{address}"):
         return None
     return (
         f"{where} names a cluster, got {address}, and a file alone does not choose who is asked; "

@@ -114,6 +114,9 @@ def test_a_cluster_is_named_by_the_setting_or_the_variable(monkeypatch: pytest.M
     assert "set RAY_ADDRESS=h:6379" in str(cluster_problem("h:6379"))
     monkeypatch.setenv("RAY_ADDRESS", "h:6379")
     assert cluster_problem("h:6379") is None
+    for other in ("http://h:8265", "ray://h:10001"):  # ray#35010, ray#53226: refused later, for what they are
+        monkeypatch.setenv("RAY_ADDRESS", other)
+        assert cluster_problem(other) is None
     name_hosts_in(["resources={address: 'g:6379'}"])
     assert cluster_problem("g:6379") is None
     assert cluster_problem("g:6380") is not None
