@@ -1,5 +1,6 @@
 """The pages name what is there: packages, layers, files, links, commands."""
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -128,6 +129,17 @@ def test_the_other_numbers_of_the_readme_are_those_of_their_tables() -> None:
         "gpu_cifar10": f"{float(ebclr[0]):.1f} %, the paper {ebclr[1]}",
         "coverage": f"{min(held):g} to {max(held):g} of 100 cases",
     }
+
+
+def test_the_plans_of_studies_are_the_files_at_their_commits() -> None:
+    text = (ROOT / "benchmarks" / "results" / "reproductions.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([\w/-]+)` \| ([0-9a-f]{7,}) \| ([0-9a-f]{12}) \|$", text, re.MULTILINE)
+    assert {name for name, _, _ in told} == set(re.findall(r"^## `([\w/-]+)`:", text, re.MULTILINE))
+    for name, commit, digest in told:
+        show = subprocess.run(["git", "show", f"{commit}:studies/{name}.yaml"], cwd=ROOT, capture_output=True)
+        if b"invalid object name" in show.stderr:
+            pytest.skip(f"commit {commit} is not in this clone, which has not the whole history")
+        assert hashlib.sha256(show.stdout).hexdigest()[:12] == digest, name
 
 
 def test_the_readme_names_every_folder_once() -> None:
